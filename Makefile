@@ -1,0 +1,106 @@
+# Every task of the project by one name; continuous integration uses the same names.
+# `make` alone lists them. Variables: PYTHON, ARGS (make run), PYTEST_FLAGS, SEED.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+PY := .venv/bin/python
+PYTEST_FLAGS ?=
+# The sources go before the installed wheel; without this line the compiled form is what is tested.
+INTERPRETED := PYTHONPATH="$(CURDIR)/src"
+PYTEST := $(PY) -m pytest $(PYTEST_FLAGS)
+CHECKED := src tests tools setup.py
+
+.PHONY: help
+help: ## List what can be made
+	@awk 'BEGIN {FS = ":.*## "} \
+	  /^##@/ {printf "\n%s\n", substr($$0, 5)} \
+	  /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+##@ Use
+
+.PHONY: setup
+setup: ## Make .venv with every dependency and Leveret, compiled where gcc is present
+	@tools/system_packages.sh "$(PYTHON)" build
+	@"$(PYTHON)" tools/setup_venv.py
+
+.PHONY: venv
+venv:
+	@tools/system_packages.sh "$(PYTHON)" build
+	@"$(PYTHON)" tools/setup_venv.py --packages
+
+.PHONY: run
+run: setup ## Run the broker; make run ARGS="--amqp-port 5673" gives it flags
+	@exec .venv/bin/leveret serve $(ARGS)
+
+##@ Test
+
+.PHONY: test
+test: setup test-packages lint types tidy test-interpreted test-compiled ## Everything: checks, then the whole suite in both forms
+
+.PHONY: check
+check: venv lint types tidy ## The quick round before a commit: format, lint, types, tidy, unit tests
+	@$(INTERPRETED) $(PYTEST) --form=interpreted -q tests/unit tests/http
+
+.PHONY: test-interpreted
+test-interpreted: venv ## The whole suite on the sources as Python
+	@$(INTERPRETED) $(PYTEST) --form=interpreted
+
+.PHONY: test-compiled
+test-compiled: setup ## The whole suite on the compiled form
+	@$(PYTEST) --form=compiled
+
+.PHONY: test-packages
+test-packages: ## Install the system packages that some tests need (node, npm, amqp-tools)
+	@tools/system_packages.sh "$(PYTHON)" clients
+
+.PHONY: clients
+clients: setup test-packages ## Real AMQP clients against a broker process
+	@$(PYTEST) --form=compiled tests/clients
+
+.PHONY: compat
+compat: setup ## The compatibility table against Leveret and RabbitMQ; writes the differences
+	@tools/system_packages.sh "$(PYTHON)" rabbitmq
+	@$(PY) -m tests.compat.run $(ARGS)
+
+.PHONY: fuzz
+fuzz: setup ## Fuzz the decoders and a running broker
+	@$(PYTEST) --form=compiled tests/fuzz
+
+.PHONY: bench
+bench: setup ## Measure Leveret beside RabbitMQ: rate, latency, CPU per message, memory
+	@test -f tools/bench.py || { echo "make bench: tools/bench.py is missing from this tree"; exit 1; }
+	@tools/system_packages.sh "$(PYTHON)" rabbitmq
+	@$(PY) tools/bench.py $(ARGS)
+
+##@ Code
+
+.PHONY: fmt
+fmt: venv ## Format the code and mend what can be mended by itself
+	@$(PY) -m ruff format $(CHECKED)
+	@$(PY) -m ruff check --fix $(CHECKED)
+
+.PHONY: lint
+lint: venv ## Check format and lint
+	@$(PY) -m ruff format --check $(CHECKED)
+	@$(PY) -m ruff check --quiet $(CHECKED)
+
+.PHONY: types
+types: venv ## Check types, strictly
+	@$(PY) -m mypy --cache-dir=build/mypy_types
+
+.PHONY: tidy
+tidy: venv ## Check imports between parts, sizes, and the rules of compiled code
+	@$(PY) tools/tidy.py
+
+.PHONY: gen
+gen: venv ## Write the generated pages
+	@$(PY) tools/tidy.py --write
+
+.PHONY: clean
+clean: ## Remove everything that was made
+	@rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@find src tests tools -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,365 @@
+"""A channel: content being received, deliveries and confirms going out, and transactions.
+
+States of the content that a publish carries, by `expects`:
+
+    METHOD ──basic.publish──► HEADER ──size 0──► METHOD
+                                └──size > 0──► BODY ──complete──► METHOD
+
+`basic.publish`, its header and its body are handled here, and `basic.ack`: the busy path. All other
+methods are in `leveret.amqp.handlers`.
+"""
+
+from typing import Final
+
+from librt.strings import BytesWriter
+from mypy_extensions import i64
+
+from leveret.amqp.link import Link
+from leveret.amqp.methods import (
+    BASIC_ACK,
+    BASIC_CANCEL,
+    BASIC_CLASS,
+    BASIC_NACK,
+    BASIC_RETURN,
+)
+from leveret.amqp.reader import Reader
+from leveret.amqp.reply_codes import NO_ROUTE
+from leveret.amqp.writer import Writer
+from leveret.auth import WRITE
+from leveret.engine.content import Content
+from leveret.engine.message import Message
+from leveret.engine.publishing import REFUSED, REPLY_NAME, UNROUTED, Route, publish
+from leveret.engine.session import TIMED_OUT, Consumer, Session
+from leveret.engine.settling import ack, take
+from leveret.engine.vhost import Vhost
+from leveret.errors import (
+    NotAllowed,
+    PreconditionFailed,
+    UnexpectedFrame,
+    Unsupported,
+)
+from leveret.wire.properties import decode_properties, encode_header
+
+METHOD: Final = 0
+HEADER: Final = 1
+BODY: Final = 2
+
+# Distinct publish methods whose routes a channel remembers. A publisher that uses more keys than
+# this starts over: finding a route again costs little.
+ROUTES_MAX: Final = 1024
+
+# Body frames of one message that are kept apart before they are piled up.
+PARTS_MAX: Final = 64
+
+# What an entry of a transaction costs besides its body.
+ENTRY_BYTES: Final = 256
+
+_MANDATORY: Final = 1
+_IMMEDIATE: Final = 2
+
+
+class Publish:
+    """A publish that waits for its transaction to commit."""
+
+    def __init__(self, route: Route, content: Content, body: bytes) -> None:
+        self.route = route
+        self.content = content
+        self.body = body
+
+
+class Settle:
+    """An ack or reject that waits for its transaction to commit, and the messages it means."""
+
+    def __init__(self, messages: list[Message], is_ack: bool, requeue: bool, failed: bool) -> None:
+        self.messages = messages
+        self.is_ack = is_ack
+        self.requeue = requeue
+        self.failed = failed
+
+
+class Channel(Session):
+    """One channel of a link."""
+
+    def __init__(self, link: Link, number: i64) -> None:
+        super().__init__(link, link.front.broker.turn)
+        vhost = link.vhost
+        assert vhost is not None
+        self.link = link
+        self.vhost: Vhost = vhost
+        self.number = number
+        self.is_closing = False  # was told to close; everything but close-ok is ignored
+        self.last_queue = ""  # the queue declared last: what an empty name means
+        # Content being received
+        self.expects: i64 = METHOD
+        self.publish_method: bytes = b""  # the last basic.publish, as received
+        self.route: Route | None = None
+        self.routes: dict[bytes, Route] = {}
+        self.header: bytes = b""  # the last content header, as received
+        self.content: Content | None = None
+        self.parts: list[bytes] = []
+        self.pile = BytesWriter()  # earlier parts, where there are many
+        self.missing: i64 = 0  # body bytes still to come
+        self.held_bytes: i64 = 0  # this channel's share of the link's `unfinished_bytes`
+        # Direct replies
+        self.reply_consumer: Consumer | None = None
+        self.reply_name = ""
+        # Transaction
+        self.transactional = False
+        self.tx_publishes: list[Publish] = []
+        self.tx_settles: list[Settle] = []
+
+    # Publishing
+
+    def on_publish(self, method: bytes) -> None:
+        """`basic.publish`: the content follows."""
+        if method != self.publish_method:
+            route = self.routes.get(method)
+            if route is None:
+                route = self._make_route(method)
+            self.route = route
+            self.publish_method = method
+        self.expects = HEADER
+
+    def _make_route(self, method: bytes) -> Route:
+        reader = Reader(method)
+        reader.short()
+        name = reader.short_string()
+        key = reader.short_string()
+        flags = reader.octet()
+        reader.finish()
+        exchange = self.vhost.exchange(name)
+        if flags & _IMMEDIATE:
+            raise Unsupported("immediate=true")
+        self.link.require(WRITE, "exchange", name)
+        if len(self.routes) >= ROUTES_MAX:
+            self.routes.clear()
+        route = Route(exchange, key, (flags & _MANDATORY) != 0)
+        self.routes[method] = route
+        return route
+
+    def on_header(self, header: bytes) -> None:
+        """The content header: the body follows, if there is one."""
+        content = self.content
+        if content is None or header != self.header:
+            content = self._read_content(header)
+            self.header = header
+            self.content = content
+        if content.body_size == 0:
+            self.expects = METHOD
+            self._publish(b"")
+        else:
+            self.missing = content.body_size
+            self.expects = BODY
+
+    def _read_content(self, header: bytes) -> Content:
+        if len(header) >= 2 and (header[0] != 0 or header[1] != BASIC_CLASS):
+            raise UnexpectedFrame(
+                f"expected content header for class {BASIC_CLASS}, "
+                f"got one for class {header[0] << 8 | header[1]} instead"
+            )
+        if len(header) >= 4 and (header[2] != 0 or header[3] != 0):  # the weight, always 0
+            raise UnexpectedFrame(
+                f"expected content header for class {BASIC_CLASS}, "
+                "got non content header frame instead"
+            )
+        self.content = None
+        content = Content(header)
+        most = self.link.front.limits.message_bytes_max
+        if content.body_size > most:
+            raise PreconditionFailed(
+                f"message size {content.body_size} is larger than configured max size {most}"
+            )
+        if content.user_id is not None:
+            self._check_user(content.user_id)
+        if content.reply_to == REPLY_NAME:
+            self._fill_in_reply(content)
+        return content
+
+    def _check_user(self, claimed: str) -> None:
+        user = self.link.user
+        assert user is not None
+        if claimed != user.name and not user.may_impersonate():
+            raise PreconditionFailed(
+                f"user_id property set to '{claimed}' but authenticated user was '{user.name}'"
+            )
+
+    def _fill_in_reply(self, content: Content) -> None:
+        """Direct reply-to: the answer finds its way to this channel by a name of its own."""
+        if self.reply_consumer is None:
+            raise PreconditionFailed("fast reply consumer does not exist")
+        properties = decode_properties(content.header)
+        properties.reply_to = self.reply_name
+        content.header = encode_header(properties, content.body_size)
+
+    def _body_size(self) -> i64:
+        content = self.content
+        assert content is not None
+        return content.body_size
+
+    def on_body(self, data: bytes, size: i64) -> None:
+        """A body frame: the whole body, or a part of it."""
+        if size == self.missing and size == self._body_size():
+            self.expects = METHOD
+            self._publish(data)
+            return
+        if size > self.missing:
+            raise UnexpectedFrame("expected content body, got non content body frame instead")
+        self._keep_part(data, size)
+        if self.missing == 0:
+            self.expects = METHOD
+            self._publish(self._whole_body())
+
+    def _keep_part(self, data: bytes, size: i64) -> None:
+        """Keep a part of a body. Many small parts are piled up: they cost what they hold."""
+        self._hold_bytes(size)
+        self.missing -= size
+        self.parts.append(data)
+        if len(self.parts) >= PARTS_MAX:
+            for part in self.parts:
+                self.pile.write(part)
+            self.parts.clear()
+
+    def _hold_bytes(self, size: i64) -> None:
+        """Count what a peer makes the broker keep before it is a message in a queue."""
+        link = self.link
+        most = link.front.limits.unfinished_bytes_max
+        if link.unfinished_bytes + size > most:
+            raise NotAllowed(
+                f"unfinished messages and transactions of over {most} bytes on one connection"
+            )
+        link.unfinished_bytes += size
+        self.held_bytes += size
+
+    def _whole_body(self) -> bytes:
+        body = b"".join(self.parts)
+        self.parts = []
+        if len(self.pile) != 0:
+            self.pile.write(body)
+            body = self.pile.getvalue()
+            self.pile = BytesWriter()
+        self.link.unfinished_bytes -= len(body)
+        self.held_bytes -= len(body)
+        return body
+
+    def forget_unfinished(self) -> None:
+        """Drop what will not be completed or committed."""
+        self.parts = []
+        self.pile = BytesWriter()
+        self.expects = METHOD
+        self.roll_back()
+
+    def roll_back(self) -> None:
+        """Forget what waits for a commit; what was settled in it is unsettled again."""
+        for settle in self.tx_settles:
+            for message in settle.messages:
+                self.unacked.restore(message)
+        self.end_transaction()
+
+    def end_transaction(self) -> None:
+        """The next transaction begins, empty."""
+        self.tx_publishes = []
+        self.tx_settles = []
+        self.link.unfinished_bytes -= self.held_bytes
+        self.held_bytes = 0
+
+    def _publish(self, body: bytes) -> None:
+        route = self.route
+        content = self.content
+        assert route is not None
+        assert content is not None
+        if self.transactional:
+            self.vhost.exchange(route.exchange.name)
+            self._hold_bytes(len(body) + ENTRY_BYTES)
+            self.tx_publishes.append(Publish(route, content, body))
+        else:
+            self.publish_now(route, content, body)
+
+    def publish_now(self, route: Route, content: Content, body: bytes) -> bool:
+        """Publish, return what cannot be routed, note the confirm; False if a queue refused."""
+        route.exchange.published_in += 1
+        result = publish(self.vhost, route, content, body)
+        if result == UNROUTED:
+            self.return_unrouted(route, content, body)
+        if self.confirming:
+            self.publish_seq += 1
+            if result == REFUSED:
+                self.refused.append(self.publish_seq)
+            if not self.in_confirms:
+                self.turn.note_confirm(self)
+        return result != REFUSED
+
+    def return_unrouted(self, route: Route, content: Content, body: bytes) -> None:
+        """Send back what nobody takes, if the publisher asked for that."""
+        if not route.mandatory:
+            return
+        method = Writer(BASIC_RETURN).short(NO_ROUTE).short_string("NO_ROUTE")
+        method.short_string(route.address.exchange).short_string(route.address.routing_key)
+        self.link.send(self.number, method)
+        self.link.send_content(self.number, content.header, body)
+
+    # What goes out
+
+    def on_ack(self, tag: i64, multiple: bool) -> None:
+        if self.transactional:
+            self.settle_later(tag, multiple, True, False, False)
+        else:
+            ack(self.link.front.broker.slots, self, tag, multiple)
+
+    def settle_later(
+        self, tag: i64, multiple: bool, is_ack: bool, requeue: bool, failed: bool
+    ) -> None:
+        """Keep an ack or reject for the commit. Its messages cannot be settled a second time."""
+        self._hold_bytes(ENTRY_BYTES)
+        messages = take(self, tag, multiple)
+        self.tx_settles.append(Settle(messages, is_ack, requeue, failed))
+
+    def reply(self, method: Writer) -> None:
+        """Answer a method; deliveries that were made before it go first."""
+        if self.outbox:
+            self.send_deliveries()
+        self.link.send(self.number, method)
+
+    def send_deliveries(self) -> None:
+        outbox = self.outbox
+        self.outbox = []
+        link = self.link
+        number = self.number
+        for message in outbox:
+            consumer = message.holder
+            assert isinstance(consumer, Consumer)
+            link.send_delivery(number, consumer, message)
+            if consumer.no_ack:
+                message.holder = None
+
+    def send_confirms(self) -> None:
+        """One ack for all up to the last publish, broken only by those that were refused."""
+        if self.closed:
+            return
+        for seq in self.refused:
+            if seq - 1 > self.confirmed_seq:
+                self._confirm(BASIC_ACK, seq - 1)
+            self._confirm(BASIC_NACK, seq)
+        self.refused.clear()
+        if self.publish_seq > self.confirmed_seq:
+            self._confirm(BASIC_ACK, self.publish_seq)
+
+    def _confirm(self, method: i64, seq: i64) -> None:
+        multiple = seq > self.confirmed_seq + 1
+        self.confirmed_seq = seq
+        self.link.send(self.number, Writer(method).longlong(seq).octet(1 if multiple else 0))
+
+    def send_ended(self, consumer: Consumer) -> None:
+        if self.closed:
+            return
+        if self.link.wants_cancel_notify:
+            method = Writer(BASIC_CANCEL).short_string(consumer.tag).octet(1)
+            self.link.send(self.number, method)
+        elif consumer.ended == TIMED_OUT:
+            self.link.fail_channel(
+                self.number,
+                PreconditionFailed(
+                    f"delivery acknowledgement on channel {self.number} timed out. "
+                    f"Timeout value used: {consumer.timeout_ms} ms. This timeout value can be "
+                    "configured, see consumers doc guide to learn more"
+                ),
+            )

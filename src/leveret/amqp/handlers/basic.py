@@ -1,0 +1,175 @@
+"""Class basic: everything but publish and ack, which are on the fast path of the channel."""
+
+from typing import Final
+
+from leveret.amqp.channel import Channel
+from leveret.amqp.handlers.queue import named
+from leveret.amqp.methods import (
+    BASIC_CANCEL_OK,
+    BASIC_CONSUME_OK,
+    BASIC_GET_EMPTY,
+    BASIC_GET_OK,
+    BASIC_QOS_OK,
+    BASIC_RECOVER_OK,
+)
+from leveret.amqp.reader import Reader
+from leveret.amqp.writer import Writer
+from leveret.auth import READ
+from leveret.engine.consuming import cancel, consume, get, require_new_tag, set_prefetch
+from leveret.engine.dead_letter import counted_header
+from leveret.engine.message import COUNTED, REDELIVERED, short_string
+from leveret.engine.publishing import REPLY_NAME, reply_name
+from leveret.engine.session import Consumer
+from leveret.engine.settling import recover, reject
+from leveret.errors import PreconditionFailed, Unsupported
+
+_NO_ACK: Final = 2  # 1 is no_local, which RabbitMQ ignores
+_EXCLUSIVE: Final = 4
+_NO_WAIT: Final = 8
+
+_MULTIPLE: Final = 1
+_REQUEUE: Final = 2
+
+_NO_QUEUE: Final = -1
+
+
+def on_qos(channel: Channel, reader: Reader) -> None:
+    size = reader.long()
+    count = reader.short()
+    shared = reader.bit()
+    reader.finish()
+    set_prefetch(channel.link.front.broker.slots, channel, count, size, shared)
+    channel.reply(Writer(BASIC_QOS_OK))
+
+
+def on_consume(channel: Channel, reader: Reader) -> None:
+    reader.short()
+    given = reader.short_string()
+    tag = reader.short_string()
+    flags = reader.octet()
+    arguments = reader.table()
+    reader.finish()
+    link = channel.link
+    no_ack = (flags & _NO_ACK) != 0
+    if given == REPLY_NAME:
+        consumer = _consume_replies(channel, tag, no_ack)
+    else:
+        name = named(channel, given)
+        link.require(READ, "queue", name)
+        queue = channel.vhost.queue(name, link)
+        consumer = consume(
+            channel,
+            queue,
+            tag or _new_tag(channel),
+            no_ack,
+            (flags & _EXCLUSIVE) != 0,
+            arguments,
+            link.front.limits.consumer_timeout_ms,
+        )
+    consumer.wire = short_string(consumer.tag)
+    if not flags & _NO_WAIT:
+        channel.reply(Writer(BASIC_CONSUME_OK).short_string(consumer.tag))
+
+
+def _new_tag(channel: Channel) -> str:
+    return "amq.ctag-" + channel.link.front.token()
+
+
+def _consume_replies(channel: Channel, tag: str, no_ack: bool) -> Consumer:
+    """Direct reply-to: the channel listens under a name of its own, without a queue."""
+    if not no_ack:
+        raise PreconditionFailed("reply consumer cannot acknowledge")
+    if channel.reply_consumer is not None:
+        raise PreconditionFailed("reply consumer already set")
+    tag = tag or _new_tag(channel)
+    require_new_tag(channel, tag)
+    consumer = Consumer(channel, _NO_QUEUE, tag, True, False)
+    channel.reply_consumer = consumer
+    channel.reply_name = reply_name(channel.link.front.token())
+    channel.vhost.replies[channel.reply_name] = consumer
+    channel.content = None  # what is kept of the last publish may carry another reply name
+    return consumer
+
+
+def on_cancel(channel: Channel, reader: Reader) -> None:
+    tag = reader.short_string()
+    no_wait = reader.bit()
+    reader.finish()
+    replies = channel.reply_consumer
+    if replies is not None and replies.tag == tag:
+        channel.vhost.replies.pop(channel.reply_name, None)
+        channel.reply_consumer = None
+        channel.content = None
+    else:
+        cancel(channel.link.front.broker.slots, channel, tag)
+    if not no_wait:
+        channel.reply(Writer(BASIC_CANCEL_OK).short_string(tag))
+
+
+def on_cancel_ok(channel: Channel, reader: Reader) -> None:
+    """The peer has noticed that its consumer was cancelled."""
+
+
+def on_get(channel: Channel, reader: Reader) -> None:
+    reader.short()
+    given = reader.short_string()
+    no_ack = reader.bit()
+    reader.finish()
+    name = named(channel, given)
+    link = channel.link
+    link.require(READ, "queue", name)
+    queue = channel.vhost.queue(name, link)
+    message = get(channel, queue, no_ack)
+    if message is None:
+        channel.reply(Writer(BASIC_GET_EMPTY).short_string(""))
+        return
+    address = message.address
+    method = Writer(BASIC_GET_OK).longlong(message.tag)
+    method.octet(1 if message.flags & REDELIVERED else 0)
+    method.short_string(address.exchange).short_string(address.routing_key)
+    channel.reply(method.long(queue.ready.count))
+    header = counted_header(message) if message.flags & COUNTED else message.header
+    link.send_content(channel.number, header, message.body)
+
+
+def on_ack(channel: Channel, reader: Reader) -> None:
+    """Only acks of an unusual length come here."""
+    tag = reader.longlong()
+    multiple = reader.bit()
+    reader.finish()
+    channel.on_ack(tag, multiple)
+
+
+def on_reject(channel: Channel, reader: Reader) -> None:
+    tag = reader.longlong()
+    requeue = reader.bit()
+    reader.finish()
+    _refuse(channel, tag, False, requeue, True)
+
+
+def on_nack(channel: Channel, reader: Reader) -> None:
+    tag = reader.longlong()
+    flags = reader.octet()
+    reader.finish()
+    multiple = (flags & _MULTIPLE) != 0
+    _refuse(channel, tag, multiple, (flags & _REQUEUE) != 0, False)
+
+
+def _refuse(channel: Channel, tag: int, multiple: bool, requeue: bool, failed: bool) -> None:
+    if channel.transactional:
+        channel.settle_later(tag, multiple, False, requeue, failed)
+    else:
+        reject(channel.link.front.broker.slots, channel, tag, multiple, requeue, failed)
+
+
+def on_recover(channel: Channel, reader: Reader) -> None:
+    on_recover_async(channel, reader)
+    channel.reply(Writer(BASIC_RECOVER_OK))
+
+
+def on_recover_async(channel: Channel, reader: Reader) -> None:
+    requeue = reader.bit()
+    reader.finish()
+    if not requeue:
+        raise Unsupported("requeue=false")
+    recover(channel.link.front.broker.slots, channel)

@@ -1,0 +1,78 @@
+"""Classes confirm and tx: what a publisher may rely on.
+
+In a transaction, publishes and settlements wait for the commit. They are then carried out in one
+turn of the engine, publishes first, and the commit is answered with the turn's effects.
+"""
+
+from leveret.amqp.channel import Channel, Publish
+from leveret.amqp.methods import (
+    CONFIRM_SELECT_OK,
+    TX_COMMIT_OK,
+    TX_ROLLBACK_OK,
+    TX_SELECT_OK,
+)
+from leveret.amqp.reader import Reader
+from leveret.amqp.writer import Writer
+from leveret.engine.settling import ack_taken, reject_taken
+from leveret.errors import PreconditionFailed
+
+
+def on_confirm_select(channel: Channel, reader: Reader) -> None:
+    no_wait = reader.bit()
+    reader.finish()
+    if channel.transactional:
+        raise PreconditionFailed("cannot switch from tx to confirm mode")
+    channel.confirming = True
+    if not no_wait:
+        channel.reply(Writer(CONFIRM_SELECT_OK))
+
+
+def on_tx_select(channel: Channel, reader: Reader) -> None:
+    reader.finish()
+    if channel.confirming:
+        raise PreconditionFailed("cannot switch from confirm to tx mode")
+    channel.transactional = True
+    channel.reply(Writer(TX_SELECT_OK))
+
+
+def on_tx_commit(channel: Channel, reader: Reader) -> None:
+    reader.finish()
+    _require_tx(channel)
+    publishes = channel.tx_publishes
+    settles = channel.tx_settles
+    channel.end_transaction()
+    accepted = True
+    for waiting in publishes:
+        if not _publish(channel, waiting):
+            accepted = False
+    slots = channel.link.front.broker.slots
+    for settle in settles:
+        if settle.is_ack:
+            ack_taken(slots, settle.messages)
+        else:
+            reject_taken(slots, settle.messages, settle.requeue, settle.failed)
+    if not accepted:
+        raise PreconditionFailed("partial tx completion")
+    channel.reply(Writer(TX_COMMIT_OK))
+
+
+def _publish(channel: Channel, waiting: Publish) -> bool:
+    """Publish what waited for the commit; an exchange that is gone by now routes nothing."""
+    name = waiting.route.exchange.name
+    if name not in channel.vhost.exchanges:
+        channel.return_unrouted(waiting.route, waiting.content, waiting.body)
+        return True
+    return channel.publish_now(waiting.route, waiting.content, waiting.body)
+
+
+def on_tx_rollback(channel: Channel, reader: Reader) -> None:
+    """Forget what was published and settled; what is in flight stays so."""
+    reader.finish()
+    _require_tx(channel)
+    channel.roll_back()
+    channel.reply(Writer(TX_ROLLBACK_OK))
+
+
+def _require_tx(channel: Channel) -> None:
+    if not channel.transactional:
+        raise PreconditionFailed("channel is not transactional")

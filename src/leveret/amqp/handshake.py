@@ -1,0 +1,139 @@
+"""The handshake: start, tune and open, from the server's side.
+
+server: start (versions, properties, mechanisms)    client: start-ok (mechanism, response)
+server: tune (channel_max, frame_max, heartbeat)    client: tune-ok
+                                                    client: open (vhost)
+server: open-ok
+"""
+
+from typing import Final
+
+from leveret.amqp.link import Link
+from leveret.amqp.methods import (
+    CONNECTION_CLOSE,
+    CONNECTION_OPEN_OK,
+    CONNECTION_START,
+    CONNECTION_TUNE,
+    FRAME_BYTES_MIN,
+)
+from leveret.amqp.reader import Reader
+from leveret.amqp.writer import Writer
+from leveret.errors import CommandInvalid, NotAllowed, SyntaxFault
+from leveret.wire.tables import Table, decode_table, plain_table, table_of
+
+PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
+PROTOCOL_HEADER_0_9: Final = b"AMQP\x01\x01\x00\x09"  # how clients of 0-9 ask; RabbitMQ takes it
+
+MECHANISMS: Final = b"PLAIN AMQPLAIN"
+
+CAPABILITIES: Final = (
+    "publisher_confirms",
+    "exchange_exchange_bindings",
+    "basic.nack",
+    "consumer_cancel_notify",
+    "connection.blocked",
+    "consumer_priorities",
+    "authentication_failure_close",
+    "per_consumer_qos",
+    "direct_reply_to",
+)
+
+
+def send_start(link: Link) -> None:
+    properties: dict[str, object] = dict(link.front.server_properties)
+    properties["capabilities"] = dict.fromkeys(CAPABILITIES, True)
+    method = Writer(CONNECTION_START).octet(0).octet(9).table(table_of(properties))
+    link.send(0, method.long_string(MECHANISMS).long_string(b"en_US"))
+
+
+def on_start_ok(link: Link, reader: Reader) -> bool:
+    """Log the peer in and offer the limits; False where the login is refused."""
+    properties = reader.table()
+    mechanism = reader.short_string()
+    response = reader.long_string()
+    reader.short_string()
+    _note_client(link, properties)
+    name, password = _credentials(mechanism, response)
+    user = link.front.authority.login(name, password, is_loopback=link.is_loopback)
+    if user is None:
+        if link.wants_failure_close:
+            text = (
+                "ACCESS_REFUSED - Login was refused using authentication mechanism "
+                f"{mechanism}. For details see the broker logfile."
+            )
+            link.send(0, Writer(CONNECTION_CLOSE).short(403).short_string(text).long(0))
+        return False
+    link.user = user
+    limits = link.front.limits
+    method = Writer(CONNECTION_TUNE).short(limits.channel_max).long(limits.frame_max)
+    link.send(0, method.short(limits.heartbeat_s))
+    return True
+
+
+def _note_client(link: Link, properties: Table) -> None:
+    link.client_properties = plain_table(properties)
+    capabilities = properties.get("capabilities")
+    if capabilities is None or not isinstance(capabilities.value, dict):
+        return
+    granted: Table = capabilities.value
+    link.wants_cancel_notify = _is_true(granted, "consumer_cancel_notify")
+    link.wants_blocked_notify = _is_true(granted, "connection.blocked")
+    link.wants_failure_close = _is_true(granted, "authentication_failure_close")
+
+
+def _is_true(table: Table, name: str) -> bool:
+    field = table.get(name)
+    return field is not None and field.value is True
+
+
+def _credentials(mechanism: str, response: bytes) -> tuple[str, str]:
+    """User and password of a SASL response."""
+    if mechanism == "PLAIN":
+        parts = response.split(b"\x00")
+        if len(parts) != 3:
+            raise SyntaxFault("Invalid PLAIN response")
+        return _text(parts[1]), _text(parts[2])
+    if mechanism == "AMQPLAIN":
+        table = decode_table(response, 0, len(response))
+        return _login_field(table, "LOGIN"), _login_field(table, "PASSWORD")
+    raise CommandInvalid(f"unknown authentication mechanism '{mechanism}'")
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
+
+
+def _login_field(table: Table, name: str) -> str:
+    field = table.get(name)
+    if field is None or not isinstance(field.value, str):
+        raise SyntaxFault(f"AMQPLAIN auth info is missing {name} field")
+    return _text(field.value.encode("utf-8", "surrogateescape"))
+
+
+def on_tune_ok(link: Link, reader: Reader) -> None:
+    """Take over the limits that the peer chose; none may be above what was offered, or endless."""
+    channel_max = reader.short()
+    frame_max = reader.long()
+    heartbeat_s = reader.short()
+    limits = link.front.limits
+    if channel_max == 0 or channel_max > limits.channel_max:
+        raise SyntaxFault(f"negotiated channel_max = {channel_max} is out of bounds")
+    if frame_max < FRAME_BYTES_MIN or frame_max > limits.frame_max:
+        raise SyntaxFault(f"negotiated frame_max = {frame_max} is out of bounds")
+    link.channel_max = channel_max
+    link.frame_max = frame_max
+    link.heartbeat_s = heartbeat_s
+
+
+def on_open(link: Link, reader: Reader) -> None:
+    """Enter a vhost."""
+    name = reader.short_string()
+    user = link.user
+    assert user is not None
+    vhost = link.front.broker.vhosts.get(name)
+    if vhost is None:
+        raise NotAllowed(f"vhost {name} not found")
+    if not user.may_open(name):
+        raise NotAllowed(f"access to vhost '{name}' refused for user '{user.name}'")
+    link.vhost = vhost
+    link.send(0, Writer(CONNECTION_OPEN_OK).short_string(""))

@@ -1,0 +1,67 @@
+"""Writes the payload of one method: class, method and arguments, in order. Mirrors `Reader`."""
+
+from typing import Final
+
+from librt.strings import BytesWriter, write_i16_be, write_i32_be, write_i64_be
+from mypy_extensions import i16, i32, i64
+
+from leveret.wire.tables import Table, encode_table
+
+SHORT_STRING_BYTES_MAX: Final = 255
+_DOTS: Final = b"..."
+_LONG_MAX: Final = (1 << 32) - 1
+
+
+def signed16(value: i64) -> i16:
+    """The 16 bits of an unsigned number, as the writers of `librt` take them."""
+    assert 0 <= value <= 0xFFFF
+    return i16(value - 0x10000 if value > 0x7FFF else value)
+
+
+class Writer:
+    """A method payload that grows."""
+
+    def __init__(self, method: i64) -> None:
+        self._out = BytesWriter()
+        write_i32_be(self._out, i32(method))
+
+    def octet(self, value: i64) -> "Writer":
+        self._out.append(value & 0xFF)
+        return self
+
+    def short(self, value: i64) -> "Writer":
+        write_i16_be(self._out, signed16(value))
+        return self
+
+    def long(self, value: i64) -> "Writer":
+        """Numbers over 32 bits are cut to the greatest that fits."""
+        if value > _LONG_MAX:
+            value = _LONG_MAX
+        write_i32_be(self._out, i32(value - (1 << 32) if value >> 31 else value))
+        return self
+
+    def longlong(self, value: i64) -> "Writer":
+        write_i64_be(self._out, value)
+        return self
+
+    def short_string(self, text: str) -> "Writer":
+        """Text over 255 bytes is cut, at a character, and ends in dots (RabbitMQ)."""
+        data = text.encode("utf-8", "surrogateescape")
+        if len(data) > SHORT_STRING_BYTES_MAX:
+            cut = data[: SHORT_STRING_BYTES_MAX - len(_DOTS)].decode("utf-8", "ignore")
+            data = cut.encode("utf-8") + _DOTS
+        self._out.append(len(data))
+        self._out.write(data)
+        return self
+
+    def long_string(self, data: bytes) -> "Writer":
+        write_i32_be(self._out, i32(len(data)))
+        self._out.write(data)
+        return self
+
+    def table(self, table: Table) -> "Writer":
+        self._out.write(encode_table(table))
+        return self
+
+    def payload(self) -> bytes:
+        return self._out.getvalue()

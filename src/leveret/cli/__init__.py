@@ -1,0 +1,8 @@
+"""The command line: parsing and printing only.
+
+main.py         entry point; `serve` starts without Typer, everything else goes through it
+serve.py        flags of `leveret serve`, made from the option table, then the runtime
+app.py          the Typer application that all other commands hang on
+ctl.py          `leveret ctl …`: asks a running broker over HTTP
+management.py   the HTTP client behind it
+"""

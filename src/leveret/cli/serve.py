@@ -1,0 +1,56 @@
+"""`leveret serve`: flags from the option table, settings, then the broker until it is told to stop.
+
+The flags are not written here: each option of `leveret.config.settings` is one. Faults of the
+configuration go to stderr, all of them, and the exit code is 2 as for any misuse of a command.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from leveret.config.load import load
+from leveret.config.option import Option
+from leveret.config.settings import Settings, flag_name, options
+from leveret.errors import ConfigError
+
+
+def serve(words: Sequence[str]) -> int:
+    """Runs the broker with these flags; returns its exit code."""
+    flags = vars(_parser().parse_args(words))
+    config_file = flags.pop("config", None)
+    try:
+        settings = load(flags, os.environ, config_file)
+        from leveret.runtime.serve import serve as run  # not before: a fault is told without it
+
+        return run(settings)
+    except ConfigError as fault:
+        for line in str(fault).splitlines():
+            print(f"leveret serve: {line}", file=sys.stderr)
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="leveret serve",
+        description="Run the broker.",
+        epilog="Every option can also stand in the file or, as LEVERET_…, in the environment.",
+        argument_default=argparse.SUPPRESS,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--config", metavar="FILE", help="TOML file with any of these options.")
+    defaults = Settings()
+    for name, option in options().items():
+        _add(parser, name, option, getattr(defaults, name))
+    return parser
+
+
+def _add(parser: argparse.ArgumentParser, name: str, option: Option, default: object) -> None:
+    help_text = option.help if default == "" else f"{option.help} Default: {default}."
+    help_text = help_text.replace("%", "%%")
+    if option.kind == "bool":
+        action = argparse.BooleanOptionalAction
+        parser.add_argument(flag_name(name), action=action, help=help_text)
+        return
+    metavar = option.metavar or "|".join(option.choices) or option.unit.upper() or "N"
+    parser.add_argument(flag_name(name), metavar=metavar, help=help_text)

@@ -1,0 +1,82 @@
+"""Loads the settings: TOML file < environment < flags.
+
+Every source is read to its end before anything is reported, so that a user sees all faults at once
+and each with the place it came from. Unknown keys in the file are faults, because a misspelt option
+that is silently ignored costs hours; unknown names in the environment are not, because others put
+LEVERET_… there too (an orchestrator makes one for each service).
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from leveret.config.settings import Settings, env_name, flag_name, options
+from leveret.errors import ConfigError
+
+CONFIG_ENV = "LEVERET_CONFIG"
+
+
+def load(
+    flags: Mapping[str, object], env: Mapping[str, str], config_file: str | None = None
+) -> Settings:
+    """The settings from all three sources; ConfigError names every fault.
+
+    `flags` has the options given on the command line by name; the file is `config_file`, or what
+    LEVERET_CONFIG names, or none.
+    """
+    faults: list[str] = []
+    values: dict[str, object] = {}
+    path = config_file or env.get(CONFIG_ENV)
+    if path:
+        _read_file(Path(path), values, faults)
+    for name in options():
+        if env_name(name) in env:
+            _read(name, env[env_name(name)], env_name(name), values, faults)
+    for name, raw in flags.items():
+        _read(name, raw, flag_name(name), values, faults)
+    settings = Settings(**values)  # type: ignore[arg-type]  # Option.read gives the field's type
+    faults += _faults_together(settings)
+    if faults:
+        raise ConfigError("\n".join(faults))
+    return settings
+
+
+def _read_file(path: Path, values: dict[str, object], faults: list[str]) -> None:
+    import difflib  # these two cost 8 ms of a start that most often has no file
+    import tomllib
+
+    try:
+        table = tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError) as fault:
+        reason = fault.strerror if isinstance(fault, OSError) else "it is not text"
+        faults.append(f"{path}: cannot be read: {reason}")
+        return
+    except tomllib.TOMLDecodeError as fault:
+        faults.append(f"{path}: is not TOML: {fault}")
+        return
+    for key, raw in table.items():
+        if key in options():
+            _read(key, raw, f"{path}: {key}", values, faults)
+        else:
+            near = difflib.get_close_matches(key, options(), n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            faults.append(f"{path}: {key}: no such option{hint}")
+
+
+def _read(name: str, raw: object, place: str, values: dict[str, object], faults: list[str]) -> None:
+    try:
+        values[name] = options()[name].read(raw)
+    except ValueError as fault:
+        faults.append(f"{place}: {fault}")
+
+
+def _faults_together(settings: Settings) -> list[str]:
+    """What no single option shows."""
+    faults = []
+    if settings.amqp_port == settings.http_port != 0:
+        faults.append(f"amqp_port and http_port: both are {settings.amqp_port}")
+    faults += [
+        f"{flag_name(name)}: nodes cannot be joined yet; clustering comes with a later version"
+        for name in ("cluster_listen", "cluster_peers")
+        if getattr(settings, name)
+    ]
+    return faults

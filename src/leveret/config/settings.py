@@ -1,0 +1,121 @@
+"""The settings of one node: every option, declared once.
+
+`Settings` is frozen and complete: each field has a default, so `Settings()` is a working broker and
+tests name only what they change. The name of a field is the key in the file; `LEVERET_` and
+capitals make the name in the environment; dashes make the flag. Field types are what `Option.read`
+returns.
+"""
+
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Final
+
+from leveret.config.option import Option, Secret
+
+_KINDS: Final = {bool: "bool", int: "int", float: "float", str: "str", Secret: "str"}
+_MEBIBYTE: Final = 1024 * 1024
+
+
+def _option(default: Any, help: str, **facts: Any) -> Any:
+    """A field of Settings that carries its Option."""
+    kind = _KINDS.get(type(default), "path")
+    option = Option(kind=kind, help=help, secret=isinstance(default, Secret), **facts)
+    return field(default=default, metadata={"option": option})
+
+
+def _port(default: int, help: str) -> Any:
+    return _option(default, help + " 0 picks a free one.", low=0, high=65535, metavar="PORT")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything that can be set; the help text of each option says what it does."""
+
+    data: Path = _option(
+        Path("leveret-data"), "Directory of everything that outlives the process.", metavar="DIR"
+    )
+    host: str = _option(
+        "127.0.0.1",
+        "Address to listen on. The user guest may log in from this machine only.",
+        pattern=r"\S+",
+        metavar="HOST",
+    )
+    amqp_port: int = _port(5672, "Port for AMQP clients.")
+    http_port: int = _port(15672, "Port for the HTTP API and the page.")
+    node: str = _option(
+        "leveret", "Name of this node.", pattern=r"[A-Za-z0-9_.@-]{1,255}", metavar="NAME"
+    )
+    cluster_listen: str = _option(
+        "", "Address for the other nodes of a cluster.", metavar="HOST:PORT"
+    )
+    cluster_peers: str = _option(
+        "", "The nodes of the cluster, separated by commas.", metavar="NAME=HOST:PORT,…"
+    )
+    default_user: str = _option(
+        "guest", "User that exists from the start.", pattern=r".{1,255}", metavar="NAME"
+    )
+    default_pass: Secret = _option(
+        Secret("guest"), "Password of that user.", pattern=r"(?s).{1,255}", metavar="PASSWORD"
+    )
+    handshake_timeout_ms: int = _option(
+        10_000, "A client must have logged in after this time.", unit="ms", low=1, high=600_000
+    )
+    heartbeat_s: int = _option(
+        60, "Heartbeat interval offered to clients; 0 offers none.", unit="s", low=0, high=65535
+    )
+    frame_max: int = _option(
+        131_072, "Largest frame offered to clients.", unit="bytes", low=4096, high=2**31 - 1
+    )
+    channel_max: int = _option(
+        2047, "Most channels of one connection offered to clients.", low=1, high=65535
+    )
+    message_bytes_max: int = _option(
+        128 * _MEBIBYTE, "Largest message body.", unit="bytes", low=1, high=512 * _MEBIBYTE
+    )
+    memory_high: float = _option(
+        0.6,
+        "Memory above which publishers are blocked: a share of the machine's memory when at most"
+        " 1, otherwise bytes.",
+        unit="share or bytes",
+        low=0.01,
+        metavar="SHARE|BYTES",
+    )
+    consumer_timeout_ms: int = _option(
+        1_800_000,
+        "A consumer that holds a message unacknowledged for this long loses its channel; 0 turns"
+        " this off.",
+        unit="ms",
+        low=0,
+        high=2**31 - 1,
+    )
+    park_over_limit: bool = _option(
+        True,
+        "A message over its delivery limit that has no dead-letter exchange goes to the queue"
+        " leveret.parked; false drops it, as RabbitMQ does.",
+    )
+    event_loop: str = _option(
+        "auto",
+        "Event loop to run on; auto takes uvloop where it is installed.",
+        choices=("auto", "uvloop", "asyncio"),
+    )
+    log_level: str = _option(
+        "info", "Least level that is logged.", choices=("debug", "info", "warning", "error")
+    )
+
+
+def options() -> dict[str, Option]:
+    """Every option by the name of its field, in the order of declaration."""
+    return {f.name: f.metadata["option"] for f in fields(Settings)}
+
+
+def env_name(name: str) -> str:
+    return "LEVERET_" + name.upper()
+
+
+def flag_name(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def memory_high_bytes(memory_high: float, machine_bytes: int) -> int:
+    """The limit in bytes: a setting of at most 1 is a share of the machine's memory."""
+    return int(memory_high * machine_bytes if memory_high <= 1 else memory_high)

@@ -1,0 +1,169 @@
+"""The broker: all vhosts, and the turns in which commands are carried out.
+
+A front gives commands (`publishing`, `consuming`, `settling`, and the definitions of `Vhost`), then
+ends the turn: `end_turn` lets queues deliver, dead-letters what left them, deletes what is no
+longer wanted, until nothing is left to do inside; `perform` hands the turn's columns to the fronts.
+
+Commands that fail raise an `EngineError` and have changed nothing.
+"""
+
+from mypy_extensions import i64
+
+from leveret.engine.content import Content
+from leveret.engine.dead_letter import record_death
+from leveret.engine.message import PERSISTENT, Address, Message
+from leveret.engine.publishing import ROUTED, UNROUTED, spread
+from leveret.engine.pulse import NEVER, Pulse
+from leveret.engine.queue import DELIVERY_LIMIT, DUE, REJECTED, Queue
+from leveret.engine.session import Leaving, Turn
+from leveret.engine.settling import take_back_late
+from leveret.engine.slots import Slots
+from leveret.engine.vhost import Vhost
+from leveret.errors import NotFound
+from leveret.wire.properties import decode_properties, encode_header
+
+
+class Broker:
+    """Vhosts, and what happens in them."""
+
+    def __init__(self, seed: i64) -> None:
+        self.seed = seed
+        self.pulse = Pulse()
+        self.turn = Turn(self.pulse)
+        self.slots = Slots()
+        self.vhosts: dict[str, Vhost] = {}
+        self.parks = True  # messages over their delivery limit are parked, not dropped
+        self.add_vhost("/")
+
+    def add_vhost(self, name: str) -> Vhost:
+        vhost = Vhost(name, self.turn, self.slots, self.seed)
+        self.vhosts[name] = vhost
+        return vhost
+
+    def vhost(self, name: str) -> Vhost:
+        found = self.vhosts.get(name)
+        if found is None:
+            raise NotFound(f"vhost {name} not found")
+        return found
+
+    # Turns
+
+    def begin_turn(self, now_ms: i64) -> None:
+        """Commands that follow happen at this time."""
+        assert now_ms > NEVER
+        self.turn.now_ms = now_ms
+
+    def on_pulse(self, now_ms: i64) -> None:
+        """Wake what is due."""
+        self.begin_turn(now_ms)
+        self.pulse.run(now_ms)
+
+    def end_turn(self) -> None:
+        """Do everything inside the engine that the commands of this turn have caused."""
+        turn = self.turn
+        while turn.dirty or turn.leaving or turn.doomed or turn.late:
+            if turn.late:
+                take_back_late(self.slots, turn)
+            if turn.dirty:
+                self._pump_dirty()
+            if turn.leaving:
+                leaving = turn.leaving
+                turn.leaving = []
+                for gone in leaving:
+                    self._dispose(gone)
+            if turn.doomed:
+                self._delete_doomed()
+
+    def perform(self) -> None:
+        """Hand the turn's columns to the fronts."""
+        turn = self.turn
+        if turn.outboxes:
+            outboxes = turn.outboxes
+            turn.outboxes = []
+            for session in outboxes:
+                session.send_deliveries()
+        if turn.ended:
+            ended = turn.ended
+            turn.ended = []
+            for consumer in ended:
+                consumer.session.send_ended(consumer)
+        if turn.confirms:
+            confirms = turn.confirms
+            turn.confirms = []
+            for session in confirms:
+                session.in_confirms = False
+                session.send_confirms()
+
+    def _pump_dirty(self) -> None:
+        dirty = self.turn.dirty
+        self.turn.dirty = []
+        for target in dirty:
+            assert isinstance(target, Queue)
+            target.dirty = False
+            if not target.deleted:
+                target.pump()
+
+    def _delete_doomed(self) -> None:
+        """Delete queues that are unused or without consumers; a new consumer saves its queue."""
+        doomed = self.turn.doomed
+        self.turn.doomed = []
+        for target in doomed:
+            assert isinstance(target, Queue)
+            if not target.consumers:
+                self.vhosts[target.vhost].remove_queue(target)
+
+    # Leaving a queue
+
+    def _dispose(self, gone: Leaving) -> None:
+        """Dead-letter, park, route or drop a message that left its queue."""
+        queue = gone.queue
+        assert isinstance(queue, Queue)
+        vhost = self.vhosts.get(queue.vhost)
+        if vhost is None:
+            return
+        if gone.reason == DUE:
+            _route_due(vhost, queue, gone.message)
+        elif queue.settings.dead_letter_exchange is not None:
+            result = _dead_letter(vhost, queue, gone.message, gone.reason)
+            if result != ROUTED and queue.settings.dead_letter_at_least_once:
+                vhost.stuck.add(gone)
+        elif gone.reason == DELIVERY_LIMIT and self.parks:
+            _park(vhost, queue, gone.message)
+
+
+def _route_due(vhost: Vhost, queue: Queue, message: Message) -> None:
+    """A message that a delayed exchange held is due."""
+    exchange = vhost.exchanges.get(queue.name)
+    if exchange is not None:
+        spread(vhost, exchange, message.address, Content(message.header), message.body, [])
+
+
+def _dead_letter(vhost: Vhost, queue: Queue, message: Message, reason: str) -> i64:
+    name = queue.settings.dead_letter_exchange
+    assert name is not None
+    exchange = vhost.exchanges.get(name)
+    if exchange is None:
+        return UNROUTED
+    properties = decode_properties(message.header)
+    deaths = record_death(properties, queue.name, reason, message.address, vhost.turn.now_ms)
+    key = queue.settings.dead_letter_key
+    if key is None:
+        address = Address(name, message.address.routing_key)
+        address.keys = message.address.keys
+        address.shown = message.address.shown
+    else:
+        address = Address(name, key)
+        assert properties.headers is not None
+        properties.headers.pop("CC", None)
+    content = Content(encode_header(properties, len(message.body)))
+    avoid = [] if reason == REJECTED else deaths
+    return spread(vhost, exchange, address, content, message.body, avoid)
+
+
+def _park(vhost: Vhost, queue: Queue, message: Message) -> None:
+    """Keep a message that failed too often where there is no dead-letter exchange."""
+    properties = decode_properties(message.header)
+    record_death(properties, queue.name, DELIVERY_LIMIT, message.address, vhost.turn.now_ms)
+    header = encode_header(properties, len(message.body))
+    flags = message.flags & PERSISTENT
+    vhost.parked_queue().push(message.address, header, message.body, -1, -1, flags, 0)

@@ -1,0 +1,100 @@
+"""Consuming: subscriptions, single gets, prefetch, and the credit of an outlet."""
+
+from mypy_extensions import i64
+
+from leveret.engine.arguments import consumer_settings
+from leveret.engine.message import Message
+from leveret.engine.queue import Queue
+from leveret.engine.session import Consumer, Outlet, Session
+from leveret.engine.slots import Slots
+from leveret.errors import AccessRefused, NotAllowed, ResourceLocked, Unsupported
+from leveret.wire.tables import Table
+
+
+def consume(
+    session: Session,
+    queue: Queue,
+    tag: str,
+    no_ack: bool,
+    exclusive: bool,
+    arguments: Table,
+    timeout_ms: i64,
+) -> Consumer:
+    """Subscribe a session to a queue. `timeout_ms` is the node's default for quorum queues."""
+    require_new_tag(session, tag)
+    settings = consumer_settings(queue.name, queue.vhost, queue.settings.kind, arguments)
+    where = f"queue '{queue.name}' in vhost '{queue.vhost}'"
+    if queue.is_quorum and (session.shared_prefetch != 0 or session.shared_prefetch_bytes != 0):
+        raise Unsupported(f"{where} does not support global qos")
+    exclusive = exclusive and not queue.is_quorum  # RabbitMQ: quorum queues ignore the flag
+    if queue.subscribers.has_exclusive or (
+        exclusive and (queue.consumers or queue.settings.single_active)
+    ):
+        raise AccessRefused(f"{where} in exclusive use")
+    consumer = Consumer(session, queue.slot, tag, no_ack, exclusive)
+    consumer.arguments = arguments
+    consumer.priority = settings.priority
+    consumer.timeout_ms = _timeout_ms(queue, settings.timeout_ms, timeout_ms)
+    session.consumers[tag] = consumer
+    queue.add_consumer(consumer)
+    return consumer
+
+
+def require_new_tag(session: Session, tag: str) -> None:
+    if tag in session.consumers:
+        raise NotAllowed(f"attempt to reuse consumer tag '{tag}'")
+
+
+def _timeout_ms(queue: Queue, of_consumer: i64, of_node: i64) -> i64:
+    """The consumer's own timeout, else the queue's, else the node's for quorum queues; 0 = none."""
+    if of_consumer >= 0:
+        return of_consumer
+    if queue.settings.consumer_timeout_ms >= 0:
+        return queue.settings.consumer_timeout_ms
+    return of_node if queue.is_quorum else 0
+
+
+def cancel(slots: Slots, session: Session, tag: str) -> None:
+    """End a subscription; what it holds stays in flight. An unknown tag is no error."""
+    consumer = session.consumers.pop(tag, None)
+    if consumer is not None:
+        slots.queue(consumer.queue).remove_consumer(consumer)
+
+
+def get(session: Session, queue: Queue, no_ack: bool) -> Message | None:
+    """Take the next ready message."""
+    if queue.is_quorum and queue.settings.single_active:
+        raise ResourceLocked(
+            f"cannot obtain access to locked queue '{queue.name}' in vhost '{queue.vhost}'. "
+            "basic.get operations are not supported by quorum queues with single active consumer"
+        )
+    return queue.get(session, no_ack)
+
+
+def set_prefetch(slots: Slots, session: Session, count: i64, size: i64, shared: bool) -> None:
+    """Limit what may be in flight: for each consumer to come, or for all of the session."""
+    if not shared:
+        session.prefetch = count
+        session.prefetch_bytes = size
+        return
+    session.shared_prefetch = count
+    session.shared_prefetch_bytes = size
+    wake_parked(slots, session)
+
+
+def wake_parked(slots: Slots, session: Session) -> None:
+    """Let the session's parked consumers try again."""
+    for consumer in session.consumers.values():
+        if consumer.parked:
+            slots.queue(consumer.queue).unpark(consumer)
+
+
+def refill(slots: Slots, outlet: Outlet, credit: i64) -> None:
+    """The peer has read: the outlet may carry this many bytes more."""
+    outlet.credit = credit
+    if outlet.starved:
+        starved = outlet.starved
+        outlet.starved = []
+        for consumer in starved:
+            if consumer.parked:
+                slots.queue(consumer.queue).unpark(consumer)

@@ -1,0 +1,34 @@
+"""The default exchange: a key leads to the queue of that name.
+
+It has no bindings of its own but looks into the queues of its vhost. Nobody may bind, unbind,
+declare or delete it.
+"""
+
+from leveret.engine.exchanges.binding import Binding
+from leveret.engine.exchanges.exchange import Exchange, Headers
+from leveret.engine.target import Target
+from leveret.errors import AccessRefused
+from leveret.wire.tables import Table
+
+
+class DefaultExchange(Exchange):
+    """The exchange without a name."""
+
+    def __init__(self, queues: dict[str, Target]) -> None:
+        super().__init__("", "direct")
+        self.queues = queues  # those of the vhost, shared with it
+        self.durable = True
+
+    def check_binding(self, routing_key: str, arguments: Table) -> None:
+        raise AccessRefused("operation not permitted on the default exchange")
+
+    def match(self, routing_key: str, headers: Headers, found: list[Target]) -> None:
+        queue = self.queues.get(routing_key)
+        if queue is not None:
+            found.append(queue)
+
+    def index(self, binding: Binding) -> None:
+        raise AssertionError("the default exchange has no bindings")
+
+    def unindex(self, binding: Binding) -> None:
+        raise AssertionError("the default exchange has no bindings")

@@ -1,0 +1,57 @@
+"""Delayed-message exchanges: messages with an `x-delay` wait before they are routed.
+
+The exchange routes as the type in `x-delayed-type` does: an inner exchange of that type has the
+index and answers `match`. Holding messages back is the work of the vhost; `delay_ms` says for how
+long.
+"""
+
+from typing import Final
+
+from leveret.engine.exchanges.binding import Binding
+from leveret.engine.exchanges.exchange import Exchange, Headers
+from leveret.engine.exchanges.terms import parse_integer
+from leveret.engine.target import Target
+from leveret.wire.tables import INTEGERS, Table
+
+DELAY: Final = "x-delay"
+DELAY_MS_MAX: Final = (1 << 32) - 1
+
+
+class DelayedExchange(Exchange):
+    """An exchange of another type behind a wait."""
+
+    def __init__(self, name: str, inner: Exchange) -> None:
+        super().__init__(name, "x-delayed-message")
+        self.inner = inner  # holds the index; its own `bindings` stay empty
+        self.is_delayed = True
+        self.key_only = False
+        self.per_key = inner.per_key
+        self.classic_only = inner.classic_only
+
+    def check_binding(self, routing_key: str, arguments: Table) -> None:
+        self.inner.check_binding(routing_key, arguments)
+
+    def match(self, routing_key: str, headers: Headers, found: list[Target]) -> None:
+        self.inner.match(routing_key, headers, found)
+
+    def index(self, binding: Binding) -> None:
+        self.inner.index(binding)
+
+    def unindex(self, binding: Binding) -> None:
+        self.inner.unindex(binding)
+
+
+def delay_ms(headers: Headers) -> int:
+    """How long the message asks to wait; 0 for not at all, and for what makes no sense."""
+    field = headers.field(DELAY)
+    if field is None:
+        return 0
+    value = field.value
+    delay: int | None = None
+    if isinstance(value, int) and field.kind in INTEGERS:
+        delay = value
+    elif isinstance(value, float) and 0.0 < value <= DELAY_MS_MAX:
+        delay = int(value)
+    elif isinstance(value, str):
+        delay = parse_integer(value)
+    return delay if delay is not None and 0 < delay <= DELAY_MS_MAX else 0

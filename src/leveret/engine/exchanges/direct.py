@@ -1,0 +1,31 @@
+"""Direct exchanges: a message goes where the binding key is its routing key."""
+
+from leveret.engine.exchanges.binding import Binding, collect, drop, put
+from leveret.engine.exchanges.exchange import Exchange, Headers
+from leveret.engine.target import Target
+
+
+class DirectExchange(Exchange):
+    """Bindings by key. A key without a binding has no row."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, "direct")
+        self._rows: dict[str, list[Binding]] = {}
+
+    def match(self, routing_key: str, headers: Headers, found: list[Target]) -> None:
+        row = self._rows.get(routing_key)
+        if row is not None:
+            collect(row, found)
+
+    def index(self, binding: Binding) -> None:
+        row = self._rows.get(binding.routing_key)
+        if row is None:
+            row = []
+            self._rows[binding.routing_key] = row
+        put(row, binding)
+
+    def unindex(self, binding: Binding) -> None:
+        row = self._rows[binding.routing_key]
+        drop(row, binding)
+        if not row:
+            del self._rows[binding.routing_key]

@@ -1,0 +1,23 @@
+"""Fanout exchanges: every message goes everywhere, whatever its key."""
+
+from leveret.engine.exchanges.binding import Binding, collect, drop, put
+from leveret.engine.exchanges.exchange import Exchange, Headers
+from leveret.engine.target import Target
+
+
+class FanoutExchange(Exchange):
+    """All bindings match."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, "fanout")
+        self.per_key = False
+        self._row: list[Binding] = []
+
+    def match(self, routing_key: str, headers: Headers, found: list[Target]) -> None:
+        collect(self._row, found)
+
+    def index(self, binding: Binding) -> None:
+        put(self._row, binding)
+
+    def unindex(self, binding: Binding) -> None:
+        drop(self._row, binding)

@@ -1,0 +1,222 @@
+"""Headers exchanges: a message goes where its headers are as the binding's arguments ask.
+
+`x-match` says how: `all` (also when it is absent) or `any` of the arguments. Arguments whose name
+starts with `x-` are skipped, except with `all-with-x` and `any-with-x`; `x-match` itself always is.
+An argument without a value (void) asks only that the header is there. `all` of no arguments matches
+every message, `any` of none matches nothing. Values are equal as `equal_values` has it.
+
+So that 10,000 bindings are not all looked at, the index has a bucket for every (name, value) that a
+pattern asks for. A pattern with `all` is in one of its buckets, the one that was emptiest when it
+came; a pattern with `any` is in each of its own. A message looks into the buckets of its headers.
+Buckets only propose: `accepts` decides.
+"""
+
+from math import isnan
+from typing import Final
+
+from leveret.engine.exchanges.binding import Binding
+from leveret.engine.exchanges.exchange import Exchange, Headers
+from leveret.engine.exchanges.terms import shown_text, shown_value
+from leveret.engine.target import Target
+from leveret.errors import PreconditionFailed
+from leveret.wire.scan import LONGSTR, VOID
+from leveret.wire.tables import Field, Table, equal_values, kind_name
+
+MATCH: Final = "x-match"
+_MATCHES: Final = ("all", "any", "all-with-x", "any-with-x")
+
+
+class Pattern:
+    """What one binding asks for."""
+
+    def __init__(self, target: Target, arguments: Table) -> None:
+        mode = _mode_of(arguments)
+        self.target = target
+        self.is_any: bool = mode.startswith("any")
+        self.wanted: Table = _wanted(arguments, mode.endswith("-with-x"))
+        self.buckets: list[Bucket] = []  # those it is in
+
+    def accepts(self, table: Table) -> bool:
+        """Whether these headers match."""
+        for name, field in self.wanted.items():
+            header = table.get(name)
+            matches = header is not None and (field.kind == VOID or equal_values(field, header))
+            if matches == self.is_any:
+                return matches
+        return not self.is_any
+
+
+class Bucket:
+    """The patterns that ask for one header, with one value or whatever its value."""
+
+    def __init__(self, name: str, value: object) -> None:
+        self.name = name
+        self.value = value  # as `_value_key` gives it
+        self.patterns: dict[Pattern, None] = {}  # a set that keeps its order
+
+
+class HeaderIndex:
+    """All buckets for one header name."""
+
+    def __init__(self) -> None:
+        self.present: Bucket | None = None
+        self.by_value: dict[object, Bucket] = {}
+
+    def find(self, wanted: Field) -> Bucket | None:
+        """The bucket for what a pattern asks of this header."""
+        if wanted.kind == VOID:
+            return self.present
+        return self.by_value.get(_value_key(wanted))
+
+    def make(self, name: str, wanted: Field) -> Bucket:
+        """A new bucket for what a pattern asks of this header."""
+        bucket = Bucket(name, _value_key(wanted))
+        if wanted.kind == VOID:
+            self.present = bucket
+        else:
+            self.by_value[bucket.value] = bucket
+        return bucket
+
+    def forget(self, bucket: Bucket) -> None:
+        """Let go of a bucket that has lost its last pattern."""
+        if self.present is bucket:
+            self.present = None
+        else:
+            del self.by_value[bucket.value]
+
+    def is_bare(self) -> bool:
+        """Whether no pattern asks for this header any more."""
+        return self.present is None and not self.by_value
+
+
+class HeadersExchange(Exchange):
+    """Bindings by arguments."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, "headers")
+        self.key_only = False
+        self.per_key = False
+        self.looked_at: int = 0  # patterns that the last match had to look at
+        self._patterns: dict[Binding, Pattern] = {}
+        self._always: dict[Pattern, Target] = {}  # targets of those that ask for nothing
+        self._indexes: dict[str, HeaderIndex] = {}  # by header name
+
+    def check_binding(self, routing_key: str, arguments: Table) -> None:
+        field = arguments.get(MATCH)
+        if field is None:
+            return
+        if field.kind != LONGSTR:
+            raise PreconditionFailed(
+                f"Invalid x-match field type {kind_name(field.kind)} "
+                f"(value {shown_value(field)}); expected longstr"
+            )
+        mode = field.value
+        if isinstance(mode, str) and mode not in _MATCHES:
+            raise PreconditionFailed(
+                f"Invalid x-match field value {shown_text(mode)}; "
+                "expected all, any, all-with-x, or any-with-x"
+            )
+
+    def match(self, routing_key: str, headers: Headers, found: list[Target]) -> None:
+        self.looked_at = len(self._always)
+        found.extend(self._always.values())
+        if not self._indexes:
+            return
+        table = headers.table()
+        for name, field in table.items():
+            index = self._indexes.get(name)
+            if index is None:
+                continue
+            if index.present is not None:
+                self._try(index.present, table, found)
+            if index.by_value:
+                bucket = index.by_value.get(_value_key(field))
+                if bucket is not None:
+                    self._try(bucket, table, found)
+
+    def index(self, binding: Binding) -> None:
+        pattern = Pattern(binding.target, binding.arguments)
+        self._patterns[binding] = pattern
+        if pattern.is_any:
+            for name in pattern.wanted:
+                self._enter(pattern, name)
+        elif pattern.wanted:
+            self._enter(pattern, self._emptiest(pattern))
+        else:
+            self._always[pattern] = pattern.target
+
+    def unindex(self, binding: Binding) -> None:
+        pattern = self._patterns.pop(binding)
+        self._always.pop(pattern, None)
+        for bucket in pattern.buckets:
+            del bucket.patterns[pattern]
+            if not bucket.patterns:
+                self._forget(bucket)
+
+    def _try(self, bucket: Bucket, table: Table, found: list[Target]) -> None:
+        self.looked_at += len(bucket.patterns)
+        for pattern in bucket.patterns:
+            if pattern.accepts(table):
+                found.append(pattern.target)  # noqa: PERF401 - a list per bucket would cost more
+
+    def _emptiest(self, pattern: Pattern) -> str:
+        """The header of a pattern whose bucket has the fewest patterns so far."""
+        best = ""
+        fewest = -1
+        for name, field in pattern.wanted.items():
+            index = self._indexes.get(name)
+            bucket = index.find(field) if index is not None else None
+            size = len(bucket.patterns) if bucket is not None else 0
+            if fewest < 0 or size < fewest:
+                best = name
+                fewest = size
+        return best
+
+    def _enter(self, pattern: Pattern, name: str) -> None:
+        index = self._indexes.get(name)
+        if index is None:
+            index = HeaderIndex()
+            self._indexes[name] = index
+        wanted = pattern.wanted[name]
+        bucket = index.find(wanted)
+        if bucket is None:
+            bucket = index.make(name, wanted)
+        bucket.patterns[pattern] = None
+        pattern.buckets.append(bucket)
+
+    def _forget(self, bucket: Bucket) -> None:
+        index = self._indexes[bucket.name]
+        index.forget(bucket)
+        if index.is_bare():
+            del self._indexes[bucket.name]
+
+
+def _mode_of(arguments: Table) -> str:
+    field = arguments.get(MATCH)
+    if field is None:
+        return "all"
+    mode = field.value
+    assert isinstance(mode, str)
+    return mode
+
+
+def _wanted(arguments: Table, with_x: bool) -> Table:
+    wanted: Table = {}
+    for name, field in arguments.items():
+        if name != MATCH and (with_x or not name.startswith("x-")):
+            wanted[name] = field
+    return wanted
+
+
+def _value_key(field: Field) -> object:
+    """A dict key that is the same for equal values; different values may share it too."""
+    value = field.value
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "surrogateescape")
+    if isinstance(value, int):
+        return value
+    if isinstance(value, float) and not isnan(value):
+        return value
+    return None  # tables, arrays, decimals, void, and the number that does not equal itself

@@ -1,0 +1,23 @@
+"""Topic exchanges: binding keys are patterns of words with `*` and `#`. See `trie`."""
+
+from leveret.engine.exchanges.binding import Binding
+from leveret.engine.exchanges.exchange import Exchange, Headers
+from leveret.engine.exchanges.trie import TopicTrie
+from leveret.engine.target import Target
+
+
+class TopicExchange(Exchange):
+    """Bindings by pattern."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, "topic")
+        self.trie = TopicTrie()
+
+    def match(self, routing_key: str, headers: Headers, found: list[Target]) -> None:
+        self.trie.match(headers.words(routing_key), found)
+
+    def index(self, binding: Binding) -> None:
+        self.trie.add(binding)
+
+    def unindex(self, binding: Binding) -> None:
+        self.trie.remove(binding)

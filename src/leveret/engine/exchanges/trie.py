@@ -1,0 +1,213 @@
+"""Topic patterns as a trie, and the walk of a routing key through it.
+
+    *  stands for exactly one word, #  for any number of words, none too
+
+Words may be empty: `a.*` matches `a.`; but the empty key has no word, so that `*` does not match it
+and `#` does. `*` and `#` are special only as whole words.
+
+Patterns are brought into one form first: `#.#` means `#` and `#.*` means `*.#`, so that each run of
+wildcards becomes its stars followed by at most one `#`. Hence a `#` node never has a `#` child.
+
+The walk takes the words one by one and keeps the list of nodes that they can lead to. A `#` node
+stays in it for good once it is reached, and what ends in it has matched at that moment: however the
+key goes on, `#` takes the rest. Every other node has one parent and is led to by one edge, so that
+it is in the list at most once per word. Hence a walk costs at most words times nodes, whatever the
+patterns; it never branches into the same node twice.
+"""
+
+from mypy_extensions import i64
+
+from leveret.engine.exchanges.binding import Binding, collect, drop, put
+from leveret.engine.target import Target
+
+
+class TopicNode:
+    """A prefix of patterns. It exists as long as a pattern goes through it or ends in it."""
+
+    def __init__(self) -> None:
+        self.words: dict[str, TopicNode] | None = None  # next nodes by literal word
+        self.star: TopicNode | None = None  # next node by *
+        self.hash: TopicNode | None = None  # next node by #
+        self.row: list[Binding] | None = None  # bindings whose pattern ends here
+        self.walk: i64 = 0  # the last walk that reached it; kept for # nodes only
+
+    def next(self, word: str) -> "TopicNode | None":
+        """The node that a word of a pattern leads to."""
+        if word == "*":
+            return self.star
+        if word == "#":
+            return self.hash
+        return self.words.get(word) if self.words is not None else None
+
+    def grow(self, word: str) -> "TopicNode":
+        """The node that a word of a pattern leads to, made when it is not there."""
+        node = self.next(word)
+        if node is not None:
+            return node
+        node = TopicNode()
+        if word == "*":
+            self.star = node
+        elif word == "#":
+            self.hash = node
+        elif self.words is not None:
+            self.words[word] = node
+        else:
+            self.words = {word: node}
+        return node
+
+    def cut(self, word: str) -> None:
+        """Drop the node that a word of a pattern leads to."""
+        if word == "*":
+            self.star = None
+        elif word == "#":
+            self.hash = None
+        else:
+            assert self.words is not None
+            del self.words[word]
+            if not self.words:
+                self.words = None
+
+    def has_next(self) -> bool:
+        """Whether a further word leads on from a # node."""
+        return self.words is not None or self.star is not None
+
+    def is_bare(self) -> bool:
+        """Whether nothing needs this node any more."""
+        return self.row is None and self.hash is None and not self.has_next()
+
+
+class TopicTrie:
+    """The patterns of one exchange."""
+
+    def __init__(self) -> None:
+        self.root = TopicNode()
+        self.steps: i64 = 0  # nodes that the last walk stepped from, counted for each word
+        self._walk: i64 = 0
+        # The lists of a walk, kept so that a message allocates none. Empty between walks.
+        self._reached: list[TopicNode] = []
+        self._next: list[TopicNode] = []
+        self._open: list[TopicNode] = []  # # nodes reached so far that lead on
+
+    def add(self, binding: Binding) -> None:
+        """Take in a binding under the pattern of its routing key."""
+        node = self.root
+        for word in pattern_words(binding.routing_key):
+            node = node.grow(word)
+        if node.row is None:
+            node.row = []
+        put(node.row, binding)
+
+    def remove(self, binding: Binding) -> None:
+        """Take out a binding, and every node that only its pattern needed."""
+        words = pattern_words(binding.routing_key)
+        path = self._path(words)
+        row = path[-1].row
+        assert row is not None
+        drop(row, binding)
+        if not row:
+            path[-1].row = None
+            _prune(path, words)
+
+    def match(self, words: list[str], found: list[Target]) -> None:
+        """Append the targets of all patterns that a key of these words matches."""
+        self.steps = 0
+        self._walk += 1
+        self._reach(self.root, found)
+        for word in words:
+            if not self._reached and not self._open:
+                break
+            self._step(word, found)
+        for node in self._reached:
+            if node.row is not None:
+                collect(node.row, found)
+        self._reached.clear()
+        self._open.clear()
+
+    def count_nodes(self) -> int:
+        """How many nodes there are, the root included."""
+        count = 0
+        waiting = [self.root]
+        while waiting:
+            node = waiting.pop()
+            count += 1
+            if node.words is not None:
+                waiting.extend(node.words.values())
+            if node.star is not None:
+                waiting.append(node.star)
+            if node.hash is not None:
+                waiting.append(node.hash)
+        return count
+
+    def _step(self, word: str, found: list[Target]) -> None:
+        """Go one word on."""
+        before = self._reached
+        self._reached = self._next
+        # A # node that this word opens takes part from the next word on.
+        open_count: i64 = len(self._open)
+        self.steps += len(before) + open_count
+        for node in before:
+            self._leave(node, word, found)
+        index: i64 = 0
+        while index < open_count:
+            self._leave(self._open[index], word, found)
+            index += 1
+        before.clear()
+        self._next = before
+
+    def _leave(self, node: TopicNode, word: str, found: list[Target]) -> None:
+        words = node.words
+        if words is not None:
+            child = words.get(word)
+            if child is not None:
+                self._reach(child, found)
+        star = node.star
+        if star is not None:
+            self._reach(star, found)
+
+    def _reach(self, node: TopicNode, found: list[Target]) -> None:
+        """A node that is not a # node is reached; with it, for no word at all, its # child."""
+        self._reached.append(node)
+        rest = node.hash
+        if rest is not None and rest.walk != self._walk:
+            rest.walk = self._walk
+            if rest.row is not None:
+                collect(rest.row, found)
+            if rest.has_next():
+                self._open.append(rest)
+
+    def _path(self, words: list[str]) -> list[TopicNode]:
+        node = self.root
+        path = [node]
+        for word in words:
+            following = node.next(word)
+            assert following is not None
+            node = following
+            path.append(node)
+        return path
+
+
+def pattern_words(pattern: str) -> list[str]:
+    """The words of a pattern in the one form in which the trie holds it."""
+    if not pattern:
+        return []
+    words: list[str] = []
+    has_hash = False  # whether the run of wildcards at the end of `words` still owes its #
+    for word in pattern.split("."):
+        if word == "#":
+            has_hash = True
+            continue
+        if has_hash and word != "*":
+            words.append("#")
+            has_hash = False
+        words.append(word)
+    if has_hash:
+        words.append("#")
+    return words
+
+
+def _prune(path: list[TopicNode], words: list[str]) -> None:
+    """Drop the nodes at the end of a path that nothing needs. The root stays."""
+    depth = len(words)
+    while depth > 0 and path[depth].is_bare():
+        depth -= 1
+        path[depth].cut(words[depth])

@@ -1,0 +1,80 @@
+"""Messages as the engine holds them: one `Message` for each copy in a queue.
+
+Copies of one publish share the bytes of header and body and the `Address`. The content header stays
+as it was received; only what the queue must know of it (priority, expiry, persistence) is unpacked.
+
+A message refers to its queue by slot number, not by reference, and is kept out of the cyclic
+garbage collector (`acyclic`): a million of them cost no collection time. The one reference that
+could make a cycle, `holder`, is set only while the message is in flight and cleared by whoever
+settles it.
+"""
+
+from typing import Final
+
+from mypy_extensions import i64, mypyc_attr
+
+PERSISTENT: Final = 1  # must survive a restart if its queue does
+REDELIVERED: Final = 2  # was delivered before
+COUNTED: Final = 4  # shows its consumers how often it came back
+
+NO_EXPIRY: Final = 0
+ADDRESS_NAME_BYTES_MAX: Final = 255
+
+
+class Address:
+    """Where a message was published to: exchange, routing key, and further keys from CC and BCC."""
+
+    def __init__(self, exchange: str, routing_key: str) -> None:
+        self.exchange = exchange
+        self.routing_key = routing_key
+        self.keys: list[str] = [routing_key]  # all keys it is routed by, CC and BCC included
+        self.shown: i64 = 1  # how many of the keys may be shown (BCC, at the end, may not)
+        self.wire: bytes = short_string(exchange) + short_string(routing_key)
+
+
+def short_string(text: str) -> bytes:
+    """Length octet and UTF-8, as AMQP writes short strings."""
+    data = text.encode("utf-8", "surrogateescape")
+    assert len(data) <= ADDRESS_NAME_BYTES_MAX
+    return bytes((len(data),)) + data
+
+
+class Holder:
+    """Who holds messages in flight: a consumer, or the `get`s of a session."""
+
+    def __init__(self) -> None:
+        self.unacked: i64 = 0  # messages in flight
+        self.unacked_bytes: i64 = 0  # their body bytes
+        self.timeout_ms: i64 = 0  # how long it may hold one; 0 = for ever
+        self.parked: bool = False  # out of its queue's rotation until it has room again
+
+
+@mypyc_attr(acyclic=True)
+class Message:
+    """One copy of a message in one queue."""
+
+    def __init__(
+        self,
+        address: Address,
+        header: bytes,
+        body: bytes,
+        seq: i64,
+        expires_ms: i64,
+        priority: i64,
+        flags: i64,
+        queue: i64,
+    ) -> None:
+        self.address = address
+        self.header = header  # content header payload as received
+        self.body = body
+        self.seq = seq  # identity inside its queue, never reused
+        self.rank = seq  # order inside its priority; a scheduled message gets a new one when due
+        self.expires_ms = expires_ms  # NO_EXPIRY or the time at which it is dead
+        self.priority = priority
+        self.flags = flags
+        self.queue = queue  # slot of its queue in the broker
+        self.holder: Holder | None = None  # set while in flight
+        self.tag: i64 = 0  # delivery tag while in flight
+        self.taken_ms: i64 = 0  # when it was delivered, while in flight
+        self.returns: i64 = 0  # times it came back to the queue, for whatever reason
+        self.failures: i64 = 0  # times it came back by a failure: what the delivery limit counts

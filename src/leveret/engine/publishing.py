@@ -1,0 +1,178 @@
+"""Publishing: from an address to the queues that take a copy.
+
+A `Route` is what one `basic.publish` method means. Fronts keep one for each distinct method they
+receive; it remembers the queues while the vhost's definitions stay as they are and the exchange
+routes by the key alone. Everything else (CC and BCC, headers exchanges, delays) is routed anew for
+each message.
+"""
+
+from typing import Final
+from zlib import crc32
+
+from mypy_extensions import i64
+
+from leveret.engine.content import Content
+from leveret.engine.dead_letter import is_cycle
+from leveret.engine.exchanges.exchange import Exchange, Headers
+from leveret.engine.message import Address, Message
+from leveret.engine.queue import Queue
+from leveret.engine.session import DELIVERY_BYTES
+from leveret.engine.target import Target
+from leveret.engine.vhost import Vhost
+from leveret.errors import AccessRefused
+from leveret.wire.tables import Table
+
+UNROUTED: Final = 0
+ROUTED: Final = 1
+REFUSED: Final = 2  # a queue that it was routed to is full and said no
+
+# Direct reply-to: this name, a dot and a token address a session instead of a queue.
+REPLY_NAME: Final = "amq.rabbitmq.reply-to"
+REPLY_PREFIX: Final = "amq.rabbitmq.reply-to."
+# Replies that a peer may leave unread before further ones are dropped.
+REPLY_OVERDRAFT_BYTES: Final = 16_777_216
+
+
+def reply_name(token: str) -> str:
+    """The name of a requester: its token, and a sum that tells it from a made-up one."""
+    return f"{REPLY_PREFIX}{token}.{crc32(token.encode()):08x}"
+
+
+def is_reply_name(name: str) -> bool:
+    """Whether a name was once given by `reply_name`."""
+    token, _, _ = name.removeprefix(REPLY_PREFIX).rpartition(".")
+    return name == reply_name(token)
+
+
+class Route:
+    """What one `basic.publish` method means in a vhost."""
+
+    def __init__(self, exchange: Exchange, routing_key: str, mandatory: bool) -> None:
+        self.exchange = exchange
+        self.address = Address(exchange.name, routing_key)
+        self.mandatory = mandatory
+        self.version: i64 = 0  # of the vhost when `queues` was found
+        self.queues: list[Queue] = []
+        self.fixed = False  # `queues` serves for every plain message
+        self.is_reply = not exchange.name and routing_key.startswith(REPLY_PREFIX)
+
+
+def publish(vhost: Vhost, route: Route, content: Content, body: bytes) -> i64:
+    """Put a copy into every queue that the message is routed to."""
+    if route.version != vhost.version:
+        _resolve(vhost, route)
+    if content.extra_keys or content.delay_ms != 0 or not route.fixed:
+        return _publish_anew(vhost, route, content, body)
+    queues = route.queues
+    if not queues:
+        return UNROUTED
+    result: i64 = ROUTED
+    for queue in queues:
+        if not queue.push(
+            route.address,
+            content.header,
+            body,
+            content.ttl_ms,
+            content.priority,
+            content.flags,
+            0,
+        ):
+            result = REFUSED
+    return result
+
+
+def _resolve(vhost: Vhost, route: Route) -> None:
+    """Find the queues once; they serve for all plain messages where the key alone decides."""
+    exchange = vhost.exchange(route.exchange.name)
+    if exchange.internal:
+        raise AccessRefused(
+            f"cannot publish to internal exchange '{exchange.name}' in vhost '{vhost.name}'"
+        )
+    route.exchange = exchange
+    route.version = vhost.version
+    found: list[Target] = []
+    vhost.router.route(route.exchange, route.address.keys, Headers(b"", 0, 0), found)
+    route.fixed = vhost.router.key_only and not route.is_reply
+    route.queues = queues_of(found) if route.fixed else []
+
+
+def _publish_anew(vhost: Vhost, route: Route, content: Content, body: bytes) -> i64:
+    address = route.address
+    if route.is_reply:
+        return _reply(vhost, address, content, body)
+    if content.extra_keys:
+        address = content.address(address.exchange, address.routing_key)
+    return spread(vhost, route.exchange, address, content, body, [])
+
+
+def spread(
+    vhost: Vhost,
+    exchange: Exchange,
+    address: Address,
+    content: Content,
+    body: bytes,
+    deaths: list[Table],
+) -> i64:
+    """Route a message by its headers and all its keys; hold it first if the exchange delays.
+
+    `deaths` are those of a dead-lettered message that must not run in a cycle.
+    """
+    if content.delay_ms != 0 and exchange.is_delayed:
+        _hold(vhost, exchange, address, content, body)
+        return ROUTED
+    found: list[Target] = []
+    if not vhost.router.route(exchange, address.keys, content.headers, found):
+        return UNROUTED
+    for held in vhost.router.held:
+        _hold(vhost, held, address, content, body)
+    result: i64 = ROUTED
+    for queue in queues_of(found):
+        if deaths and is_cycle(deaths, queue.name):
+            continue
+        delay_ms: i64 = content.delay_ms if queue.settings.delayed else 0
+        header = content.after_delay() if delay_ms != 0 else content.header
+        if not queue.push(
+            address, header, body, content.ttl_ms, content.priority, content.flags, delay_ms
+        ):
+            result = REFUSED
+    return result
+
+
+def _hold(
+    vhost: Vhost, exchange: Exchange, address: Address, content: Content, body: bytes
+) -> None:
+    """Keep a message in the exchange's own queue until it is due. RabbitMQ: it counts as routed."""
+    header = content.after_delay()
+    vhost.holding[exchange.name].push(
+        address, header, body, -1, content.priority, content.flags, content.delay_ms
+    )
+
+
+def queues_of(targets: list[Target]) -> list[Queue]:
+    """The targets of a routing, which are all queues."""
+    queues: list[Queue] = []
+    for target in targets:
+        assert isinstance(target, Queue)
+        queues.append(target)
+    return queues
+
+
+def _reply(vhost: Vhost, address: Address, content: Content, body: bytes) -> i64:
+    """Deliver straight to the session that waits for replies under this name."""
+    consumer = vhost.replies.get(address.routing_key)
+    if consumer is None:
+        # RabbitMQ 4: a requester that is gone is not the replier's fault, a made-up name is.
+        return ROUTED if is_reply_name(address.routing_key) else UNROUTED
+    session = consumer.session
+    if session.outlet.credit < -REPLY_OVERDRAFT_BYTES:
+        return ROUTED  # RabbitMQ: replies are delivered at most once; this peer reads none
+    session.last_tag += 1
+    session.unacked.skip(session.last_tag)
+    message = Message(address, content.header, body, 0, 0, 0, 0, consumer.queue)
+    message.tag = session.last_tag
+    message.holder = consumer
+    session.outlet.credit -= len(body) + len(content.header) + DELIVERY_BYTES
+    if not session.outbox:
+        session.turn.outboxes.append(session)
+    session.outbox.append(message)
+    return ROUTED

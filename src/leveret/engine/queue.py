@@ -1,0 +1,473 @@
+"""A queue: the state machine of every message in it.
+
+    push ──► scheduled ──due──► ready ──deliver──► in flight ──ack──► gone
+      └────────────────────────►  ▲ │                │ │
+                                  │ └─expire, drop───┼─┴─reject──► leaving (dead letter …)
+                                  └──requeue, timeout, consumer lost (perhaps scheduled first)
+
+`Ready`, `Scheduled` and the sessions' `Unacked` hold the messages; this module moves them and keeps
+the counts. A message that leaves other than by an ack goes to the turn's `leaving` column: the
+broker dead-letters it after the command, so that no queue ever calls another.
+
+Invariants: every message of the queue is in exactly one of ready, scheduled, in flight, or among
+the vhost's stuck dead letters; `unacked` counts those in flight; after `pump` there is no ready
+message that a consumer of the queue could take, and none that is dead at the head of its line.
+"""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from leveret.engine.arguments import DROP_HEAD, REJECT_PUBLISH_DLX, QueueSettings
+from leveret.engine.message import (
+    COUNTED,
+    NO_EXPIRY,
+    REDELIVERED,
+    Address,
+    Message,
+)
+from leveret.engine.pulse import NEVER, Timed
+from leveret.engine.ready import Ready
+from leveret.engine.scheduled import Scheduled
+from leveret.engine.session import (
+    DELIVERY_BYTES,
+    Consumer,
+    Leaving,
+    Outlet,
+    Session,
+    Turn,
+)
+from leveret.engine.subscribers import Subscribers
+from leveret.engine.target import Target
+from leveret.wire.tables import Table
+
+# Messages moved by one wake-up before other work gets its turn again.
+BATCH: Final = 5000
+
+NO_TTL: Final = -1
+
+# Quorum queues have these priorities without being asked (RabbitMQ 4.3).
+QUORUM_PRIORITY_DEFAULT: Final = 4
+
+# Why messages leave.
+REJECTED: Final = "rejected"
+EXPIRED: Final = "expired"
+MAXLEN: Final = "maxlen"
+DELIVERY_LIMIT: Final = "delivery_limit"
+DUE: Final = "due"  # held by a delayed exchange until now: to be routed
+
+
+class QueueTimer(Timed):
+    """Wakes its queue by the pulse."""
+
+    def __init__(self, queue: "Queue") -> None:
+        super().__init__()
+        self.queue = queue
+
+    def on_due(self, now_ms: i64) -> i64:
+        return self.queue.on_due(now_ms)
+
+
+class Queue(Target):
+    """Messages, their consumers, and the rules of one queue."""
+
+    def __init__(
+        self,
+        vhost: str,
+        name: str,
+        slot: i64,
+        settings: QueueSettings,
+        durable: bool,
+        auto_delete: bool,
+        owner: Outlet | None,
+        arguments: Table,
+        turn: Turn,
+    ) -> None:
+        super().__init__(name)
+        self.vhost = vhost
+        self.slot = slot
+        self.settings = settings
+        self.durable = durable
+        self.auto_delete = auto_delete
+        self.owner = owner  # the connection that alone may use it, if it is exclusive
+        self.arguments = arguments
+        self.turn = turn
+        self.is_quorum = settings.kind == "quorum"
+        self.is_classic = settings.kind == "classic"
+        self.holds_for: str | None = None  # the delayed exchange that it holds messages for
+        self.deleted = False
+        # Rules, unpacked from the settings
+        self.ttl_ms: i64 = settings.ttl_ms
+        self.priority_max: i64 = settings.priority_max
+        self.counts = settings.kind == "quorum" or settings.delivery_limit >= 0
+        self.limited = settings.max_length >= 0 or settings.max_bytes >= 0
+        # Messages
+        self.next_seq: i64 = 0
+        self.ready = Ready(
+            prioritised=settings.priority_max > 0, returns_first=settings.kind == "quorum"
+        )
+        self.scheduled = Scheduled()
+        self.unacked: i64 = 0
+        self.unacked_bytes: i64 = 0
+        self.stuck: i64 = 0  # dead letters that nobody takes, kept and counted here
+        # Consumers
+        self.subscribers = Subscribers(settings.single_active, self.is_quorum)
+        # Time
+        self.timer = QueueTimer(self)
+        self.used_ms: i64 = turn.now_ms  # last use that keeps an unused queue from expiring
+        self.has_expiries = False  # a message with an expiry has been pushed
+        self.dirty = False
+        # Statistics
+        self.published: i64 = 0
+        self.delivered: i64 = 0
+        self.delivered_no_ack: i64 = 0
+        self.got: i64 = 0
+        self.got_no_ack: i64 = 0
+        self.acked: i64 = 0
+        self.redelivered: i64 = 0
+        self.expired: i64 = 0
+        self.dropped: i64 = 0
+        self.refused: i64 = 0
+        self.purged: i64 = 0
+        self.arm()
+
+    @property
+    def consumers(self) -> list[Consumer]:
+        """Everybody subscribed, in order of arrival."""
+        return self.subscribers.members
+
+    # Coming in
+
+    def push(
+        self,
+        address: Address,
+        header: bytes,
+        body: bytes,
+        ttl_ms: i64,
+        priority: i64,
+        flags: i64,
+        delay_ms: i64,
+    ) -> bool:
+        """Add a message at the end of its priority; False when the queue refuses it."""
+        turn = self.turn
+        if self.ttl_ms >= 0 and (ttl_ms < 0 or self.ttl_ms < ttl_ms):
+            ttl_ms = self.ttl_ms
+        expires_ms: i64 = NO_EXPIRY
+        if ttl_ms >= 0:
+            expires_ms = turn.now_ms + delay_ms + ttl_ms
+            self.has_expiries = True
+        seq = self.next_seq
+        self.next_seq = seq + 1
+        if self.priority_max >= 0:
+            priority = self._clamp(priority)
+        message = Message(address, header, body, seq, expires_ms, priority, flags, self.slot)
+        if self.limited and self.settings.overflow != DROP_HEAD and self._is_full(len(body)):
+            self._refuse(message)
+            return False
+        self.published += 1
+        if delay_ms > 0:
+            self.scheduled.add(message, turn.now_ms + delay_ms)
+            self.arm()
+        else:
+            self.ready.push(message)
+            if self.limited:
+                self._drop_over_limit()
+        if not self.dirty:
+            self.dirty = True
+            turn.dirty.append(self)
+        return True
+
+    def _clamp(self, priority: i64) -> i64:
+        if priority < 0:
+            return QUORUM_PRIORITY_DEFAULT if self.is_quorum else 0
+        return min(priority, self.priority_max)
+
+    def _is_full(self, body_bytes: i64) -> bool:
+        """Whether one more message would go over a limit. What can be delivered goes first."""
+        if not self._is_over(1, body_bytes):
+            return False
+        self.pump()
+        return self._is_over(1, body_bytes)
+
+    def _is_over(self, more: i64, more_bytes: i64) -> bool:
+        limits = self.settings
+        ready = self.ready
+        if limits.max_length >= 0 and ready.count + self.stuck + more > limits.max_length:
+            return True
+        return limits.max_bytes >= 0 and ready.body_bytes + more_bytes > limits.max_bytes
+
+    def _refuse(self, message: Message) -> None:
+        self.refused += 1
+        if self.settings.overflow == REJECT_PUBLISH_DLX:
+            self._leave(message, MAXLEN)
+
+    def _drop_over_limit(self) -> None:
+        """RabbitMQ: what a consumer can take is not counted; then the head goes, young or old."""
+        if self.settings.overflow != DROP_HEAD or not self._is_over(0, 0):
+            return
+        self.pump()
+        while self.ready.count != 0 and self._is_over(0, 0):
+            self.dropped += 1
+            self._leave(self.ready.pop(), MAXLEN)
+
+    # Going out
+
+    def pump(self) -> None:
+        """Deliver what can be delivered, drop what is dead, arm the timer."""
+        turn = self.turn
+        ready = self.ready
+        rota = self.subscribers.rota
+        now_ms = turn.now_ms
+        while ready.count != 0:
+            consumer = rota.next()
+            if consumer is None:
+                break
+            message = ready.pop()
+            # A message that dies in the turn in which it came may still be delivered (TTL 0).
+            if message.expires_ms != NO_EXPIRY and message.expires_ms < now_ms:
+                self._expire(message)
+                continue
+            self._deliver(consumer, message)
+        if self.has_expiries and ready.count != 0:
+            self._expire_heads(now_ms)
+        if self.has_expiries:
+            self.arm()
+
+    def _deliver(self, consumer: Consumer, message: Message) -> None:
+        session = consumer.session
+        tag = session.last_tag + 1
+        session.last_tag = tag
+        body_bytes: i64 = len(message.body)
+        session.outlet.credit -= body_bytes + len(message.header) + DELIVERY_BYTES
+        message.tag = tag
+        message.holder = consumer
+        consumer.delivered += 1
+        if message.flags & REDELIVERED:
+            self.redelivered += 1
+        if consumer.no_ack:
+            self.delivered_no_ack += 1
+            session.unacked.skip(tag)
+        else:
+            self.delivered += 1
+            consumer.unacked += 1
+            consumer.unacked_bytes += body_bytes
+            session.consumed += 1
+            session.consumed_bytes += body_bytes
+            self._hold(session, message, body_bytes, consumer.timeout_ms)
+        if not session.outbox:
+            self.turn.outboxes.append(session)
+        session.outbox.append(message)
+
+    def _hold(self, session: Session, message: Message, body_bytes: i64, timeout_ms: i64) -> None:
+        """Put a message in flight."""
+        self.unacked += 1
+        self.unacked_bytes += body_bytes
+        message.taken_ms = self.turn.now_ms
+        session.unacked.add(message)
+        if timeout_ms != 0:
+            self.turn.pulse.arm(session, self.turn.now_ms + timeout_ms)
+
+    def get(self, session: Session, no_ack: bool) -> Message | None:
+        """Take the next message for a session that asks for one."""
+        self.used_ms = self.turn.now_ms
+        self.catch_up()
+        self._expire_heads(self.turn.now_ms)
+        if self.ready.count == 0:
+            return None
+        message = self.ready.pop()
+        self._expire_heads(self.turn.now_ms)
+        session.last_tag += 1
+        message.tag = session.last_tag
+        if message.flags & REDELIVERED:
+            self.redelivered += 1
+        if no_ack:
+            self.got_no_ack += 1
+            session.unacked.skip(message.tag)
+        else:
+            self.got += 1
+            body_bytes: i64 = len(message.body)
+            message.holder = session.getter
+            session.getter.unacked += 1
+            session.getter.unacked_bytes += body_bytes
+            timeout_ms = self.settings.consumer_timeout_ms
+            self._hold(session, message, body_bytes, timeout_ms if timeout_ms > 0 else 0)
+        return message
+
+    # Coming back
+
+    def settle(self, message: Message) -> None:
+        """The message is no longer in flight: give its holder room again."""
+        body_bytes: i64 = len(message.body)
+        self.unacked -= 1
+        self.unacked_bytes -= body_bytes
+        holder = message.holder
+        assert holder is not None
+        message.holder = None
+        holder.unacked -= 1
+        holder.unacked_bytes -= body_bytes
+        if isinstance(holder, Consumer):
+            session = holder.session
+            session.consumed -= 1
+            session.consumed_bytes -= body_bytes
+            if holder.parked:
+                self.unpark(holder)
+
+    def put_back(self, message: Message, *, failed: bool) -> None:
+        """A message comes back: to its place, to the schedule, or out for too many failures."""
+        message.flags |= REDELIVERED
+        message.returns += 1
+        if self.counts:
+            message.flags |= COUNTED
+        if failed:
+            message.failures += 1
+            limit = self.settings.delivery_limit
+            if limit >= 0 and message.failures > limit:
+                self._leave(message, DELIVERY_LIMIT)
+                return
+        delay_ms = self._retry_delay_ms(message, failed)
+        if delay_ms > 0:
+            self.scheduled.add(message, self.turn.now_ms + delay_ms)
+            self.arm()
+        else:
+            self.ready.put_back(message)
+            if self.limited:
+                self._drop_over_limit()
+        self.touch()
+
+    def _retry_delay_ms(self, message: Message, failed: bool) -> i64:
+        """RabbitMQ 4.3: linear back-off by failures, for the kinds of return that ask for it."""
+        rules = self.settings
+        if rules.retry_type == "disabled":
+            return 0
+        if rules.retry_type != "all" and failed != (rules.retry_type == "failed"):
+            return 0
+        return min(rules.retry_min_ms * max(1, message.failures), rules.retry_max_ms)
+
+    def discard(self, message: Message) -> None:
+        """A consumer refused the message for good."""
+        self._leave(message, REJECTED)
+
+    # Leaving
+
+    def _leave(self, message: Message, reason: str) -> None:
+        self.turn.leaving.append(Leaving(message, self, reason))
+
+    def _expire(self, message: Message) -> None:
+        self.expired += 1
+        self._leave(message, EXPIRED)
+
+    def _expire_heads(self, now_ms: i64) -> None:
+        """Drop what is dead at the head of a line; a message behind a living one waits."""
+        left = BATCH
+        while left > 0 and self.ready.count != 0:
+            message = self.ready.pop_expired(now_ms)
+            if message is None:
+                return
+            self._expire(message)
+            left -= 1
+
+    def purge(self) -> int:
+        """Drop every ready message; those in flight and scheduled stay."""
+        self.catch_up()
+        old = self.ready
+        self.ready = Ready(prioritised=old.prioritised, returns_first=old.returns_first)
+        self.purged += old.count
+        self.turn.trash.add(old.messages_held())
+        return old.count
+
+    # Time
+
+    def on_due(self, now_ms: i64) -> i64:
+        """Something is due: scheduled messages, expired ones, or the queue itself."""
+        left = BATCH
+        message = self.scheduled.pop_due(now_ms)
+        while message is not None:
+            self._release(message)
+            left -= 1
+            message = self.scheduled.pop_due(now_ms) if left > 0 else None
+        self._expire_heads(now_ms)
+        expires_ms = self._unused_until_ms()
+        if expires_ms != NEVER and expires_ms <= now_ms:
+            self.turn.doomed.append(self)
+            return NEVER
+        self.touch()
+        return self._next_due_ms()
+
+    def _release(self, message: Message) -> None:
+        """A scheduled message is due."""
+        if self.holds_for is not None:
+            self._leave(message, DUE)
+        elif message.returns != 0:
+            self.ready.put_back(message)
+        else:
+            message.rank = self.next_seq
+            self.next_seq += 1
+            self.ready.push(message)
+        if self.limited:
+            self._drop_over_limit()
+
+    def _unused_until_ms(self) -> i64:
+        """When the queue goes for want of use; NEVER while it has consumers."""
+        if self.settings.expires_ms < 0 or self.subscribers.members:
+            return NEVER
+        return self.used_ms + self.settings.expires_ms
+
+    def _next_due_ms(self) -> i64:
+        earliest = self._unused_until_ms()
+        due = self.scheduled.next_due_ms()
+        if due != NEVER and (earliest == NEVER or due < earliest):
+            earliest = due
+        if self.has_expiries:
+            due = self.ready.next_expiry_ms()
+            if due != NEVER and (earliest == NEVER or due < earliest):
+                earliest = due
+        return earliest
+
+    def arm(self) -> None:
+        """Wake up when something is due next."""
+        due = self._next_due_ms()
+        if due != NEVER:
+            self.turn.pulse.arm(self.timer, due)
+
+    def catch_up(self) -> None:
+        """Deliver now what this turn has brought, for a command that looks at what is left."""
+        if self.dirty:
+            self.pump()
+
+    def touch(self) -> None:
+        """Look at the queue at the end of the turn."""
+        if not self.dirty:
+            self.dirty = True
+            self.turn.dirty.append(self)
+
+    # Consumers
+
+    def add_consumer(self, consumer: Consumer) -> None:
+        """Let a consumer take part; the caller has checked that it may."""
+        self.subscribers.add(consumer)
+        self.touch()
+
+    def remove_consumer(self, consumer: Consumer) -> None:
+        """A consumer is gone; what it holds stays in flight until its session says more."""
+        self.subscribers.remove(consumer)
+        self.used_ms = self.turn.now_ms
+        if not self.subscribers.members:
+            if self.auto_delete:
+                self.turn.doomed.append(self)
+            else:
+                self.arm()
+        self.touch()
+
+    def unpark(self, consumer: Consumer) -> None:
+        """A parked consumer may have room again."""
+        self.subscribers.unpark(consumer)
+        self.touch()
+
+    def close(self) -> None:
+        """The queue is deleted: end its consumers and forget its messages."""
+        self.deleted = True
+        self.turn.trash.add(self.ready.messages_held())
+        self.turn.trash.add(self.scheduled.clear())
+        self.ready = Ready(prioritised=False, returns_first=False)
+        self.turn.pulse.disarm(self.timer)
+        self.turn.ended.extend(self.subscribers.end_all())

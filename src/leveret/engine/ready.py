@@ -1,0 +1,218 @@
+"""Ready messages, in the order in which they will be delivered.
+
+A `Line` is one FIFO: messages in order of arrival (`fresh`), and those that came back (`returned`),
+which keep their original place by rank. `Ready` is a line for each priority in use, highest first;
+a queue without priorities has just one line.
+
+Quorum queues serve what came back before everything else, whatever its priority (RabbitMQ 4.3):
+`returns_first` puts it in a line of its own.
+
+Priorities may be any numbers and many: finding the highest costs O(log n) of those in use.
+
+Invariants: `count` and `body_bytes` are the sums over all lines; `levels` holds each key of `lines`
+once. A line may be empty until its priority is the highest.
+"""
+
+from heapq import heappop, heappush
+from typing import Final
+
+from mypy_extensions import i64
+
+from leveret.engine.message import Message
+
+_COMPACT_AT: Final = 1024  # taken slots at the front of `fresh` before it is worth moving the rest
+
+
+class Line:
+    """One FIFO that takes messages back to their place."""
+
+    def __init__(self) -> None:
+        self.fresh: list[Message | None] = []  # by rank; slots before `at` are taken
+        self.at: i64 = 0
+        self.returned: list[tuple[int, Message]] = []  # heap by rank
+
+    def is_empty(self) -> bool:
+        return self.at == len(self.fresh) and not self.returned
+
+    def head(self) -> Message:
+        """The next message, which stays; the line is not empty."""
+        returned = self.returned
+        if self.at < len(self.fresh):
+            first = self.fresh[self.at]
+            assert first is not None
+            if not returned or first.rank < returned[0][0]:
+                return first
+        return returned[0][1]
+
+    def pop(self) -> Message:
+        """Take the next message; the line is not empty."""
+        fresh = self.fresh
+        at = self.at
+        if at < len(fresh):
+            first = fresh[at]
+            assert first is not None
+            if not self.returned or first.rank < self.returned[0][0]:
+                fresh[at] = None
+                self._advance(at + 1)
+                return first
+        return heappop(self.returned)[1]
+
+    def put_back(self, message: Message) -> None:
+        """Return a message to its place by rank."""
+        heappush(self.returned, (message.rank, message))
+
+    def _advance(self, at: i64) -> None:
+        """Move the front to `at` and give back the slots before it now and then."""
+        fresh = self.fresh
+        if at == len(fresh):
+            fresh.clear()
+            at = 0
+        elif at >= _COMPACT_AT and at * 2 > len(fresh):
+            del fresh[:at]
+            at = 0
+        self.at = at
+
+    def messages(self) -> list[Message]:
+        """All messages in order, without taking them."""
+        kept: list[Message] = [m for m in self.fresh[self.at :] if m is not None]
+        if self.returned:
+            kept.extend([m for _, m in self.returned])
+            kept.sort(key=_rank)
+        return kept
+
+
+def _rank(message: Message) -> int:
+    return message.rank
+
+
+class Ready:
+    """The lines of a queue."""
+
+    def __init__(self, *, prioritised: bool, returns_first: bool) -> None:
+        self.count: i64 = 0
+        self.body_bytes: i64 = 0
+        self.prioritised = prioritised
+        self.returns_first = returns_first
+        self.line = Line()  # the only line of a queue without priorities
+        self.back = Line()  # what came back, where that is served first
+        self.levels: list[int] = []  # heap of the priorities in use, negated: the highest is first
+        self.lines: dict[int, Line] = {}  # a line for each of them
+        self.mortal = False  # a message with an expiry has been here
+
+    def push(self, message: Message) -> None:
+        """Add a message at the end of its priority."""
+        self.count += 1
+        self.body_bytes += len(message.body)
+        if message.expires_ms != 0:
+            self.mortal = True
+        if self.prioritised:
+            self._level(message.priority).fresh.append(message)
+        else:
+            self.line.fresh.append(message)
+
+    def put_back(self, message: Message) -> None:
+        """Return a message that was taken: to its place, or to the line served first."""
+        self.count += 1
+        self.body_bytes += len(message.body)
+        if message.expires_ms != 0:
+            self.mortal = True
+        if self.returns_first:
+            self.back.fresh.append(message)
+        elif self.prioritised:
+            self._level(message.priority).put_back(message)
+        else:
+            self.line.put_back(message)
+
+    def head(self) -> Message:
+        """The next message, which stays; there is one."""
+        return self._next_line().head()
+
+    def pop(self) -> Message:
+        """Take the next message; there is one."""
+        if self.prioritised or self.returns_first:
+            message = self._next_line().pop()
+        else:
+            message = self.line.pop()
+        self.count -= 1
+        self.body_bytes -= len(message.body)
+        return message
+
+    def pop_expired(self, now_ms: i64) -> Message | None:
+        """Take a message that is dead and at the head of its line, if there is one."""
+        if not self.mortal:
+            return None
+        for line in self._expiring_lines():
+            if line.is_empty():
+                continue
+            head = line.head()
+            if head.expires_ms != 0 and head.expires_ms <= now_ms:
+                line.pop()
+                self.count -= 1
+                self.body_bytes -= len(head.body)
+                return head
+        return None
+
+    def next_expiry_ms(self) -> i64:
+        """The earliest expiry among the heads of the lines; 0 = none."""
+        earliest: i64 = 0
+        if not self.mortal:
+            return earliest
+        for line in self._expiring_lines():
+            if line.is_empty():
+                continue
+            due = line.head().expires_ms
+            if due != 0 and (earliest == 0 or due < earliest):
+                earliest = due
+        return earliest
+
+    def messages(self) -> list[Message]:
+        """All messages in the order of delivery, without taking them."""
+        listed = self.back.messages()
+        for line in self._all_lines():
+            if line is not self.back:
+                listed.extend(line.messages())
+        return listed
+
+    def messages_held(self) -> list[object]:
+        """All messages in no order, so that they can be freed in slices."""
+        held: list[object] = []
+        for line in self._all_lines():
+            held.extend(line.fresh)
+            held.extend(line.returned)
+        return held
+
+    def _expiring_lines(self) -> list[Line]:
+        """Whose heads may expire. RabbitMQ: on classic queues only the head of the whole queue."""
+        if self.returns_first:
+            return self._all_lines()
+        return [self._next_line()] if self.count != 0 else []
+
+    def _all_lines(self) -> list[Line]:
+        """Every line, in the order in which they are served; some may be empty."""
+        if self.prioritised:
+            lines = [self.lines[-level] for level in sorted(self.levels)]
+        else:
+            lines = [self.line]
+        if self.returns_first:
+            lines.insert(0, self.back)
+        return lines
+
+    def _next_line(self) -> Line:
+        """The line that is served next; there is a message."""
+        if self.returns_first and not self.back.is_empty():
+            return self.back
+        if not self.prioritised:
+            return self.line
+        line = self.lines[-self.levels[0]]
+        while line.is_empty():
+            del self.lines[-heappop(self.levels)]
+            line = self.lines[-self.levels[0]]
+        return line
+
+    def _level(self, priority: int) -> Line:
+        line = self.lines.get(priority)
+        if line is None:
+            line = Line()
+            self.lines[priority] = line
+            heappush(self.levels, -priority)
+        return line

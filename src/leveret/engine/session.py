@@ -1,0 +1,156 @@
+"""Sessions, their consumers, and the turn that collects what must be done for them.
+
+A `Session` is what holds deliveries (an AMQP channel, for one): tags, messages in flight, prefetch.
+A `Consumer` is a subscription of a session to one queue. An `Outlet` (a connection) carries several
+sessions and has a credit in bytes: when it is used up its consumers are parked until the runtime
+says that the peer has read (`Broker.refill`). That makes back-pressure an input of the engine.
+
+The `Turn` collects, as columns, what the commands of one turn of the event loop have caused: queues
+to be looked at, messages that leave their queue, sessions that have deliveries or confirms. Nothing
+here performs it: `Broker.end_turn` works off what stays inside, fronts do the rest.
+"""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from leveret.engine.message import Holder, Message
+from leveret.engine.pulse import NEVER, Pulse, Timed
+from leveret.engine.target import Target
+from leveret.engine.trash import Trash
+from leveret.engine.unacked import Unacked
+from leveret.wire.tables import Table
+
+# What a delivery costs an outlet besides header and body: two frames and the deliver method.
+DELIVERY_BYTES: Final = 64
+
+# Why the broker ended a consumer.
+QUEUE_GONE: Final = 1
+TIMED_OUT: Final = 2
+
+
+class Leaving:
+    """A message that left its queue other than by an ack, and why."""
+
+    def __init__(self, message: Message, queue: Target, reason: str) -> None:
+        self.message = message
+        self.queue = queue
+        self.reason = reason
+
+
+class Turn:
+    """What one turn of the event loop has caused so far."""
+
+    def __init__(self, pulse: Pulse) -> None:
+        self.pulse = pulse
+        self.now_ms: i64 = 1
+        # Inside the engine
+        self.dirty: list[Target] = []  # queues that may have something to deliver or to drop
+        self.leaving: list[Leaving] = []  # to be dead-lettered, parked or dropped
+        self.doomed: list[Target] = []  # queues to be deleted: unused, or without consumers
+        self.late: list[Session] = []  # sessions that may hold a message for too long
+        self.trash = Trash(pulse)
+        # For the fronts
+        self.outboxes: list[Session] = []
+        self.confirms: list[Session] = []
+        self.ended: list[Consumer] = []  # consumers that the broker ended
+
+    def note_confirm(self, session: "Session") -> None:
+        """The session has published: confirm at the end of the turn."""
+        if not session.in_confirms:
+            session.in_confirms = True
+            self.confirms.append(session)
+
+
+class Outlet(Timed):
+    """Where deliveries leave. A front subclasses it by its connection."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.credit: i64 = 0  # bytes that may still be delivered before the next refill
+        self.starved: list[Consumer] = []  # parked for lack of credit
+        self.exclusive_queues: dict[str, Target] = {}  # by name: they go when the outlet closes
+
+
+class Session(Timed):
+    """What holds deliveries. A front subclasses it by its channel and implements `send_…`."""
+
+    def __init__(self, outlet: Outlet, turn: Turn) -> None:
+        super().__init__()
+        self.outlet = outlet
+        self.turn = turn
+        self.closed = False
+        self.consumers: dict[str, Consumer] = {}
+        self.getter = Holder()  # holds what was taken by `get`
+        # Deliveries
+        self.last_tag: i64 = 0  # the last delivery tag given
+        self.unacked = Unacked()
+        self.outbox: list[Message] = []  # delivered in this turn, in order of tags
+        # Prefetch for consumers to come, and shared by all of the session; 0 = no limit
+        self.prefetch: i64 = 0
+        self.prefetch_bytes: i64 = 0
+        self.shared_prefetch: i64 = 0
+        self.shared_prefetch_bytes: i64 = 0
+        self.consumed: i64 = 0  # in flight by consumers
+        self.consumed_bytes: i64 = 0
+        # Publishing
+        self.confirming = False
+        self.publish_seq: i64 = 0  # the last sequence number given to a publish
+        self.confirmed_seq: i64 = 0  # all up to here are confirmed or refused
+        self.refused: list[int] = []  # sequence numbers since then that a queue refused
+        self.in_confirms = False  # listed in the turn's column
+
+    def on_due(self, now_ms: i64) -> i64:
+        """Something may be held for too long: the broker looks at it at the end of the turn."""
+        self.turn.late.append(self)
+        return NEVER
+
+    def send_deliveries(self) -> None:
+        """Encode and empty the outbox."""
+        raise NotImplementedError
+
+    def send_confirms(self) -> None:
+        """Tell the publisher what is safe, up to `publish_seq`."""
+        raise NotImplementedError
+
+    def send_ended(self, consumer: "Consumer") -> None:
+        """Tell the peer that the broker ended a consumer."""
+        raise NotImplementedError
+
+
+class Consumer(Holder):
+    """A subscription of a session to a queue."""
+
+    def __init__(
+        self, session: Session, queue: i64, tag: str, no_ack: bool, exclusive: bool
+    ) -> None:
+        super().__init__()
+        self.session = session
+        self.queue = queue  # slot
+        self.tag = tag
+        self.no_ack = no_ack
+        self.exclusive = exclusive
+        self.arguments: Table = {}
+        self.priority: i64 = 0
+        self.prefetch: i64 = session.prefetch
+        self.prefetch_bytes: i64 = session.prefetch_bytes
+        self.active = True  # False while it waits behind a single active consumer
+        self.ended: i64 = 0  # QUEUE_GONE, TIMED_OUT
+        self.delivered: i64 = 0
+        self.wire: bytes = b""  # the tag as the front writes it into each delivery
+
+    def has_room(self) -> bool:
+        """Whether prefetch allows one more message. Without acks there is no limit."""
+        if self.no_ack:
+            return True
+        if self.prefetch != 0 and self.unacked >= self.prefetch:
+            return False
+        if self.prefetch_bytes != 0 and self.unacked_bytes >= self.prefetch_bytes:
+            return False
+        session = self.session
+        if session.shared_prefetch != 0 and session.consumed >= session.shared_prefetch:
+            return False
+        return (
+            session.shared_prefetch_bytes == 0
+            or session.consumed_bytes < session.shared_prefetch_bytes
+        )

@@ -1,0 +1,16 @@
+"""What a binding can lead to: a queue or an exchange.
+
+A routing writes its serial number into every target that it reaches. A target that carries the
+number already was reached before: that is how each queue gets one copy and how cycles end, without
+a set per message. The serial belongs to the `Router` of the target's vhost and only ever grows.
+"""
+
+from mypy_extensions import i64
+
+
+class Target:
+    """Base of queues and exchanges, as routing sees them."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.mark: i64 = 0  # serial number of the last routing that reached it

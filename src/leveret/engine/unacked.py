@@ -1,0 +1,158 @@
+"""Messages in flight on one session, by delivery tag.
+
+Tags are handed out in order, so a list indexed by `tag - base - 1` finds a message without hashing;
+its order is also the order of delivery times. A delivery that is settled on the spot (no_ack) takes
+a tag too and leaves a gap.
+
+One message that is never acknowledged must not keep the list growing behind it: when most of a long
+list is gaps, what is left of its front moves to `stragglers`, a dict by tag.
+
+Invariant: every live tag is either in `stragglers` (then it is <= base) or in `ring`.
+"""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from leveret.engine.message import Message
+
+_COMPACT_AT: Final = 1024  # settled slots at the front before it is worth moving the rest
+_SPARSE_AT: Final = 16384  # a list this long whose front half is mostly gaps is made sparse
+
+
+class Unacked:
+    """What a session holds, by delivery tag."""
+
+    def __init__(self) -> None:
+        self.count: i64 = 0
+        self.base: i64 = 0  # tag of ring[i] is base + i + 1
+        self.head: i64 = 0  # slots before this one are empty
+        self.ring: list[Message | None] = []
+        self.stragglers: dict[int, Message] = {}
+
+    def add(self, message: Message) -> None:
+        """Hold a message under its tag, the next one."""
+        assert message.tag == self.base + len(self.ring) + 1
+        self.ring.append(message)
+        self.count += 1
+
+    def skip(self, tag: i64) -> None:
+        """A tag that nothing is held under."""
+        if not self.ring:
+            self.base = tag
+            return
+        self.ring.append(None)
+        if len(self.ring) >= _SPARSE_AT:
+            self._thin()
+
+    def find(self, tag: i64) -> Message | None:
+        """The message under a tag, which stays."""
+        index = tag - self.base - 1
+        if index >= 0:
+            return self.ring[index] if index < len(self.ring) else None
+        return self.stragglers.get(tag)
+
+    def take(self, tag: i64) -> Message | None:
+        """Take the message under a tag."""
+        index = tag - self.base - 1
+        if index < 0:
+            message = self.stragglers.pop(tag, None)
+            if message is not None:
+                self.count -= 1
+            return message
+        if index >= len(self.ring):
+            return None
+        message = self.ring[index]
+        if message is not None:
+            self.ring[index] = None
+            self.count -= 1
+            if index == self.head:
+                self._advance(index + 1)
+            elif len(self.ring) >= _SPARSE_AT:
+                self._thin()
+        return message
+
+    def restore(self, message: Message) -> None:
+        """Hold a message again that was taken, under the same tag."""
+        index = message.tag - self.base - 1
+        self.count += 1
+        if 0 <= index < len(self.ring):
+            assert self.ring[index] is None
+            self.ring[index] = message
+            self.head = min(self.head, index)
+        else:
+            self.stragglers[message.tag] = message
+
+    def replace(self, tag: i64, message: Message) -> None:
+        """Hold another message under a tag that is in use."""
+        assert self.find(tag) is not None
+        index = tag - self.base - 1
+        if index >= 0:
+            self.ring[index] = message
+        else:
+            self.stragglers[tag] = message
+
+    def take_through(self, tag: i64) -> list[Message]:
+        """Take all messages up to and including a tag, in order of delivery."""
+        taken: list[Message] = []
+        if self.stragglers:
+            taken = [self.stragglers.pop(old) for old in list(self.stragglers) if old <= tag]
+        ring = self.ring
+        index = self.head
+        end: i64 = tag - self.base
+        if end > len(ring):
+            end = len(ring)
+        while index < end:
+            message = ring[index]
+            if message is not None:
+                taken.append(message)
+                ring[index] = None
+            index += 1
+        self.count -= len(taken)
+        if index > self.head:
+            self._advance(index)
+        return taken
+
+    def take_all(self) -> list[Message]:
+        """Take everything, in order of delivery."""
+        return self.take_through(self.base + len(self.ring))
+
+    def messages(self) -> list[Message]:
+        """Everything in flight, in order of delivery; it stays."""
+        held = list(self.stragglers.values())
+        held.extend([m for m in self.ring[self.head :] if m is not None])
+        return held
+
+    def _advance(self, head: i64) -> None:
+        """Move the front over empty slots, and give them back now and then."""
+        ring = self.ring
+        end: i64 = len(ring)
+        while head < end and ring[head] is None:
+            head += 1
+        if head == end:
+            self.base += end
+            ring.clear()
+            head = 0
+        elif head >= _COMPACT_AT and head * 2 > end:
+            del ring[:head]
+            self.base += head
+            head = 0
+        self.head = head
+
+    def _thin(self) -> None:
+        """Make a long list sparse when few of its slots are in use."""
+        ring = self.ring
+        if (self.count - len(self.stragglers)) * 8 > len(ring):
+            return
+        half: i64 = len(ring) // 2
+        index = self.head
+        while index < half:
+            message = ring[index]
+            if message is not None:
+                # Not by its own tag: what stands in for a message that was taken back has none.
+                self.stragglers[self.base + index + 1] = message
+            index += 1
+        del ring[:half]
+        self.base += half
+        self.head = 0
+        self._advance(0)

@@ -1,0 +1,333 @@
+"""A vhost: exchanges, queues and bindings by name, and the commands that define them.
+
+Every command checks first and changes after, so that a refused one has changed nothing. Any change
+that could alter a route raises `version`: cached routes with another version are found anew.
+
+Permissions are not looked at here: fronts ask before they call.
+"""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from leveret.engine.arguments import (
+    QueueSettings,
+    exchange_alternate,
+    queue_settings,
+    require_equivalent_exchange,
+    require_equivalent_queue,
+)
+from leveret.engine.exchanges.binding import Binding, identity_of
+from leveret.engine.exchanges.exchange import Exchange
+from leveret.engine.exchanges.registry import KINDS, make_exchange, predeclared
+from leveret.engine.queue import Queue
+from leveret.engine.routing import Router
+from leveret.engine.session import Consumer, Outlet, Turn
+from leveret.engine.slots import Slots
+from leveret.engine.stuck import Stuck
+from leveret.engine.target import Target
+from leveret.errors import AccessRefused, NotFound, PreconditionFailed, ResourceLocked, Unsupported
+from leveret.wire.tables import Table
+
+PARKED: Final = "leveret.parked"  # where messages over their delivery limit go without a DLX
+_RESERVED: Final = "amq."
+
+
+class Vhost:
+    """A name space of exchanges and queues."""
+
+    def __init__(self, name: str, turn: Turn, slots: Slots, seed: i64) -> None:
+        self.name = name
+        self.turn = turn
+        self.slots = slots
+        self.seed = seed  # of the exchanges that choose at random
+        self.version: i64 = 1  # raised by every change of exchanges, queues or bindings
+        self.queues: dict[str, Queue] = {}
+        self.targets: dict[str, Target] = {}  # the same queues, as the default exchange sees them
+        self.exchanges: dict[str, Exchange] = {e.name: e for e in predeclared(self.targets)}
+        self.router = Router(self.exchanges)
+        self.sources: dict[Target, dict[str, Exchange]] = {}  # what has a binding to a target
+        self.replies: dict[str, Consumer] = {}  # who waits for direct replies, by name
+        self.stuck = Stuck(turn)
+        self.holding: dict[str, Queue] = {}  # what delayed exchanges hold back, by exchange
+
+    def _changed(self) -> None:
+        """Routes are no longer what they were."""
+        self.version += 1
+        self.stuck.retry()
+
+    # Exchanges
+
+    def exchange(self, name: str) -> Exchange:
+        found = self.exchanges.get(name)
+        if found is None:
+            raise NotFound(f"no exchange '{name}' in vhost '{self.name}'")
+        return found
+
+    def declare_exchange(
+        self,
+        name: str,
+        kind: str,
+        durable: bool,
+        auto_delete: bool,
+        internal: bool,
+        arguments: Table,
+    ) -> Exchange:
+        """Make the exchange, or check that the one of this name is the same."""
+        require_not_default(name)
+        name = _without_line_breaks(name)
+        require_known_kind(kind)
+        have = self.exchanges.get(name)
+        if have is not None:
+            require_equivalent_exchange(
+                name,
+                self.name,
+                (have.kind, have.durable, have.auto_delete, have.internal, have.arguments),
+                (kind, durable, auto_delete, internal, arguments),
+            )
+            return have
+        require_not_reserved("exchange", name)
+        alternate = exchange_alternate(name, self.name, arguments)
+        made = make_exchange(
+            kind, name, durable, auto_delete, internal, arguments, alternate, self.seed
+        )
+        if made.is_delayed:
+            self._add_holding_queue(made)
+        self.exchanges[name] = made
+        self._changed()
+        return made
+
+    def _add_holding_queue(self, exchange: Exchange) -> None:
+        """A delayed exchange keeps what is not due in a queue that has no name of its own."""
+        settings = queue_settings(exchange.name, self.name, exchange.durable, False, False, {})
+        holding = self._new_queue(exchange.name, settings, exchange.durable, False, None, {})
+        holding.holds_for = exchange.name
+        self.holding[exchange.name] = holding
+
+    def delete_exchange(self, name: str, if_unused: bool) -> None:
+        """Remove an exchange and its bindings; one that does not exist is no error."""
+        require_not_default(name)
+        exchange = self.exchanges.get(name)
+        if name.startswith(_RESERVED) and exchange is not None:
+            raise AccessRefused(
+                f"deletion of system exchange '{name}' in vhost '{self.name}' not allowed"
+            )
+        if exchange is None:
+            return
+        if if_unused and exchange.bindings:
+            raise PreconditionFailed(f"exchange '{name}' in vhost '{self.name}' in use")
+        self._remove_exchange(exchange)
+
+    def _remove_exchange(self, exchange: Exchange) -> None:
+        del self.exchanges[exchange.name]
+        self._changed()
+        for binding in exchange.bindings.values():
+            self._forget_source(exchange, binding.target)
+        holding = self.holding.pop(exchange.name, None)
+        if holding is not None:
+            self._close_queue(holding)
+        self._remove_bindings_to(exchange)
+
+    # Queues
+
+    def queue(self, name: str, user: Outlet | None) -> Queue:
+        """The queue of this name, if `user` may use it."""
+        found = self.queues.get(name)
+        if found is None:
+            raise NotFound(f"no queue '{name}' in vhost '{self.name}'")
+        if found.owner is not None and found.owner is not user:
+            raise self._locked(name)
+        return found
+
+    def _locked(self, name: str) -> ResourceLocked:
+        return ResourceLocked(
+            f"cannot obtain exclusive access to locked queue '{name}' in vhost '{self.name}'. "
+            "It could be originally declared on another connection or the exclusive property "
+            "value does not match that of the original declaration."
+        )
+
+    def declare_queue(
+        self,
+        name: str,
+        durable: bool,
+        owner: Outlet | None,
+        user: Outlet | None,
+        auto_delete: bool,
+        arguments: Table,
+    ) -> Queue:
+        """Make the queue, or check that the one of this name is the same.
+
+        `owner` is set for an exclusive queue. An exclusive queue is never durable.
+        """
+        name = _without_line_breaks(name)
+        durable = durable and owner is None
+        have = self.queues.get(name)
+        if have is None:
+            return self._make_queue(name, durable, owner, auto_delete, arguments)
+        if have.owner is not owner or (have.owner is not None and have.owner is not user):
+            raise self._locked(name)
+        require_equivalent_queue(
+            name,
+            self.name,
+            have.durable,
+            have.auto_delete,
+            have.arguments,
+            durable,
+            auto_delete,
+            arguments,
+            have.settings.kind,
+        )
+        have.used_ms = self.turn.now_ms
+        return have
+
+    def _make_queue(
+        self,
+        name: str,
+        durable: bool,
+        owner: Outlet | None,
+        auto_delete: bool,
+        arguments: Table,
+    ) -> Queue:
+        settings = queue_settings(
+            name, self.name, durable, owner is not None, auto_delete, arguments
+        )
+        queue = self._new_queue(name, settings, durable, auto_delete, owner, arguments)
+        self.queues[name] = queue
+        self.targets[name] = queue
+        self._changed()
+        if owner is not None:
+            owner.exclusive_queues[name] = queue
+        return queue
+
+    def _new_queue(
+        self,
+        name: str,
+        settings: QueueSettings,
+        durable: bool,
+        auto_delete: bool,
+        owner: Outlet | None,
+        arguments: Table,
+    ) -> Queue:
+        slot = self.slots.take()
+        queue = Queue(
+            self.name, name, slot, settings, durable, auto_delete, owner, arguments, self.turn
+        )
+        self.slots.put(slot, queue)
+        return queue
+
+    def delete_queue(self, name: str, if_unused: bool, if_empty: bool, user: Outlet | None) -> int:
+        """Remove a queue, its bindings and its messages; how many were ready.
+
+        One that does not exist is no error.
+        """
+        if name not in self.queues:
+            return 0
+        queue = self.queue(name, user)
+        queue.catch_up()
+        if queue.is_quorum and (if_unused or if_empty):
+            flag = "if-unused" if if_unused else "if-empty"
+            raise Unsupported(
+                f"cannot delete queue '{name}' in vhost '{self.name}'. queue.delete operations "
+                f"with {flag} flag set are not supported by quorum queues"
+            )
+        if if_unused and queue.consumers:
+            raise PreconditionFailed(f"queue '{name}' in vhost '{self.name}' in use")
+        if if_empty and queue.ready.count != 0:
+            raise PreconditionFailed(f"queue '{name}' in vhost '{self.name}' not empty")
+        count = queue.ready.count
+        self.remove_queue(queue)
+        return count
+
+    def remove_queue(self, queue: Queue) -> None:
+        """Remove a queue whatever its state."""
+        if queue.deleted:
+            return
+        self.queues.pop(queue.name, None)
+        self.targets.pop(queue.name, None)
+        self._changed()
+        if queue.owner is not None:
+            queue.owner.exclusive_queues.pop(queue.name, None)
+        self._close_queue(queue)
+        self._remove_bindings_to(queue)
+
+    def _close_queue(self, queue: Queue) -> None:
+        queue.close()
+        if queue.unacked == 0:
+            self.slots.release(queue.slot)
+
+    def parked_queue(self) -> Queue:
+        """The queue for messages over their delivery limit, made when it is first needed."""
+        found = self.queues.get(PARKED)
+        return found if found is not None else self._make_queue(PARKED, True, None, False, {})
+
+    # Bindings
+
+    def bind(self, source: str, target: Target, routing_key: str, arguments: Table) -> None:
+        """Lead messages from an exchange to a queue or a further exchange."""
+        exchange = self.exchange(source)
+        is_queue = isinstance(target, Queue)
+        exchange.check_binding(routing_key, arguments)
+        if exchange.classic_only and not (isinstance(target, Queue) and target.is_classic):
+            raise PreconditionFailed(
+                f"'{exchange.kind}' exchange '{source}' in vhost '{self.name}' "
+                "can be bound to classic queues only"
+            )
+        if exchange.add(Binding(source, target, is_queue, routing_key, arguments)):
+            self.sources.setdefault(target, {})[source] = exchange
+            self._changed()
+
+    def has_binding(self, source: str, target: Target, routing_key: str, arguments: Table) -> bool:
+        exchange = self.exchanges.get(source)
+        identity = identity_of(target, isinstance(target, Queue), routing_key, arguments)
+        return exchange is not None and identity in exchange.bindings
+
+    def unbind(self, source: str, target: Target, routing_key: str, arguments: Table) -> None:
+        """Undo `bind`; a binding that does not exist is no error."""
+        exchange = self.exchanges.get(source)
+        if exchange is None or not exchange.remove(target, routing_key, arguments):
+            return
+        self._changed()
+        if not exchange.bindings_to(target):
+            self._forget_source(exchange, target)
+        self._remove_if_unused(exchange)
+
+    def _forget_source(self, exchange: Exchange, target: Target) -> None:
+        sources = self.sources.get(target)
+        if sources is not None:
+            sources.pop(exchange.name, None)
+            if not sources:
+                del self.sources[target]
+
+    def _remove_bindings_to(self, target: Target) -> None:
+        for exchange in self.sources.pop(target, {}).values():
+            exchange.remove_target(target)
+            self._remove_if_unused(exchange)
+
+    def _remove_if_unused(self, exchange: Exchange) -> None:
+        """An auto-delete exchange goes with its last binding."""
+        if exchange.auto_delete and not exchange.bindings and exchange.name in self.exchanges:
+            self._remove_exchange(exchange)
+
+
+def require_not_default(name: str) -> None:
+    """The default exchange cannot be declared, deleted or bound."""
+    if not name:
+        raise AccessRefused("operation not permitted on the default exchange")
+
+
+def require_not_reserved(what: str, name: str) -> None:
+    """Names that start with `amq.` are the broker's own."""
+    if name.startswith(_RESERVED):
+        raise AccessRefused(f"{what} name '{name}' contains reserved prefix 'amq.*'")
+
+
+def require_known_kind(kind: str) -> None:
+    """An unknown exchange type is refused even where the exchange exists."""
+    if not kind:
+        raise PreconditionFailed("invalid exchange type ''")
+    if kind not in KINDS:
+        raise PreconditionFailed(f"unknown exchange type '{kind}'")
+
+
+def _without_line_breaks(name: str) -> str:
+    return name.replace("\r", "").replace("\n", "")

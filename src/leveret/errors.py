@@ -1,0 +1,96 @@
+"""Every error that Leveret raises on purpose.
+
+    LeveretError
+    ├── EngineError                a command that the engine refuses; it has changed nothing
+    │   ├── NotFound               the queue, exchange or vhost does not exist
+    │   ├── PreconditionFailed     arguments, limits or state do not allow it
+    │   ├── AccessRefused          permission, reserved name, exclusive use
+    │   ├── ResourceLocked         the queue belongs to another connection
+    │   ├── NotAllowed             a limit or rule of the whole connection
+    │   ├── Stale                  the receipt is of a lease that has ended
+    │   ├── Unsupported            valid AMQP that neither RabbitMQ nor Leveret implements
+    │   └── InternalError          a request that RabbitMQ answers by an internal error
+    ├── ProtocolError              the peer broke the rules of the wire
+    │   ├── FrameError             framing: size, end octet, type, undecodable method
+    │   ├── SyntaxFault            a field that cannot be decoded
+    │   ├── CommandInvalid         a method that makes no sense here
+    │   ├── ChannelFault           a channel that is not open, or open already
+    │   └── UnexpectedFrame        content where a method was due, or the reverse
+    ├── ConfigError                the configuration cannot be used; names every fault
+    └── Closed                     the broker or queue was closed under the caller
+
+The explanation is the exception's text and matches RabbitMQ's where clients read it. Codes do not
+live here: `leveret.amqp.reply_codes` and `leveret.http.status_codes` map classes to numbers.
+"""
+
+
+class LeveretError(Exception):
+    """Base of all errors raised on purpose."""
+
+
+class EngineError(LeveretError):
+    """A command that the engine refuses."""
+
+
+class NotFound(EngineError):
+    """The queue, exchange or vhost does not exist."""
+
+
+class PreconditionFailed(EngineError):
+    """Arguments, limits or state do not allow the command."""
+
+
+class AccessRefused(EngineError):
+    """Permission, reserved name, or exclusive use by another consumer."""
+
+
+class ResourceLocked(EngineError):
+    """The queue belongs to another connection."""
+
+
+class NotAllowed(EngineError):
+    """A limit or rule of the whole connection is broken."""
+
+
+class Stale(EngineError):
+    """The receipt is of a lease that has ended: timed out, or settled before."""
+
+
+class Unsupported(EngineError):
+    """Valid AMQP that is not implemented, as in RabbitMQ."""
+
+
+class InternalError(EngineError):
+    """A request that RabbitMQ answers by an internal error."""
+
+
+class ProtocolError(LeveretError):
+    """The peer broke the rules of the wire."""
+
+
+class FrameError(ProtocolError):
+    """Framing: size, end octet, type, or a method that cannot be decoded."""
+
+
+class SyntaxFault(ProtocolError):
+    """A field that cannot be decoded."""
+
+
+class CommandInvalid(ProtocolError):
+    """A method that makes no sense in this place."""
+
+
+class ChannelFault(ProtocolError):
+    """A channel that is not open, or is open already."""
+
+
+class UnexpectedFrame(ProtocolError):
+    """Content where a method was due, or the reverse."""
+
+
+class ConfigError(LeveretError):
+    """The configuration cannot be used; the text names every fault."""
+
+
+class Closed(LeveretError):
+    """The broker or queue was closed under the caller."""

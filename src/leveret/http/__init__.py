@@ -1,0 +1,7 @@
+"""The HTTP front: health and version now; management API, jobs API and page are added here.
+
+facts.py    what the front may ask of the node
+app.py      the Starlette application: routes, JSON bodies, errors as JSON
+server.py   uvicorn on a bound socket, inside the broker's loop
+front.py    binds the socket at once and loads the two above only when it serves
+"""

@@ -1,0 +1,77 @@
+"""Runs the application by uvicorn inside the loop that is already running.
+
+uvicorn is kept from owning what belongs to the node: signals, logging set-up, the lifespan
+protocol, and its ten ticks a second, which an idle broker must not pay for. It serves until it is
+told to stop, then lets running requests finish within a deadline.
+"""
+
+import asyncio
+import contextlib
+import socket
+import time
+from collections.abc import Iterator
+from email.utils import formatdate
+from typing import Final
+
+import uvicorn
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from leveret.http.app import make_app
+from leveret.http.facts import BrokerFacts
+
+_KEEP_ALIVE_S: Final = 65  # longer than the polling interval of any page or scraper
+_CONNECTIONS_MAX: Final = 4096
+
+
+async def serve(
+    facts: BrokerFacts, listener: socket.socket, stopping: asyncio.Event, stop_within_s: int
+) -> None:
+    """Serves the application on a bound socket until `stopping`; closes the socket."""
+    config = uvicorn.Config(
+        with_date(make_app(facts)),
+        loop="none",
+        http="h11",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        date_header=False,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        limit_concurrency=_CONNECTIONS_MAX,
+        timeout_graceful_shutdown=stop_within_s,
+    )
+    await _Server(config, stopping).serve(sockets=[listener])
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server without signal handlers and without ticks."""
+
+    def __init__(self, config: uvicorn.Config, stopping: asyncio.Event) -> None:
+        super().__init__(config)
+        self._stopping = stopping
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def main_loop(self) -> None:
+        await self._stopping.wait()
+
+
+def with_date(app: ASGIApp) -> ASGIApp:
+    """Adds the headers that uvicorn's ticks would keep: Date and Server."""
+
+    async def dated(scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_dated(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                date = formatdate(time.time(), usegmt=True).encode()  # noqa: TID251
+                stamped = [(b"date", date), (b"server", b"Leveret")]
+                message["headers"] = [*stamped, *message.get("headers", ())]
+            await send(message)
+
+        await app(scope, receive, send_dated)
+
+    return dated

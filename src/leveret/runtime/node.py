@@ -1,0 +1,114 @@
+"""A node: one broker with its fronts on one event loop. This module wires and does nothing else."""
+
+import asyncio
+import secrets
+import sys
+from collections.abc import Sequence
+
+from leveret import __version__
+from leveret.amqp.link import Front, Limits
+from leveret.amqp.server import AmqpServer
+from leveret.auth import FixedAuthority
+from leveret.clock import Clock
+from leveret.config.settings import Settings, memory_high_bytes
+from leveret.engine.broker import Broker
+from leveret.http.front import HttpFront
+from leveret.runtime.memory import REASON, MemoryWatch, machine_bytes
+from leveret.runtime.turns import Turns
+
+# What clients are told they talk to. Client libraries choose behaviour by product and version, so
+# these are RabbitMQ's whose behaviour is the same; `platform` and `information` tell the rest.
+PRODUCT = "RabbitMQ"
+PRODUCT_VERSION = "4.3.0"
+
+DRAIN_S = 2.0
+
+
+class Node:
+    """One running broker."""
+
+    def __init__(self, settings: Settings, clock: Clock, *, serves_http: bool = True) -> None:
+        self.settings = settings
+        self.broker = Broker(secrets.randbits(62))
+        self.broker.parks = settings.park_over_limit
+        self.broker.begin_turn(clock.now_ms())
+        self.front = Front(
+            self.broker,
+            FixedAuthority(settings.default_user, str(settings.default_pass)),
+            _limits(settings),
+            _token,
+        )
+        self.front.server_properties = _server_properties(settings.node)
+        self.amqp_address = ("", 0)
+        self.http_address = ("", 0)
+        self._clock = clock
+        self._serves_http = serves_http
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Listen. Raises OSError where an address cannot be used."""
+        loop = asyncio.get_running_loop()
+        self.turns = Turns(self.broker, self._clock, loop)
+        limit_bytes = memory_high_bytes(self.settings.memory_high, machine_bytes())
+        self._memory = MemoryWatch(self.broker, limit_bytes, loop, self._on_memory)
+        self.amqp = AmqpServer(self.front, loop, self.turns, self._memory.note_received)
+        self.turns.add_flusher(self.amqp.flush)
+        self.amqp_address = await self.amqp.listen(self.settings.host, self.settings.amqp_port)
+        if self._serves_http:
+            self._http = HttpFront(self.settings.host, self.settings.http_port, self)
+            self.http_address = self._http.bind()
+            task = loop.create_task(self._http.run(), name="http")
+            self._tasks.add(task)
+
+    async def stop(self) -> None:
+        """Say goodbye to every peer, and end."""
+        await self.amqp.stop(DRAIN_S)
+        self._memory.stop()
+        self.turns.stop()
+        if self._serves_http:
+            self._http.stop()
+        await asyncio.gather(*self._tasks)
+
+    # What the HTTP front may ask
+
+    @property
+    def node_name(self) -> str:
+        return self.settings.node
+
+    def alarms(self) -> Sequence[str]:
+        return [f"low on {reason}" for reason in self.front.alarms]
+
+    def _on_memory(self, is_low: bool) -> None:
+        if is_low:
+            self.front.alarms.append(REASON)
+        else:
+            self.front.alarms.remove(REASON)
+            self.amqp.alarms_changed()
+
+
+def _limits(settings: Settings) -> Limits:
+    limits = Limits()
+    limits.channel_max = settings.channel_max
+    limits.frame_max = settings.frame_max
+    limits.heartbeat_s = settings.heartbeat_s
+    limits.handshake_ms = settings.handshake_timeout_ms
+    limits.message_bytes_max = settings.message_bytes_max
+    limits.unfinished_bytes_max = 2 * settings.message_bytes_max
+    limits.consumer_timeout_ms = settings.consumer_timeout_ms
+    return limits
+
+
+def _server_properties(node: str) -> dict[str, object]:
+    python = f"Python {sys.version_info.major}.{sys.version_info.minor}"
+    return {
+        "product": PRODUCT,
+        "version": PRODUCT_VERSION,
+        "platform": f"Leveret {__version__} on {python}",
+        "information": "Leveret speaks AMQP 0-9-1 as RabbitMQ does",
+        "copyright": "",
+        "cluster_name": node,
+    }
+
+
+def _token() -> str:
+    return secrets.token_urlsafe(16)

@@ -1,0 +1,88 @@
+"""Turns of the engine on the event loop, and the one timer behind the pulse.
+
+Every input (bytes, a timer, a command of the HTTP front) is a turn: `begin`, commands, `end`. `end`
+works off what the commands caused, lets the fronts encode it and calls the flushers that write it
+out. When something inside is left for later (a peer's credit was renewed, a wake-up is due at once)
+another turn follows soon.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from leveret.clock import Clock
+from leveret.engine.broker import Broker
+from leveret.engine.pulse import NEVER
+
+
+class Turns:
+    """Drives one broker on one loop."""
+
+    def __init__(self, broker: Broker, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
+        self._broker = broker
+        self._clock = clock
+        self._loop = loop
+        self._flushers: list[Callable[[], None]] = []
+        self._is_soon = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = NEVER  # what the timer is set for
+        clock.on_moved(self._on_moved)
+
+    def add_flusher(self, flush: Callable[[], None]) -> None:
+        """Call `flush` at the end of every turn."""
+        self._flushers.append(flush)
+
+    def begin(self) -> None:
+        self._broker.begin_turn(self._clock.now_ms())
+
+    def end(self) -> None:
+        broker = self._broker
+        turn = broker.turn
+        broker.end_turn()
+        broker.perform()
+        while turn.dirty or turn.ended:  # performing may close channels, which gives back messages
+            broker.end_turn()
+            broker.perform()
+        for flush in self._flushers:
+            flush()
+        if turn.dirty:
+            self.soon()
+        due_ms = broker.pulse.next_due_ms()
+        if due_ms != NEVER and (self._timer_ms == NEVER or due_ms < self._timer_ms):
+            self._set_timer(due_ms)
+
+    def soon(self) -> None:
+        """Another turn in the next round of the loop."""
+        if not self._is_soon:
+            self._is_soon = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._is_soon = False
+        self.begin()
+        self.end()
+
+    def on_pulse(self) -> None:
+        """Wake what is due."""
+        self._timer = None
+        self._timer_ms = NEVER
+        self._broker.on_pulse(self._clock.now_ms())
+        self.end()
+
+    def _on_moved(self) -> int:
+        """The clock was moved by hand; when the next thing is due, or NEVER."""
+        self.on_pulse()
+        return self._broker.pulse.next_due_ms()
+
+    def _set_timer(self, due_ms: int) -> None:
+        if not self._clock.moves:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_ms = due_ms
+        wait_ms = due_ms - self._clock.now_ms()
+        self._timer = self._loop.call_later(max(0, wait_ms) / 1000, self.on_pulse)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

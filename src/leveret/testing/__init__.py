@@ -1,0 +1,17 @@
+"""A real broker inside a test: in memory, on a free port, with a clock that can be moved.
+
+    from leveret.testing import ManualClock, broker
+
+    def test_orders_expire() -> None:
+        clock = ManualClock()
+        with broker(clock=clock) as url:          # amqp://guest:guest@127.0.0.1:PORT/
+            ...                                   # any AMQP client
+            clock.advance(minutes=5)
+
+With pytest, the fixtures `leveret_url` and `leveret_clock` do the same without an import.
+"""
+
+from leveret.testing.broker import BrokerUrl, broker
+from leveret.testing.clock import ManualClock
+
+__all__ = ["BrokerUrl", "ManualClock", "broker"]

@@ -1,0 +1,63 @@
+"""A clock that stands still until a test moves it."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from leveret.clock import Clock
+
+START_MS: Final = 1_700_000_000_000
+_MOVE_WITHIN_S: Final = 30.0
+
+
+class ManualClock(Clock):
+    """The time of a broker under test, moved by hand from any thread."""
+
+    moves = False
+
+    def __init__(self, start_ms: int = START_MS) -> None:
+        super().__init__()
+        self._now_ms = start_ms
+        self._lock = threading.Lock()
+        self._listeners: list[tuple[asyncio.AbstractEventLoop, Callable[[], int]]] = []
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    def on_moved(self, callback: Callable[[], int]) -> None:
+        self._listeners.append((asyncio.get_running_loop(), callback))
+
+    def advance(self, ms: int = 0, *, seconds: float = 0, minutes: float = 0) -> None:
+        """Let time pass, through every moment at which something is due on the way.
+
+        When this returns, everything that was due has happened.
+        """
+        step_ms = ms + round(seconds * 1000) + round(minutes * 60_000)
+        if step_ms < 0:
+            raise ValueError("time does not go back")
+        with self._lock:
+            target_ms = self._now_ms + step_ms
+            due_ms = self._run_due()
+            while 0 < due_ms <= target_ms:
+                self._now_ms = max(self._now_ms, due_ms)
+                due_ms = self._run_due()
+            self._now_ms = target_ms
+            self._run_due()
+
+    def _run_due(self) -> int:
+        """Let every broker do what is due; when the next thing is, or 0."""
+        next_ms = [due for due in map(_call, self._listeners) if due > 0]
+        return min(next_ms, default=0)
+
+
+def _call(listener: tuple[asyncio.AbstractEventLoop, Callable[[], int]]) -> int:
+    """Run a callback on its own loop and wait for it."""
+    loop, callback = listener
+    if loop.is_closed():
+        return 0
+
+    async def run() -> int:
+        return callback()
+
+    return asyncio.run_coroutine_threadsafe(run(), loop).result(_MOVE_WITHIN_S)

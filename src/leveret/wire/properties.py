@@ -1,0 +1,351 @@
+"""The payload of a content header frame: class 60, body size, properties.
+
+    class:u16  weight:u16  body_size:u64  flags:u16  property*
+
+Each flag, from the highest bit down, says that one property follows, in this order:
+
+    8000 content_type  shortstr     0800 priority        u8          0040 timestamp   u64
+    4000 content_encoding shortstr  0400 correlation_id  shortstr    0020 type        shortstr
+    2000 headers       table        0200 reply_to        shortstr    0010 user_id     shortstr
+    1000 delivery_mode u8           0100 expiration      shortstr    0008 app_id      shortstr
+                                    0080 message_id      shortstr    0004 cluster_id  shortstr
+
+    shortstr = length:u8 bytes; 0002 means nothing; 0001 (more flags follow) is refused
+
+`parse_traits` is for the publish path: one pass, and after it the payload is known to be sound, so
+that whoever decodes it later cannot fail. `decode_properties` builds everything, for all others.
+"""
+
+from typing import Final
+
+from librt.strings import BytesWriter, read_i16_be, read_i64_be, write_i16_be, write_i64_be
+from mypy_extensions import i64, mypyc_attr
+
+from leveret.errors import FrameError, SyntaxFault
+from leveret.wire.scan import check_value, counted_end, name_end
+from leveret.wire.tables import Table, decode_table, encode_table, read_u64
+
+BASIC_CLASS: Final = 60
+PERSISTENT: Final = 2
+SHORTSTR_BYTES_MAX: Final = 255
+
+_FLAGS_AT: Final = 12
+_PROPERTIES_AT: Final = 14
+
+_CONTENT_TYPE: Final = 0x8000
+_CONTENT_ENCODING: Final = 0x4000
+_HEADERS: Final = 0x2000
+_DELIVERY_MODE: Final = 0x1000
+_PRIORITY: Final = 0x0800
+_CORRELATION_ID: Final = 0x0400
+_REPLY_TO: Final = 0x0200
+_EXPIRATION: Final = 0x0100
+_MESSAGE_ID: Final = 0x0080
+_TIMESTAMP: Final = 0x0040
+_TYPE: Final = 0x0020
+_USER_ID: Final = 0x0010
+_APP_ID: Final = 0x0008
+_CLUSTER_ID: Final = 0x0004
+_CONTINUATION: Final = 0x0001
+
+# All flags of `_note_texts`: most messages have none of them.
+_TEXTS: Final = 0x07FC
+
+
+@mypyc_attr(acyclic=True)
+class Traits:
+    """What the broker must know of a content header to route, store and deliver its message."""
+
+    def __init__(self) -> None:
+        self.body_size: i64 = 0
+        self.delivery_mode: i64 = -1  # -1 where absent
+        self.persistent: bool = False
+        self.priority: i64 = -1  # -1 where absent
+        self.expiration: str | None = None  # as sent, not checked
+        self.reply_to: str | None = None
+        self.user_id: str | None = None
+        # The entries of the headers table, without its length; 0 and 0 where there is no table.
+        self.headers_at: i64 = 0
+        self.headers_end: i64 = 0
+        self.has_cc: bool = False
+        self.has_bcc: bool = False
+        self.has_delay: bool = False  # x-delay
+        self.has_death: bool = False  # x-death
+
+
+class Properties:
+    """Every property of a message; None where it is absent."""
+
+    def __init__(self) -> None:
+        self.content_type: str | None = None
+        self.content_encoding: str | None = None
+        self.headers: Table | None = None
+        self.delivery_mode: int | None = None
+        self.priority: int | None = None
+        self.correlation_id: str | None = None
+        self.reply_to: str | None = None
+        self.expiration: str | None = None
+        self.message_id: str | None = None
+        self.timestamp: int | None = None  # seconds since 1970, 64 bits unsigned
+        self.type: str | None = None
+        self.user_id: str | None = None
+        self.app_id: str | None = None
+        self.cluster_id: str | None = None
+
+
+def parse_traits(payload: bytes) -> Traits:
+    """Check the whole payload and take out what the publish path needs.
+
+    Raises FrameError for a body size of 2^63 and over and for more flags, SyntaxFault for
+    properties that are cut short, malformed or followed by other bytes. The class is the caller's.
+    """
+    flags = _read_flags(payload)
+    traits = Traits()
+    traits.body_size = _read_body_size(payload)
+    at: i64 = _PROPERTIES_AT
+    if flags & _CONTENT_TYPE:
+        at = _text_end(payload, at)
+    if flags & _CONTENT_ENCODING:
+        at = _text_end(payload, at)
+    if flags & _HEADERS:
+        at = _note_headers(payload, at, traits)
+    if flags & _DELIVERY_MODE:
+        traits.delivery_mode = _octet(payload, at)
+        traits.persistent = traits.delivery_mode == PERSISTENT
+        at += 1
+    if flags & _PRIORITY:
+        traits.priority = _octet(payload, at)
+        at += 1
+    if flags & _TEXTS:
+        at = _note_texts(payload, at, flags, traits)
+    if at != len(payload):
+        raise SyntaxFault("content header: bytes follow the last property")
+    return traits
+
+
+def _note_texts(payload: bytes, start: i64, flags: i64, traits: Traits) -> i64:
+    at = start
+    if flags & _CORRELATION_ID:
+        at = _text_end(payload, at)
+    if flags & _REPLY_TO:
+        traits.reply_to = _text(payload, at)
+        at = _text_end(payload, at)
+    if flags & _EXPIRATION:
+        traits.expiration = _text(payload, at)
+        at = _text_end(payload, at)
+    if flags & _MESSAGE_ID:
+        at = _text_end(payload, at)
+    if flags & _TIMESTAMP:
+        at = _fixed_end(payload, at, 8)
+    if flags & _TYPE:
+        at = _text_end(payload, at)
+    if flags & _USER_ID:
+        traits.user_id = _text(payload, at)
+        at = _text_end(payload, at)
+    if flags & _APP_ID:
+        at = _text_end(payload, at)
+    if flags & _CLUSTER_ID:
+        at = _text_end(payload, at)
+    return at
+
+
+def _note_headers(payload: bytes, at: i64, traits: Traits) -> i64:
+    end = counted_end(payload, at, len(payload))
+    start = at + 4
+    traits.headers_at = start
+    traits.headers_end = end
+    at = start
+    while at < end:
+        tag_at = name_end(payload, at, end)
+        length = tag_at - at - 1
+        if length == 7:
+            _note_x_name(payload, at + 1, traits)
+        elif length == 2:
+            if payload[at + 1 : tag_at] == b"CC":
+                traits.has_cc = True
+        elif length == 3 and payload[at + 1 : tag_at] == b"BCC":
+            traits.has_bcc = True
+        at = check_value(payload, tag_at, end, 0)
+    return end
+
+
+def _note_x_name(payload: bytes, at: i64, traits: Traits) -> None:
+    if payload[at] != 0x78 or payload[at + 2] != 0x64:  # x, d
+        return
+    name = payload[at : at + 7]
+    if name == b"x-delay":
+        traits.has_delay = True
+    elif name == b"x-death":
+        traits.has_death = True
+
+
+def _read_flags(payload: bytes) -> i64:
+    if len(payload) < _PROPERTIES_AT:
+        raise SyntaxFault("content header: cut short")
+    flags: i64 = i64(read_i16_be(payload, _FLAGS_AT)) & 0xFFFF
+    if flags & _CONTINUATION:
+        raise FrameError("content header: only one word of property flags is supported")
+    return flags
+
+
+def _read_body_size(payload: bytes) -> i64:
+    size = read_i64_be(payload, 4)
+    if size < 0:
+        raise FrameError("content header: the body size is over 2^63")
+    return size
+
+
+def _fixed_end(payload: bytes, at: i64, size: i64) -> i64:
+    if size > len(payload) - at:
+        raise SyntaxFault("content header: a property is cut short")
+    return at + size
+
+
+def _octet(payload: bytes, at: i64) -> i64:
+    if at >= len(payload):
+        raise SyntaxFault("content header: a property is cut short")
+    return payload[at]
+
+
+def _text_end(payload: bytes, at: i64) -> i64:
+    return _fixed_end(payload, at + 1, _octet(payload, at))
+
+
+def _text(payload: bytes, at: i64) -> str:
+    return payload[at + 1 : _text_end(payload, at)].decode("utf-8", "surrogateescape")
+
+
+class _Cursor:
+    """A place in a payload that moves over each property as it is read."""
+
+    def __init__(self, payload: bytes) -> None:
+        self.payload = payload
+        self.flags: i64 = _read_flags(payload)
+        self.at: i64 = _PROPERTIES_AT
+
+    def text(self, flag: i64) -> str | None:
+        if not self.flags & flag:
+            return None
+        text = _text(self.payload, self.at)
+        self.at = _text_end(self.payload, self.at)
+        return text
+
+    def octet(self, flag: i64) -> int | None:
+        if not self.flags & flag:
+            return None
+        self.at += 1
+        return int(_octet(self.payload, self.at - 1))
+
+    def table(self, flag: i64) -> Table | None:
+        if not self.flags & flag:
+            return None
+        start = self.at + 4
+        self.at = counted_end(self.payload, self.at, len(self.payload))
+        return decode_table(self.payload, start, self.at)
+
+    def number(self, flag: i64) -> int | None:
+        if not self.flags & flag:
+            return None
+        start = self.at
+        self.at = _fixed_end(self.payload, start, 8)
+        return read_u64(self.payload, start)
+
+
+def decode_properties(payload: bytes) -> Properties:
+    """Every property of the payload; raises SyntaxFault or FrameError as `parse_traits` does."""
+    cursor = _Cursor(payload)
+    properties = Properties()
+    properties.content_type = cursor.text(_CONTENT_TYPE)
+    properties.content_encoding = cursor.text(_CONTENT_ENCODING)
+    properties.headers = cursor.table(_HEADERS)
+    properties.delivery_mode = cursor.octet(_DELIVERY_MODE)
+    properties.priority = cursor.octet(_PRIORITY)
+    properties.correlation_id = cursor.text(_CORRELATION_ID)
+    properties.reply_to = cursor.text(_REPLY_TO)
+    properties.expiration = cursor.text(_EXPIRATION)
+    properties.message_id = cursor.text(_MESSAGE_ID)
+    properties.timestamp = cursor.number(_TIMESTAMP)
+    properties.type = cursor.text(_TYPE)
+    properties.user_id = cursor.text(_USER_ID)
+    properties.app_id = cursor.text(_APP_ID)
+    properties.cluster_id = cursor.text(_CLUSTER_ID)
+    if cursor.at != len(payload):
+        raise SyntaxFault("content header: bytes follow the last property")
+    return properties
+
+
+class _Builder:
+    """The properties written so far, and their flags."""
+
+    def __init__(self) -> None:
+        self.writer = BytesWriter()
+        self.flags: i64 = 0
+
+    def text(self, flag: i64, text: str | None) -> None:
+        if text is None:
+            return
+        encoded = text.encode("utf-8", "surrogateescape")
+        if len(encoded) > SHORTSTR_BYTES_MAX:
+            raise ValueError(f"a property of {len(encoded)} bytes does not fit a short string")
+        self.flags |= flag
+        self.writer.append(len(encoded))
+        self.writer.write(encoded)
+
+    def number(self, flag: i64, number: int | None, size: int) -> None:
+        if number is None:
+            return
+        self.flags |= flag
+        self.writer.write(number.to_bytes(size, "big"))
+
+    def table(self, flag: i64, table: Table | None) -> None:
+        if table is None:
+            return
+        self.flags |= flag
+        self.writer.write(encode_table(table))
+
+
+def encode_header(properties: Properties, body_size: int) -> bytes:
+    """The whole payload. Raises ValueError where a text does not fit."""
+    assert 0 <= body_size < 1 << 63
+    builder = _Builder()
+    builder.text(_CONTENT_TYPE, properties.content_type)
+    builder.text(_CONTENT_ENCODING, properties.content_encoding)
+    builder.table(_HEADERS, properties.headers)
+    builder.number(_DELIVERY_MODE, properties.delivery_mode, 1)
+    builder.number(_PRIORITY, properties.priority, 1)
+    builder.text(_CORRELATION_ID, properties.correlation_id)
+    builder.text(_REPLY_TO, properties.reply_to)
+    builder.text(_EXPIRATION, properties.expiration)
+    builder.text(_MESSAGE_ID, properties.message_id)
+    builder.number(_TIMESTAMP, properties.timestamp, 8)
+    builder.text(_TYPE, properties.type)
+    builder.text(_USER_ID, properties.user_id)
+    builder.text(_APP_ID, properties.app_id)
+    builder.text(_CLUSTER_ID, properties.cluster_id)
+    head = BytesWriter()
+    write_i16_be(head, BASIC_CLASS)
+    write_i16_be(head, 0)
+    write_i64_be(head, body_size)
+    head.write(int(builder.flags).to_bytes(2, "big"))
+    head.write(builder.writer.getvalue())
+    return head.getvalue()
+
+
+def with_headers(payload: bytes, headers: Table | None) -> bytes:
+    """The payload with these headers in place of its own; the other properties keep their bytes."""
+    flags = _read_flags(payload)
+    start: i64 = _PROPERTIES_AT
+    if flags & _CONTENT_TYPE:
+        start = _text_end(payload, start)
+    if flags & _CONTENT_ENCODING:
+        start = _text_end(payload, start)
+    end = counted_end(payload, start, len(payload)) if flags & _HEADERS else start
+    flags = (flags | _HEADERS) if headers is not None else (flags & ~_HEADERS)
+    encoded = encode_table(headers) if headers is not None else b""
+    writer = BytesWriter()
+    writer.write(payload[:_FLAGS_AT])
+    writer.write(int(flags).to_bytes(2, "big"))
+    writer.write(payload[_PROPERTIES_AT:start])
+    writer.write(encoded)
+    writer.write(payload[end:])
+    return writer.getvalue()

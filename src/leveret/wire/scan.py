@@ -1,0 +1,171 @@
+"""AMQP 0-9-1 field tables in RabbitMQ's dialect: the octets, walked by index.
+
+    table  = length:u32  entry*                       length counts the bytes of the entries
+    entry  = name_length:u8  name  value
+    value  = tag:u8  data
+
+    tag  data                    name            tag  data                       name
+    S    length:u32 bytes        longstr         t    u8, 0 is false             bool
+    x    length:u32 bytes        binary          d    IEEE 754, 64 bit           double
+    b    i8                      byte            f    IEEE 754, 32 bit           float
+    B    u8                      unsignedbyte    D    scale:u8 unscaled:u32      decimal
+    s    i16                     short           T    u64, seconds since 1970    timestamp
+    u    u16                     unsignedshort   F    table                      table
+    I    i32                     signedint       A    length:u32 value*          array
+    i    u32                     unsignedint     V    nothing                    void
+    l L  i64                     long
+
+Nothing is built here: the functions find and check, on the publish path too. Whatever the bytes,
+they raise SyntaxFault or return; bytes that passed `check_entries` can be taken apart without fear.
+"""
+
+from typing import Final
+
+from librt.strings import read_i32_be
+from mypy_extensions import i64
+
+from leveret.errors import SyntaxFault
+
+# Tables and arrays inside each other. Compiled code does not check its stack: this is the check.
+NESTING_MAX: Final = 64
+
+LONGSTR: Final = 0x53  # S
+BINARY: Final = 0x78  # x
+BYTE: Final = 0x62  # b
+UNSIGNED_BYTE: Final = 0x42  # B
+SHORT: Final = 0x73  # s
+UNSIGNED_SHORT: Final = 0x75  # u
+SIGNED_INT: Final = 0x49  # I
+UNSIGNED_INT: Final = 0x69  # i
+LONG: Final = 0x6C  # l
+LONG_ALIAS: Final = 0x4C  # L
+BOOL: Final = 0x74  # t
+DOUBLE: Final = 0x64  # d
+FLOAT: Final = 0x66  # f
+DECIMAL: Final = 0x44  # D
+TIMESTAMP: Final = 0x54  # T
+TABLE: Final = 0x46  # F
+ARRAY: Final = 0x41  # A
+VOID: Final = 0x56  # V
+
+# Bytes that a value holds after its tag, where that number is fixed.
+SIZES: Final[dict[int, int]] = {
+    BYTE: 1,
+    UNSIGNED_BYTE: 1,
+    SHORT: 2,
+    UNSIGNED_SHORT: 2,
+    SIGNED_INT: 4,
+    UNSIGNED_INT: 4,
+    LONG: 8,
+    LONG_ALIAS: 8,
+    BOOL: 1,
+    DOUBLE: 8,
+    FLOAT: 4,
+    DECIMAL: 5,
+    TIMESTAMP: 8,
+    VOID: 0,
+}
+
+# What `_SIZE_CODES` holds instead of a size.
+_COUNTED: Final = 254
+_UNKNOWN: Final = 255
+
+
+def _size_codes() -> bytes:
+    codes = bytearray([_UNKNOWN]) * 256
+    for tag, size in SIZES.items():
+        codes[tag] = size
+    for tag in (LONGSTR, BINARY, TABLE, ARRAY):
+        codes[tag] = _COUNTED
+    return bytes(codes)
+
+
+# Indexed by the tag: in compiled code a dict look-up per value would cost ten times as much.
+_SIZE_CODES: Final[bytes] = _size_codes()
+
+
+def counted_end(data: bytes, at: i64, end: i64) -> i64:
+    """The end of the bytes that the u32 at `at` counts; at most `end`."""
+    if at < 0 or end > len(data) or end - at < 4:
+        raise SyntaxFault("field table: a length is cut short")
+    # As i64 a u32 of 2^31 and over stays positive once it is masked.
+    length: i64 = i64(read_i32_be(data, at)) & 0xFFFFFFFF
+    if length > end - at - 4:
+        raise SyntaxFault("field table: a length reaches past the end")
+    return at + 4 + length
+
+
+def value_end(data: bytes, at: i64, end: i64) -> i64:
+    """The end of the value whose tag is at `at`. What is inside a table or array is not read."""
+    if at >= end:
+        raise SyntaxFault("field table: a value is missing")
+    code: i64 = _SIZE_CODES[data[at]]
+    if code == _COUNTED:
+        return counted_end(data, at + 1, end)
+    if code == _UNKNOWN:
+        raise SyntaxFault(f"field table: unknown type tag {data[at]}")
+    if code > end - at - 1:
+        raise SyntaxFault("field table: a value is cut short")
+    return at + 1 + code
+
+
+def name_end(data: bytes, at: i64, end: i64) -> i64:
+    """The end of the entry name whose length octet is at `at`."""
+    stop: i64 = at + 1 + data[at]
+    if stop >= end:
+        raise SyntaxFault("field table: a name is cut short")
+    return stop
+
+
+def check_value(data: bytes, at: i64, end: i64, depth: i64) -> i64:
+    """`value_end` that reads what is inside a table or array as well."""
+    stop = value_end(data, at, end)
+    tag: i64 = data[at]
+    if tag == TABLE:
+        check_entries(data, at + 5, stop, depth + 1)
+    elif tag == ARRAY:
+        _check_items(data, at + 5, stop, depth + 1)
+    return stop
+
+
+def check_entries(data: bytes, start: i64, end: i64, depth: i64) -> None:
+    """Raise SyntaxFault unless the bytes between start and end are entries, all the way down."""
+    _require_depth(depth)
+    at = start
+    while at < end:
+        at = check_value(data, name_end(data, at, end), end, depth)
+
+
+def _check_items(data: bytes, start: i64, end: i64, depth: i64) -> None:
+    _require_depth(depth)
+    at = start
+    while at < end:
+        at = check_value(data, at, end, depth)
+
+
+def _require_depth(depth: i64) -> None:
+    if depth > NESTING_MAX:
+        raise SyntaxFault(f"field table: nested deeper than {NESTING_MAX}")
+
+
+def find_entry(data: bytes, start: i64, end: i64, name: bytes) -> i64:
+    """The index of the tag of the first entry called `name`, or -1.
+
+    The entries up to and with that one are checked, what is inside their values is not.
+    """
+    require_span(data, start, end)
+    length: i64 = len(name)
+    at = start
+    while at < end:
+        tag_at = name_end(data, at, end)
+        stop = value_end(data, tag_at, end)
+        if tag_at - at - 1 == length and data[at + 1 : tag_at] == name:
+            return tag_at
+        at = stop
+    return -1
+
+
+def require_span(data: bytes, start: i64, end: i64) -> None:
+    """Raise SyntaxFault unless start and end lie in the data, in this order."""
+    if start < 0 or end < start or end > len(data):
+        raise SyntaxFault("field table: cut short")

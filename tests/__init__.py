@@ -1,0 +1,1 @@
+"""The test suite; ARCHITECTURE.md says what each folder proves."""

@@ -1,0 +1,286 @@
+"""What RabbitMQ 4.3 and Leveret do with messages that are not acked: delays, timeouts, parking.
+
+RabbitMQ 3.10 knows none of it: it accepts the arguments of later versions and ignores them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Final
+
+from tests.compat.case import Script, Topic
+from tests.compat.client import CAPABILITIES, Channel, Handshake, Method, is_method
+from tests.compat.describe import bodies, briefs, show, table
+from tests.compat.stage import Stage
+
+topic = Topic("retry")
+
+_DELAY_MS: Final = 200
+
+
+def back_after_ms(channel: Channel, queue: str, method: str) -> float:
+    """Takes a message, gives it back by a method, and tells how long it stayed away."""
+    message = channel.get_soon(queue, no_ack=False)
+    channel.send(method, delivery_tag=message.tag, requeue=True)
+    given_back_s = time.monotonic()
+    again = channel.get_soon(queue, no_ack=False)
+    away_ms = (time.monotonic() - given_back_s) * 1000
+    channel.send("basic.nack", delivery_tag=again.tag, requeue=False)
+    return away_ms
+
+
+def delayed(kind: str, method: str) -> Script:
+    """A script that tells whether a message given back by a method is delayed."""
+
+    def script(t: Stage) -> str:
+        channel = t.channel()
+        arguments = {"x-delayed-retry-type": kind, "x-delayed-retry-min": _DELAY_MS}
+        queue = t.quorum(channel, arguments=arguments)
+        t.put(channel, "", queue)
+        away_ms = back_after_ms(channel, queue, method)
+        return "delayed" if away_ms >= _DELAY_MS * 0.95 else "at once"
+
+    return script
+
+
+for _kind, _method, _late in (
+    ("all", "basic.reject", True),
+    ("all", "basic.nack", True),
+    ("failed", "basic.reject", True),
+    ("returned", "basic.nack", True),
+):
+    topic.add(
+        f"delay-{_kind}-{_method.partition('.')[2]}",
+        f"x-delayed-retry-type {_kind}, {_method} with requeue",
+        delayed(_kind, _method),
+        "delayed",
+        rabbitmq="at once",
+        difference="delayed-retry",
+        wait_s=0.3,
+    )
+for _kind, _method in (
+    ("disabled", "basic.reject"),
+    ("failed", "basic.nack"),
+    ("returned", "basic.reject"),
+):
+    topic.add(
+        f"no-delay-{_kind}-{_method.partition('.')[2]}",
+        f"x-delayed-retry-type {_kind}, {_method} with requeue",
+        delayed(_kind, _method),
+        "at once",
+    )
+
+
+@topic.case(
+    "delay-grows",
+    "the delay grows with each failure up to its maximum",
+    "1 2 2",
+    rabbitmq="0 0 0",
+    difference="delayed-retry",
+    wait_s=1.0,
+)
+def _(t: Stage) -> str:
+    channel = t.channel()
+    arguments = {
+        "x-delayed-retry-type": "all",
+        "x-delayed-retry-min": _DELAY_MS,
+        "x-delayed-retry-max": 2 * _DELAY_MS,
+    }
+    queue = t.quorum(channel, arguments=arguments)
+    t.put(channel, "", queue)
+    steps = []
+    message = channel.get_soon(queue, no_ack=False)
+    for _ in range(3):
+        channel.send("basic.reject", delivery_tag=message.tag, requeue=True)
+        given_back_s = time.monotonic()
+        message = channel.get_soon(queue, no_ack=False)
+        steps.append(int((time.monotonic() - given_back_s) * 1000 / _DELAY_MS * 1.05))
+    return " ".join(map(str, steps))
+
+
+# --- consumer timeout ---
+
+
+def timed_out(
+    arguments: Mapping[str, object], consumer: Mapping[str, object], *, quorum: bool
+) -> Script:
+    """Lets a delivery time out; shows what the consumer is told and what becomes ready."""
+
+    def script(t: Stage) -> list[str]:
+        channel, other = t.channel(), t.channel()
+        queue = t.quorum(channel, "q", arguments) if quorum else t.queue(channel, "q", arguments)
+        t.put(other, "", queue, "m")
+        t.consume(channel, queue, arguments=consumer)
+        delivered = channel.next()
+        told = [] if channel.quiet(600) else channel.take()
+        return [*briefs([delivered, *told]), bodies(t.drain(other, queue))]
+
+    return script
+
+
+_CANCELLED: Final = ["t#1 m", "basic.cancel consumer_tag=t nowait=true", "m!"]
+_IGNORED: Final = ["t#1 m", "nothing"]
+_TIMEOUT: Final = {"x-consumer-timeout": 150}
+
+for _name, _queue, _consumer, _quorum in (
+    ("quorum", _TIMEOUT, {}, True),
+    ("quorum-consumer", {}, _TIMEOUT, True),
+    ("classic", _TIMEOUT, {}, False),
+    ("classic-consumer", {}, _TIMEOUT, False),
+):
+    topic.add(
+        f"timeout-{_name}",
+        f"a delivery not acked in time goes back and its consumer is cancelled ({_name})",
+        timed_out(_queue, _consumer, quorum=_quorum),
+        _CANCELLED,
+        rabbitmq=_IGNORED,
+        difference="consumer-timeout",
+        wait_s=0.6,
+    )
+
+
+@topic.case(
+    "timeout-close",
+    "a client without consumer_cancel_notify gets its channel closed",
+    "channel.close 406 PRECONDITION_FAILED - delivery acknowledgement on channel 1 timed out. "
+    "Timeout value used: 150 ms. This timeout value can be configured, see consumers doc guide "
+    "to learn more (0.0)",
+    rabbitmq="nothing",
+    difference="consumer-timeout",
+    wait_s=0.6,
+)
+def _(t: Stage) -> str:
+    options = Handshake(capabilities={**CAPABILITIES, "consumer_cancel_notify": False})
+    channel = t.connect(options).channel()
+    queue = t.quorum(channel, arguments=_TIMEOUT)
+    t.put(t.channel(), "", queue)
+    t.consume(channel, queue)
+    channel.next()
+    return "nothing" if channel.quiet(600) else show(channel.next())
+
+
+@topic.case(
+    "timeout-counts",
+    "a timeout counts as a failed delivery",
+    "{x-acquired-count=l:1, x-delivery-count=l:1}",
+    rabbitmq="nothing",
+    difference="consumer-timeout",
+    wait_s=0.6,
+)
+def _(t: Stage) -> str:
+    channel, other = t.channel(), t.channel()
+    queue = t.quorum(channel, arguments=_TIMEOUT)
+    t.put(other, "", queue)
+    t.consume(channel, queue)
+    channel.next()
+    channel.quiet(600)
+    message = other.get(queue)
+    return (
+        "nothing" if message is None or message.content is None else table(message.content.headers)
+    )
+
+
+@topic.case(
+    "timeout-not-reached",
+    "a delivery acked in time is not touched",
+    ["1 delivered", "nothing"],
+    wait_s=0.4,
+)
+def _(t: Stage) -> list[str]:
+    channel, other = t.channel(), t.channel()
+    queue = t.queue(channel, arguments=_TIMEOUT)
+    t.put(other, "", queue)
+    t.consume(channel, queue)
+    channel.next()
+    channel.send("basic.ack", delivery_tag=1)
+    return ["1 delivered", "nothing" if channel.quiet(400) else show(channel.next())]
+
+
+# --- parking and the limit on classic queues ---
+
+
+def find_parked(t: Stage, message_id: str) -> str:
+    """Looks for a message in leveret.parked and takes it out; others are put back."""
+    channel = t.channel()
+    answer = channel.call("queue.declare", queue="leveret.parked", passive=True)
+    if not is_method(answer, "queue.declare-ok"):
+        return show(answer)
+    others: list[Method] = []
+    while True:
+        message = channel.get("leveret.parked", no_ack=False)
+        if message is None:
+            return "not parked"
+        assert message.content is not None
+        if message.content.properties.get("message_id") == message_id:
+            channel.send("basic.ack", delivery_tag=message.tag)
+            channel.call("basic.recover", requeue=True)
+            return f"parked {bodies([message])}"
+        others.append(message)
+
+
+@topic.case(
+    "parked",
+    "past the delivery limit and without a dead-letter exchange: leveret.parked",
+    "parked m",
+    rabbitmq="channel.close 404 NOT_FOUND - no queue 'leveret.parked' in vhost '/' (50.10)",
+    difference="parked",
+)
+def _(t: Stage) -> str:
+    channel = t.channel()
+    queue = t.quorum(channel, arguments={"x-delivery-limit": 1})
+    t.put(channel, "", queue, "m", properties={"message_id": t.name("id")})
+    for _ in range(2):
+        message = channel.get_soon(queue, no_ack=False)
+        channel.send("basic.reject", delivery_tag=message.tag, requeue=True)
+    t.count(queue, channel, 0)
+    return find_parked(t, t.name("id"))
+
+
+_NO_LIMIT: Final = (
+    "channel.close 406 PRECONDITION_FAILED - invalid arg 'x-delivery-limit' for queue 'q' in "
+    "vhost '/' of queue type rabbit_classic_queue (50.10)"
+)
+
+
+@topic.case(
+    "classic-limit",
+    "x-delivery-limit 1 on a classic queue: the second reject dead-letters",
+    ["0", "0!", "q delivery_limit"],
+    rabbitmq=_NO_LIMIT,
+    difference="delivery-limit-classic",
+)
+def _(t: Stage) -> list[str]:
+    channel = t.channel()
+    dead = t.queue(channel, "dlq")
+    arguments = {
+        "x-delivery-limit": 1,
+        "x-dead-letter-exchange": "",
+        "x-dead-letter-routing-key": dead,
+    }
+    answer = channel.call("queue.declare", queue=t.name(), arguments=arguments)
+    if not is_method(answer, "queue.declare-ok"):
+        return [show(answer)]
+    t.put(channel, "", t.name(), "0")
+    seen = []
+    for _ in range(2):
+        message = channel.get_soon(t.name(), no_ack=False)
+        seen.append(bodies([message]))
+        channel.send("basic.reject", delivery_tag=message.tag, requeue=True)
+    headers = channel.get_soon(dead).content
+    assert headers is not None
+    first = headers.headers
+    return [*seen, f"{first['x-first-death-queue'].value} {first['x-first-death-reason'].value}"]
+
+
+@topic.case(
+    "classic-no-limit", "a classic queue has no delivery limit by default", "25 times", wait_s=0.2
+)
+def _(t: Stage) -> str:
+    channel = t.channel()
+    queue = t.queue(channel)
+    t.put(channel, "", queue)
+    for _ in range(25):
+        message = channel.get_soon(queue, no_ack=False)
+        channel.send("basic.reject", delivery_tag=message.tag, requeue=True)
+    return "25 times" if t.count(queue, channel, 1) == 1 else "gone"

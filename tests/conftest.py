@@ -1,0 +1,64 @@
+"""What every test can count on: the form under test, a printed seed, and no leftovers of either.
+
+The suite runs twice, on the sources and on the compiled form. `--form` states which one this run is
+meant to test, and the run refuses to start when it would test the other. A test that can only run
+in one form carries `interpreted_only("reason")` or `compiled_only("reason")`.
+"""
+
+import os
+import random
+
+import hypothesis
+import pytest
+
+from leveret import build_info
+
+FORMS = ("interpreted", "compiled")
+# Deadlines per example fail on busy machines; the global timeout of pyproject.toml stays.
+hypothesis.settings.register_profile("leveret", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("leveret")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("leveret")
+    group.addoption("--form", choices=FORMS, help="Refuse to run on any other form of Leveret.")
+    group.addoption("--seed", type=int, help="Seed of randomised tests; SEED in the environment.")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    found = form_under_test()
+    wanted = config.getoption("--form")
+    if wanted is not None and wanted != found:
+        hint = "; is gcc installed?" if wanted == "compiled" else ""
+        raise pytest.UsageError(f"asked to test the {wanted} form, found the {found} one{hint}")
+    if config.option.seed is None:
+        config.option.seed = int(os.environ.get("SEED") or random.randrange(2**32))
+
+
+def form_under_test() -> str:
+    return FORMS[build_info.is_compiled()]
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"{build_info.describe()}, seed {config.option.seed} (--seed repeats it)"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    other = FORMS[not build_info.is_compiled()]
+    for item in items:
+        marker = item.get_closest_marker(f"{other}_only")
+        if marker is not None:
+            item.add_marker(pytest.mark.skip(reason=f"{other} only: {marker.args[0]}"))
+
+
+@pytest.fixture(scope="session")
+def compiled() -> bool:
+    """Whether the form under test is the compiled one."""
+    return build_info.is_compiled()
+
+
+@pytest.fixture(scope="session")
+def seed(request: pytest.FixtureRequest) -> int:
+    """The seed of this run; print it with whatever a randomised test fails on."""
+    found: int = request.config.option.seed
+    return found

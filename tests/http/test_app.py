@@ -1,0 +1,97 @@
+"""The application's answers: health, version, and errors in RabbitMQ's form."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+from starlette.types import ASGIApp, Message
+
+from leveret.http.app import make_app
+
+
+class Facts:
+    """A node that is as well as its list of alarms says."""
+
+    node_name = "hare"
+
+    def __init__(self, *alarms: str) -> None:
+        self._alarms = alarms
+
+    def alarms(self) -> tuple[str, ...]:
+        return self._alarms
+
+
+class BrokenFacts(Facts):
+    def alarms(self) -> tuple[str, ...]:
+        raise ZeroDivisionError("secret detail")
+
+
+def ask(app: ASGIApp, path: str, method: str = "GET") -> tuple[int, dict[str, str], Any]:
+    """Status, headers and JSON body of one request, without a socket."""
+    sent: list[Message] = []
+    scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": method,
+        "path": path,
+        "raw_path": path.encode(),
+        "root_path": "",
+        "scheme": "http",
+        "query_string": b"",
+        "headers": [],
+    }
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def run() -> None:
+        try:
+            await app(scope, receive, send)
+        except ZeroDivisionError:
+            assert sent, "the answer goes out before the fault reaches the log"
+
+    asyncio.run(run())
+    headers = {k.decode(): v.decode() for k, v in sent[0]["headers"]}
+    return sent[0]["status"], headers, msgspec.json.decode(sent[1]["body"])
+
+
+def test_node_without_alarms_is_healthy() -> None:
+    status, headers, body = ask(make_app(Facts()), "/api/health")
+    assert (status, body) == (200, {"status": "ok", "node": "hare"})
+    assert headers["content-type"] == "application/json"
+
+
+def test_alarm_makes_health_fail_and_says_why() -> None:
+    status, _, body = ask(make_app(Facts("memory is high", "disk is low")), "/api/health")
+    assert status == 503
+    assert body == {"status": "failed", "node": "hare", "reason": "memory is high; disk is low"}
+
+
+def test_version_tells_the_form(compiled: bool) -> None:
+    status, _, body = ask(make_app(Facts()), "/api/version")
+    assert status == 200
+    assert (body["product"], body["version"]) == ("Leveret", "0.1.0")
+    assert body["form"] == ("compiled" if compiled else "pure Python")
+
+
+@pytest.mark.parametrize("path", ["/", "/api/nothing", "/api/health/"])
+def test_unknown_path_is_a_json_404(path: str) -> None:
+    status, headers, body = ask(make_app(Facts()), path)
+    assert (status, body) == (404, {"error": "Object Not Found", "reason": "Not Found"})
+    assert headers["content-type"] == "application/json"
+
+
+def test_wrong_method_is_a_json_405_with_what_is_allowed() -> None:
+    status, headers, body = ask(make_app(Facts()), "/api/health", "DELETE")
+    assert (status, body["error"]) == (405, "Method Not Allowed")
+    assert "GET" in headers["allow"]
+
+
+def test_fault_inside_is_a_json_500_without_details() -> None:
+    status, _, body = ask(make_app(BrokenFacts()), "/api/health")
+    assert status == 500
+    assert body == {"error": "Internal Server Error", "reason": "Internal Server Error"}

@@ -1,0 +1,86 @@
+"""The HTTP front on a real socket: early requests wait, stop lets requests finish."""
+
+import asyncio
+import signal
+import socket
+
+import pytest
+
+from leveret.http.front import HttpFront
+
+GET_HEALTH = b"GET /api/health HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+class Facts:
+    node_name = "hare"
+
+    def alarms(self) -> tuple[str, ...]:
+        return ()
+
+
+async def answer(reader: asyncio.StreamReader) -> bytes:
+    async with asyncio.timeout(10):
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = int(head.lower().partition(b"content-length: ")[2].split()[0])
+        return head + await reader.readexactly(length)
+
+
+def test_request_sent_before_the_front_runs_is_answered() -> None:
+    async def scenario() -> bytes:
+        front = HttpFront("127.0.0.1", 0, Facts())
+        reader, writer = await asyncio.open_connection(*front.bind())
+        writer.write(GET_HEALTH)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(front.run())
+            found = await answer(reader)
+            front.stop()
+        writer.close()
+        return found
+
+    found = asyncio.run(scenario())
+    assert found.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert b"\r\nserver: Leveret\r\n" in found
+    assert b"\r\ndate: " in found
+
+
+def test_front_stops_with_an_idle_connection_open_and_leaves_the_signals_alone() -> None:
+    async def scenario() -> None:
+        front = HttpFront("127.0.0.1", 0, Facts())
+        address = front.bind()
+        handlers = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+        async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+            group.create_task(front.run())
+            reader, writer = await asyncio.open_connection(*address)
+            writer.write(GET_HEALTH)
+            await answer(reader)
+            now = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+            assert now == handlers
+            front.stop()
+        assert await reader.read() == b""
+        writer.close()
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection(*address)
+
+    asyncio.run(scenario())
+
+
+def test_front_that_is_stopped_before_it_runs_ends_and_closes_its_socket() -> None:
+    async def scenario() -> None:
+        front = HttpFront("127.0.0.1", 0, Facts())
+        address = front.bind()
+        front.stop()
+        async with asyncio.timeout(10):
+            await front.run()
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection(*address)
+
+    asyncio.run(scenario())
+
+
+def test_port_that_is_taken_is_an_os_error() -> None:
+    async def scenario() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            with pytest.raises(OSError, match="in use"):
+                HttpFront("127.0.0.1", taken.getsockname()[1], Facts()).bind()
+
+    asyncio.run(scenario())

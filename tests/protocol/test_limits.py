@@ -1,0 +1,203 @@
+"""Limits: what a peer may make the broker hold, and the close that tells it so."""
+
+from __future__ import annotations
+
+import pytest
+
+from leveret.amqp.link import Limits
+from leveret.errors import PreconditionFailed
+from tests.compat import wire
+from tests.compat.client import Method
+from tests.protocol.stage import Peer, Stage, bodies, closes, method, publish, tune_ok
+
+
+def limited(**values: int) -> Stage:
+    limits = Limits()
+    for name, value in values.items():
+        assert hasattr(limits, name)
+        setattr(limits, name, value)
+    return Stage(limits)
+
+
+def opened(stage: Stage) -> Peer:
+    peer = stage.opened()
+    peer.open_channel(1, 2)
+    peer.send(1, "queue.declare", queue="q")
+    return peer
+
+
+# --- message size -------------------------------------------------------------------------------
+
+
+def test_message_over_the_maximum_closes_the_channel_by_its_header() -> None:
+    peer = opened(limited(message_bytes_max=1000))
+    peer.feed(publish(1, "q", b"x" * 1000))
+    assert peer.take() == []
+    peer.feed(method(1, "basic.publish", routing_key="q"))
+    peer.feed(wire.frame(wire.HEADER, 1, wire.header(1001, {})))
+    (close,) = peer.take()
+    assert closes([close]) == [
+        (
+            "channel",
+            406,
+            "PRECONDITION_FAILED - message size 1001 is larger than configured max size 1000",
+        )
+    ]
+    assert isinstance(close, Method)
+    assert (close.fields["class_id"], close.fields["method_id"]) == (60, 40)
+
+
+def test_body_of_a_refused_message_is_dropped_and_the_channel_may_be_opened_again() -> None:
+    peer = opened(limited(message_bytes_max=1000))
+    peer.feed(publish(1, "q", b"x" * 9000))
+    peer.take()
+    peer.feed(publish(1, "q", b"x" * 100))
+    assert peer.take() == []
+    peer.feed(method(1, "channel.close-ok"))
+    peer.open_channel(1)
+    peer.feed(publish(1, "q", b"small"))
+    assert bodies(peer.send(1, "basic.get", queue="q", no_ack=True)) == [b"small"]
+    assert peer.connection.unfinished_bytes == 0
+
+
+@pytest.mark.parametrize("size", [2**31, 2**32, 2**62, 2**63 - 1, 2**63, 2**64 - 1])
+def test_announced_size_beyond_all_reason_is_refused(size: int) -> None:
+    peer = opened(Stage())
+    peer.feed(method(1, "basic.publish", routing_key="q"))
+    peer.feed(wire.frame(wire.HEADER, 1, wire.header(size, {})))
+    ((level, code, _),) = closes(peer.take())
+    assert (level, code) in (("channel", 406), ("connection", 501))
+
+
+def test_default_maximum_is_128_mebibytes() -> None:
+    peer = opened(Stage())
+    for size, is_refused in ((134_217_728, False), (134_217_729, True)):
+        peer.feed(method(1, "basic.publish", routing_key="q"))
+        peer.feed(wire.frame(wire.HEADER, 1, wire.header(size, {})))
+        assert bool(closes(peer.take())) == is_refused
+        peer = opened(Stage())
+
+
+# --- bodies that are not complete ---------------------------------------------------------------
+
+
+def test_incomplete_bodies_of_all_channels_are_bounded() -> None:
+    stage = limited(message_bytes_max=10_000, unfinished_bytes_max=20_000)
+    peer = stage.opened()
+    peer.open_channel(*range(1, 6))
+    for number in range(1, 6):
+        peer.feed(method(number, "basic.publish", routing_key="q"))
+        peer.feed(wire.frame(wire.HEADER, number, wire.header(10_000, {})))
+    for number in range(1, 6):
+        peer.feed(wire.frame(wire.BODY, number, b"x" * 4_000))
+    assert peer.take() == []
+    assert peer.connection.unfinished_bytes == 20_000
+    peer.feed(wire.frame(wire.BODY, 5, b"x"))
+    assert [close[:2] for close in closes(peer.take())] == [("connection", 530)]
+    assert all(not channel.parts for channel in peer.connection.channels.values())
+
+
+@pytest.mark.parametrize("end", ["complete", "error"])
+def test_bytes_of_a_body_are_given_back(end: str) -> None:
+    stage = limited(unfinished_bytes_max=5_000)
+    peer = opened(stage)
+    for _ in range(5):
+        peer.feed(method(1, "basic.publish", routing_key="q"))
+        peer.feed(wire.frame(wire.HEADER, 1, wire.header(4_000, {})))
+        peer.feed(wire.frame(wire.BODY, 1, b"x" * 3_000))
+        assert peer.connection.unfinished_bytes == 3_000
+        if end == "complete":
+            peer.feed(wire.frame(wire.BODY, 1, b"x" * 1_000))
+            assert peer.take() == []
+        else:
+            peer.connection.fail_channel(1, PreconditionFailed("for the test"))
+            peer.feed(method(1, "channel.close-ok") + method(1, "channel.open"))
+            peer.take()
+        assert peer.connection.unfinished_bytes == 0
+
+
+# --- channels -----------------------------------------------------------------------------------
+
+
+def test_open_channels_are_counted_not_their_numbers() -> None:
+    peer = Stage().opened(tune_ok(channel_max=3))
+    peer.open_channel(1, 65535, 500)
+    assert closes(peer.send(2, "channel.open")) == [
+        (
+            "connection",
+            530,
+            "NOT_ALLOWED - number of channels opened (3) has reached the"
+            " negotiated channel_max (3)",
+        )
+    ]
+
+
+def test_closed_channel_makes_room() -> None:
+    peer = Stage().opened(tune_ok(channel_max=2))
+    peer.open_channel(1, 2)
+    for _ in range(10):
+        peer.send(1, "channel.close")
+        peer.open_channel(1)
+
+
+def test_channel_that_waits_for_close_ok_still_counts() -> None:
+    peer = Stage().opened(tune_ok(channel_max=2))
+    peer.open_channel(1, 2)
+    peer.send(1, "queue.purge", queue="nope")
+    assert [close[:2] for close in closes(peer.send(3, "channel.open"))] == [("connection", 530)]
+
+
+def test_all_channels_that_were_offered_can_be_open() -> None:
+    peer = Stage().opened()
+    peer.open_channel(*range(1, 2048))
+    assert [close[:2] for close in closes(peer.send(2048, "channel.open"))] == [("connection", 530)]
+
+
+# --- transactions -------------------------------------------------------------------------------
+
+
+def test_transaction_is_bounded_in_bytes() -> None:
+    """What waits for a commit is held by nobody else: it counts like an incomplete body."""
+    stage = limited(message_bytes_max=10_000, unfinished_bytes_max=20_000)
+    peer = opened(stage)
+    peer.send(1, "tx.select")
+    for _ in range(100):
+        if peer.connection.state != 4:
+            break
+        peer.feed(publish(1, "q", b"x" * 4_000))
+    found = [close[:2] for close in closes(peer.take())]
+    assert found
+    assert found[0][1] in (406, 530)
+
+
+# --- memory of names and headers ----------------------------------------------------------------
+
+
+def test_routes_that_a_channel_remembers_are_bounded() -> None:
+    peer = opened(Stage())
+    for number in range(5_000):
+        peer.feed(publish(1, f"key{number}", b""))
+    assert len(peer.connection.channels[1].routes) <= 1024
+
+
+def test_unread_deliveries_are_bounded_by_credit() -> None:
+    stage = Stage()
+    publisher = opened(stage)
+    consumer = stage.opened()
+    consumer.open_channel(1)
+    consumer.send(1, "basic.consume", queue="q", consumer_tag="t", no_ack=True)
+    consumer.reads = False
+    for _ in range(200):
+        publisher.feed(publish(1, "q", b"x" * 10_000))
+    held = len(consumer.received)
+    assert held < 300_000
+    other = stage.opened()
+    other.open_channel(1)
+    assert bodies(other.send(1, "basic.get", queue="q", no_ack=True)) == [b"x" * 10_000]
+    while True:
+        before = len(consumer.received)
+        consumer.resume_reading()
+        consumer.reads = False
+        if len(consumer.received) == before:
+            break
+    assert len(bodies(consumer.take())) == 199

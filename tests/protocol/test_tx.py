@@ -1,0 +1,193 @@
+"""Transactions: nothing is seen before the commit, nothing after a rollback; tags are settled once.
+
+What is asserted here was seen on RabbitMQ 3.10.8.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.compat.client import Method
+from tests.protocol.stage import Event, Peer, Stage, bodies, closes, method, publish
+
+
+def transactional(messages: int = 0) -> Peer:
+    """A peer in tx mode with a queue `q` that holds some messages."""
+    peer = Stage().opened()
+    peer.open_channel(1, 2)
+    peer.send(1, "queue.declare", queue="q")
+    peer.feed(b"".join(publish(2, "q", b"%d" % number) for number in range(messages)))
+    peer.send(1, "tx.select")
+    return peer
+
+
+def ready(peer: Peer) -> int:
+    return int(peer.stage.broker.vhost("/").queues["q"].ready.count)
+
+
+def unacked(peer: Peer) -> int:
+    return int(peer.stage.broker.vhost("/").queues["q"].unacked)
+
+
+def get(peer: Peer) -> Method:
+    (answer,) = peer.send(1, "basic.get", queue="q")
+    assert isinstance(answer, Method)
+    assert answer.name == "basic.get-ok"
+    return answer
+
+
+def names(events: list[Event]) -> list[str]:
+    return [event.name for event in events if isinstance(event, Method)]
+
+
+def test_publishes_are_seen_after_the_commit_in_order() -> None:
+    peer = transactional()
+    peer.feed(publish(1, "q", b"a") + publish(1, "q", b"b"))
+    assert ready(peer) == 0
+    assert names(peer.send(1, "tx.commit")) == ["tx.commit-ok"]
+    assert [get(peer).body, get(peer).body] == [b"a", b"b"]
+
+
+def test_rollback_forgets_publishes_and_a_new_transaction_begins() -> None:
+    peer = transactional()
+    peer.feed(publish(1, "q", b"gone"))
+    assert names(peer.send(1, "tx.rollback")) == ["tx.rollback-ok"]
+    peer.feed(publish(1, "q", b"kept"))
+    peer.send(1, "tx.commit")
+    assert get(peer).body == b"kept"
+    assert ready(peer) == 0
+
+
+def test_close_of_the_channel_rolls_back() -> None:
+    for data in (method(1, "channel.close"), method(1, "queue.purge", queue="nope")):
+        peer = transactional(1)
+        get(peer)
+        peer.feed(publish(1, "q", b"gone") + method(1, "basic.ack", delivery_tag=1))
+        peer.feed(data)
+        assert (ready(peer), unacked(peer)) == (1, 0)
+
+
+def test_acks_count_after_the_commit() -> None:
+    peer = transactional(3)
+    for _ in range(3):
+        get(peer)
+    peer.feed(method(1, "basic.ack", delivery_tag=2))
+    peer.feed(method(1, "basic.nack", delivery_tag=3, requeue=True))
+    peer.feed(method(1, "basic.reject", delivery_tag=1))
+    assert (ready(peer), unacked(peer)) == (0, 3)
+    peer.send(1, "tx.commit")
+    assert (ready(peer), unacked(peer)) == (1, 0)
+    assert get(peer).body == b"2"
+
+
+def test_rollback_makes_tags_ackable_again() -> None:
+    peer = transactional(2)
+    get(peer)
+    get(peer)
+    peer.feed(method(1, "basic.ack", delivery_tag=1))
+    peer.feed(method(1, "basic.ack", delivery_tag=2, multiple=True))
+    peer.send(1, "tx.rollback")
+    assert unacked(peer) == 2
+    peer.feed(method(1, "basic.ack", delivery_tag=1))
+    peer.feed(method(1, "basic.nack", delivery_tag=2))
+    assert names(peer.send(1, "tx.commit")) == ["tx.commit-ok"]
+    assert (ready(peer), unacked(peer)) == (0, 0)
+
+
+@pytest.mark.parametrize("settle", ["basic.ack", "basic.reject", "basic.nack"])
+def test_unknown_tag_is_refused_at_once(settle: str) -> None:
+    peer = transactional()
+    assert closes(peer.send(1, settle, delivery_tag=9)) == [
+        ("channel", 406, "PRECONDITION_FAILED - unknown delivery tag 9")
+    ]
+
+
+@pytest.mark.parametrize("again", ["basic.ack", "basic.reject", "basic.nack"])
+def test_tag_settled_twice_in_one_transaction_is_refused_at_once(again: str) -> None:
+    peer = transactional(1)
+    get(peer)
+    peer.feed(publish(1, "q", b"gone"))
+    assert peer.send(1, "basic.ack", delivery_tag=1) == []
+    assert closes(peer.send(1, again, delivery_tag=1)) == [
+        ("channel", 406, "PRECONDITION_FAILED - unknown delivery tag 1")
+    ]
+    assert (ready(peer), unacked(peer)) == (1, 0)
+
+
+def test_ack_of_all_does_not_reach_what_is_delivered_after_it() -> None:
+    """Or a message that the client has never seen acknowledged would be lost."""
+    peer = transactional(2)
+    get(peer)
+    peer.feed(method(1, "basic.ack", delivery_tag=0, multiple=True))
+    get(peer)
+    assert names(peer.send(1, "tx.commit")) == ["tx.commit-ok"]
+    assert unacked(peer) == 1
+    assert peer.send(1, "basic.ack", delivery_tag=2) == []
+    peer.send(1, "tx.commit")
+    assert unacked(peer) == 0
+
+
+def test_recover_leaves_alone_what_is_settled_in_the_transaction() -> None:
+    peer = transactional(2)
+    get(peer)
+    get(peer)
+    peer.feed(method(1, "basic.ack", delivery_tag=1))
+    assert names(peer.send(1, "basic.recover", requeue=True)) == ["basic.recover-ok"]
+    assert names(peer.send(1, "tx.commit")) == ["tx.commit-ok"]
+    assert (ready(peer), unacked(peer)) == (1, 0)
+    assert get(peer).body == b"1"
+
+
+def test_returns_come_with_the_commit_and_before_its_answer() -> None:
+    peer = transactional()
+    peer.feed(publish(1, "nowhere", b"back", mandatory=True))
+    assert peer.take() == []
+    events = peer.send(1, "tx.commit")
+    assert names(events) == ["basic.return", "tx.commit-ok"]
+    assert bodies(events) == [b"back"]
+
+
+def test_publish_to_a_missing_exchange_is_refused_at_once() -> None:
+    peer = transactional()
+    peer.feed(publish(1, "k", b"x", exchange="nope"))
+    assert [close[:2] for close in closes(peer.take())] == [("channel", 404)]
+
+
+def test_exchange_that_goes_before_the_commit_harms_nobody() -> None:
+    """The routes are found when a message is published; a commit cannot fail half-way."""
+    peer = transactional()
+    peer.send(2, "exchange.declare", exchange="x", type="fanout")
+    peer.send(2, "queue.bind", queue="q", exchange="x")
+    peer.feed(publish(1, "q", b"1") + publish(1, "", b"2", exchange="x") + publish(1, "q", b"3"))
+    peer.send(2, "exchange.delete", exchange="x")
+    assert names(peer.send(1, "tx.commit")) == ["tx.commit-ok"]
+    assert ready(peer) >= 2
+
+
+def test_empty_commit_and_rollback_are_answered() -> None:
+    peer = transactional()
+    for name in ("tx.commit", "tx.rollback", "tx.select", "tx.commit"):
+        assert names(peer.send(1, name)) == [f"{name}-ok"]
+
+
+def test_transaction_is_of_one_channel() -> None:
+    peer = transactional()
+    peer.feed(publish(1, "q", b"waits") + publish(2, "q", b"goes"))
+    assert ready(peer) == 1
+    assert closes(peer.send(2, "tx.commit")) == [
+        ("channel", 406, "PRECONDITION_FAILED - channel is not transactional")
+    ]
+
+
+def test_refused_publish_makes_the_commit_fail() -> None:
+    peer = transactional()
+    peer.send(
+        2,
+        "queue.declare",
+        queue="full",
+        arguments={"x-max-length": 0, "x-overflow": "reject-publish"},
+    )
+    peer.feed(publish(1, "full", b"x"))
+    assert closes(peer.send(1, "tx.commit")) == [
+        ("channel", 406, "PRECONDITION_FAILED - partial tx completion")
+    ]

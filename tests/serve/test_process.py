@@ -1,0 +1,73 @@
+"""`leveret serve` as a process: ready line, both ports, signals, and a port that is taken."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPConnection
+from pathlib import Path
+
+import pytest
+
+READY = re.compile(r"leveret ready amqp=(127\.0\.0\.1):(\d+) http=(127\.0\.0\.1):(\d+)\n")
+
+
+@contextmanager
+def serving(data: Path, *flags: str) -> Iterator[tuple[subprocess.Popen[str], re.Match[str]]]:
+    command = [sys.executable, "-m", "leveret", "serve", "--data", str(data)]
+    ports = ["--amqp-port", "0", "--http-port", "0"]
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("LEVERET_")}
+    with subprocess.Popen(
+        [*command, *ports, *flags], stdout=subprocess.PIPE, text=True, env=clean
+    ) as process:
+        try:
+            assert process.stdout is not None
+            ready = READY.fullmatch(process.stdout.readline())
+            assert ready is not None
+            yield process, ready
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
+def test_ready_line_names_two_ports_that_answer(tmp_path: Path, loop: str) -> None:
+    with serving(tmp_path, "--event-loop", loop) as (_, ready):
+        with socket.create_connection((ready[1], int(ready[2])), timeout=10) as client:
+            client.sendall(b"AMQP\x00\x00\x09\x01")
+            assert client.recv(1) == b"\x01"
+        connection = HTTPConnection(ready[3], int(ready[4]), timeout=10)
+        connection.request("GET", "/api/health")
+        assert connection.getresponse().status == 200
+        connection.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_drains_and_the_exit_code_is_zero(tmp_path: Path, number: signal.Signals) -> None:
+    with serving(tmp_path) as (process, _):
+        process.send_signal(number)
+        assert process.wait(timeout=20) == 0
+        assert process.stdout is not None
+        assert process.stdout.read() == ""
+
+
+def test_port_that_is_taken_is_one_line_and_exit_code_one(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        for flag, other in (("--amqp-port", "--http-port"), ("--http-port", "--amqp-port")):
+            ports = [flag, port, other, "0"]
+            done = subprocess.run(
+                [sys.executable, "-m", "leveret", "serve", "--data", str(tmp_path), *ports],
+                capture_output=True,
+                text=True,
+                timeout=30,
+                check=False,
+            )
+            assert done.returncode == 1
+            assert done.stdout == ""
+            assert len(done.stderr.splitlines()) == 1
+            assert "in use" in done.stderr
+            assert port in done.stderr

@@ -1,0 +1,124 @@
+"""The command line as a user meets it: a process, its output and its exit code."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+
+def leveret(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "leveret", *words]
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("LEVERET_")}
+    return subprocess.run(
+        command, env={**clean, **env}, capture_output=True, text=True, timeout=30, check=False
+    )
+
+
+def test_version_tells_the_form(compiled: bool) -> None:
+    done = leveret("--version")
+    form = "compiled" if compiled else "pure Python"
+    assert done.returncode == 0
+    assert done.stdout.startswith("leveret 0.1.0 (" + form + ", ")
+
+
+def test_help_lists_the_commands() -> None:
+    done = leveret("--help")
+    assert done.returncode == 0
+    assert "serve" in done.stdout
+    assert "ctl" in done.stdout
+
+
+def test_help_of_serve_lists_every_flag() -> None:
+    done = leveret("serve", "--help")
+    assert done.returncode == 0
+    for flag in ("--data", "--host", "--amqp-port", "--http-port", "--node", "--cluster-peers"):
+        assert flag in done.stdout
+
+
+def test_unknown_flag_is_misuse() -> None:
+    done = leveret("serve", "--amqp-prot", "1")
+    assert done.returncode == 2
+    assert "--amqp-prot" in done.stderr
+
+
+def test_unknown_command_is_misuse() -> None:
+    done = leveret("sreve")
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert "sreve" in done.stderr
+
+
+def test_faults_of_the_configuration_are_all_told_before_anything_starts() -> None:
+    done = leveret("serve", "--amqp-port", "99999", LEVERET_HEARTBEAT_S="soon")
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        "leveret serve: LEVERET_HEARTBEAT_S: 'soon' is not a whole number",
+        "leveret serve: --amqp-port: 99999 is not between 0 and 65535",
+    ]
+
+
+def test_ctl_without_a_broker_says_so_in_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    done = leveret("ctl", "status", "--url", f"http://127.0.0.1:{port}")
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        f"leveret ctl: no broker answers at http://127.0.0.1:{port}: Connection refused"
+    ]
+
+
+class Answer(BaseHTTPRequestHandler):
+    """A broker that is well, or one that is none."""
+
+    def do_GET(self) -> None:
+        bodies = {
+            "/api/health": b'{"status": "ok", "node": "hare"}',
+            "/api/version": b'{"version": "0.1.0", "form": "compiled"}',
+        }
+        body = bodies.get(self.path, b"<html>")
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def answering() -> Iterator[str]:
+    server = HTTPServer(("127.0.0.1", 0), Answer)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_ctl_status_prints_what_the_broker_says(answering: str) -> None:
+    done = leveret("ctl", "status", "--url", answering)
+    assert done.returncode == 0
+    assert done.stdout.splitlines() == [
+        "node     hare",
+        "health   ok",
+        "version  0.1.0 (compiled)",
+    ]
+
+
+def test_ctl_status_prints_json_for_programs(answering: str) -> None:
+    done = leveret("ctl", "status", "--url", answering, "--json")
+    assert json.loads(done.stdout)["health"] == {"status": "ok", "node": "hare"}
+
+
+def test_ctl_at_something_that_is_no_broker_says_so(answering: str) -> None:
+    done = leveret("ctl", "status", "--url", answering + "/elsewhere")
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith("leveret ctl: no broker answers at ")

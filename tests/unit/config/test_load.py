@@ -1,0 +1,120 @@
+"""Settings come from file, environment and flags, in this order, and all faults come together."""
+
+from pathlib import Path
+
+import pytest
+
+from leveret.config.load import load
+from leveret.config.settings import Settings, env_name, flag_name, memory_high_bytes, options
+from leveret.errors import ConfigError
+
+
+def faults_of(
+    flags: dict[str, object], env: dict[str, str] | None = None, config_file: str | None = None
+) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load(flags, env or {}, config_file)
+    return str(caught.value).splitlines()
+
+
+def test_without_any_source_every_option_has_its_default() -> None:
+    assert load({}, {}) == Settings()
+
+
+def test_flag_goes_before_environment_and_environment_before_file(tmp_path: Path) -> None:
+    file = tmp_path / "leveret.toml"
+    file.write_text('amqp_port = 1001\nhttp_port = 1002\nnode = "from-file"\n')
+    env = {"LEVERET_HTTP_PORT": "2002", "LEVERET_NODE": "from-env"}
+    settings = load({"node": "from-flag"}, env, str(file))
+    assert (settings.amqp_port, settings.http_port, settings.node) == (1001, 2002, "from-flag")
+
+
+def test_file_can_be_named_by_the_environment(tmp_path: Path) -> None:
+    file = tmp_path / "leveret.toml"
+    file.write_text("heartbeat_s = 7\n")
+    assert load({}, {"LEVERET_CONFIG": str(file)}).heartbeat_s == 7
+
+
+def test_all_faults_are_reported_together_with_their_places(tmp_path: Path) -> None:
+    file = tmp_path / "leveret.toml"
+    file.write_text('amqp_prot = 1\npark_over_limit = "perhaps"\n')
+    env = {"LEVERET_HTTP_PORT": "tcp://10.0.0.1:80"}
+    assert faults_of({"amqp_port": "99999"}, env, str(file)) == [
+        f"{file}: amqp_prot: no such option; did you mean amqp_port?",
+        f"{file}: park_over_limit: 'perhaps' is not true or false",
+        "LEVERET_HTTP_PORT: 'tcp://10.0.0.1:80' is not a whole number",
+        "--amqp-port: 99999 is not between 0 and 65535",
+    ]
+
+
+def test_file_that_is_missing_or_not_toml_is_a_fault(tmp_path: Path) -> None:
+    missing = tmp_path / "none.toml"
+    assert faults_of({}, config_file=str(missing)) == [
+        f"{missing}: cannot be read: No such file or directory"
+    ]
+    broken = tmp_path / "broken.toml"
+    broken.write_text("amqp_port 5672\n")
+    assert faults_of({}, config_file=str(broken))[0].startswith(f"{broken}: is not TOML: ")
+
+
+def test_both_fronts_cannot_have_one_port_unless_it_is_picked() -> None:
+    assert faults_of({"amqp_port": "7000", "http_port": "7000"}) == [
+        "amqp_port and http_port: both are 7000"
+    ]
+    assert load({"amqp_port": "0", "http_port": "0"}, {}).amqp_port == 0
+
+
+@pytest.mark.parametrize("name", ["cluster_listen", "cluster_peers"])
+def test_cluster_options_are_refused_until_there_is_a_cluster(name: str) -> None:
+    assert "later version" in faults_of({name: "a=127.0.0.1:7000"})[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("1048576", 1 << 20), ("1 MiB", 1 << 20), ("1.5KiB", 1536), ("2mb", 2_000_000)],
+)
+def test_sizes_may_carry_a_unit(text: str, value: int) -> None:
+    assert load({"message_bytes_max": text}, {}).message_bytes_max == value
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1.5", "ten", "1 parsec", "0x10", "1e3"])
+def test_text_that_is_no_whole_number_is_a_fault(text: str) -> None:
+    assert len(faults_of({"heartbeat_s": text})) == 1
+
+
+@pytest.mark.parametrize("text", ["yes", "TRUE", "on", "1"])
+def test_booleans_are_read_from_the_usual_words(text: str) -> None:
+    assert load({"park_over_limit": text}, {}).park_over_limit is True
+
+
+def test_number_for_a_text_option_is_a_fault(tmp_path: Path) -> None:
+    file = tmp_path / "leveret.toml"
+    file.write_text("host = 127\namqp_port = true\n")
+    assert faults_of({}, config_file=str(file)) == [
+        f"{file}: host: 127 is not text",
+        f"{file}: amqp_port: True is not a whole number",
+    ]
+
+
+def test_memory_limit_is_a_share_up_to_one_and_bytes_above() -> None:
+    assert memory_high_bytes(load({"memory_high": "0.5"}, {}).memory_high, 1000) == 500
+    assert memory_high_bytes(load({"memory_high": "1GiB"}, {}).memory_high, 1000) == 1 << 30
+
+
+def test_password_is_never_shown() -> None:
+    settings = load({"default_pass": "hunter2"}, {})
+    assert settings.default_pass == "hunter2"
+    assert "hunter2" not in repr(settings)
+
+
+def test_names_of_an_option_follow_from_its_field() -> None:
+    assert env_name("amqp_port") == "LEVERET_AMQP_PORT"
+    assert flag_name("amqp_port") == "--amqp-port"
+
+
+def test_every_default_passes_the_check_of_its_own_option() -> None:
+    for name, option in options().items():
+        default = getattr(Settings(), name)
+        if default != "":
+            raw = default if isinstance(default, bool | int | float) else str(default)
+            assert option.read(raw) == default

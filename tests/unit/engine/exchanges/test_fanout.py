@@ -1,0 +1,32 @@
+"""Fanout exchanges."""
+
+from leveret.engine.exchanges.fanout import FanoutExchange
+from tests.unit.engine.exchanges.stage import bind, matched, queues, unbind
+
+
+def test_everything_bound_is_found_whatever_the_key() -> None:
+    exchange = FanoutExchange("x")
+    targets = queues(3)
+    for number, queue in enumerate(targets):
+        bind(exchange, queue, f"k{number}")
+    assert matched(exchange, "whatever") == ["q0", "q1", "q2"]
+    unbind(exchange, targets[0], "k0")
+    assert matched(exchange, "k0") == ["q1", "q2"]
+
+
+def test_unbind_needs_the_key_of_the_binding() -> None:
+    exchange = FanoutExchange("x")
+    queue = queues(1)[0]
+    bind(exchange, queue, "k")
+    assert not unbind(exchange, queue, "other")
+    assert matched(exchange) == ["q0"]
+
+
+def test_hundred_thousand_queues_come_and_go_without_a_trace() -> None:
+    exchange = FanoutExchange("x")
+    targets = queues(100_000)
+    for queue in targets:
+        bind(exchange, queue)
+    for queue in targets:
+        assert exchange.remove_target(queue) == 1
+    assert exchange._row == []

@@ -1,0 +1,1 @@
+"""Programs for working on Leveret; none of them is installed."""

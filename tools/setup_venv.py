@@ -1,0 +1,174 @@
+"""Makes .venv: the pinned packages and Leveret itself, compiled where a C compiler is present.
+
+Run by `make setup` with the Python that .venv shall have; needs nothing but that Python. With
+--packages it leaves out Leveret itself, which checks and the interpreted form do not need. Each
+step leaves a hash of what it was made from in .venv/leveret.json and is skipped while that hash
+stands, so that a repeated run costs a fraction of a second. The wheel is built in build/, which
+keeps mypy's cache and the C objects: a change outside the compiled set does not compile C again.
+
+The tests' interpreted form needs no second environment: PYTHONPATH=src goes before the wheel.
+"""
+
+import hashlib
+import json
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+import venv
+from collections.abc import Iterable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+PYTHON = VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+STAMPS = VENV / "leveret.json"
+BUILD = ROOT / "build"
+WHEELS = BUILD / "wheel"
+PIP = [str(PYTHON), "-m", "pip", "--disable-pip-version-check", "--no-input", "-qq"]
+
+
+def main() -> int:
+    if sys.version_info < (3, 11):  # noqa: UP036  # this file is the first to run, on any Python
+        print(f"Leveret needs Python 3.11 or newer, and {sys.executable} is {sys.version}")
+        return 1
+    started = time.monotonic()
+    try:
+        worked = set_up(with_leveret="--packages" not in sys.argv[1:])
+    except subprocess.CalledProcessError as fault:
+        print(f"setup: failed: {shlex.join(fault.cmd)}", file=sys.stderr)
+        return 1
+    if worked:
+        print(f"setup: done in {time.monotonic() - started:.0f} s")
+    return 0
+
+
+def set_up(*, with_leveret: bool) -> bool:
+    """Does what is not done yet; whether there was anything."""
+    wanted = {"python": f"{platform.python_version()} {sys.base_prefix}"}
+    wanted["packages"] = digest([ROOT / "constraints.txt"])
+    if with_leveret:
+        wanted["leveret"] = leveret_key(wanted["packages"])
+    if stamps().get("python") != wanted["python"] or not PYTHON.exists():
+        print("setup: making .venv", flush=True)
+        venv.create(VENV, clear=True, with_pip=True)
+        stamp("python", wanted["python"])
+    todo = [step for step in wanted if stamps().get(step) != wanted[step]]
+    if "packages" in todo and "leveret" in todo:
+        install_both()
+    elif "packages" in todo:
+        install_packages()
+    elif "leveret" in todo:
+        install_wheel(start_wheel())
+    for step in todo:
+        stamp(step, wanted[step])
+    return bool(todo)
+
+
+def install_both() -> None:
+    """A fresh clone: the packages come in while mypyc and gcc compute, which need only a few."""
+    print("setup: installing the build tools", flush=True)
+    build_tools = ["setuptools", "mypy", "librt", "mypy_extensions"]
+    run([*PIP, "install", "-c", "constraints.txt", *build_tools])
+    wheel = start_wheel()
+    try:
+        install_packages()
+    except subprocess.CalledProcessError:
+        wheel.terminate()
+        raise
+    install_wheel(wheel)
+
+
+def install_packages() -> None:
+    """Installs constraints.txt as it stands: every dependency of every extra is in it."""
+    print("setup: installing the packages of constraints.txt", flush=True)
+    run([*PIP, "install", "--no-deps", "-r", "constraints.txt"])
+
+
+def start_wheel() -> subprocess.Popen[bytes]:
+    """Begins to build the wheel."""
+    if not has_compiler():
+        print("setup: no C compiler or no headers of Python: this will be the pure Python form")
+    print("setup: building Leveret (about a minute when the core has changed)", flush=True)
+    prune_build()
+    shutil.rmtree(WHEELS, ignore_errors=True)
+    options = ["--no-build-isolation", "--no-deps", "--no-index", "--wheel-dir", str(WHEELS)]
+    return subprocess.Popen([*PIP, "wheel", *options, "."], cwd=ROOT, env=environment())
+
+
+def install_wheel(building: subprocess.Popen[bytes]) -> None:
+    if building.wait() != 0:
+        raise subprocess.CalledProcessError(building.returncode, [*PIP, "wheel", "."])
+    wheel = next(WHEELS.glob("leveret-*.whl"))
+    run([*PIP, "install", "--force-reinstall", "--no-deps", "--no-index", str(wheel)])
+    run([*PIP, "check"])
+    run([str(PYTHON), "-m", "leveret", "--version"])
+
+
+def prune_build() -> None:
+    """Removes from setuptools' build tree what is gone from src: it would stay in every wheel."""
+    BUILD.mkdir(exist_ok=True)
+    note, project = BUILD / "built_for", digest([ROOT / "pyproject.toml"], form_wanted())
+    if not note.exists() or note.read_text() != project:
+        for tree in BUILD.glob("lib*"):  # the compiled set itself may have changed
+            shutil.rmtree(tree)
+        note.write_text(project)
+    for tree in BUILD.glob("lib*"):
+        for built in tree.glob("leveret/**/*"):
+            source = ROOT / "src" / built.relative_to(tree)
+            if built.suffix == ".so":
+                source = source.with_name(built.name.partition(".")[0] + ".py")
+            if built.is_file() and not source.exists():
+                built.unlink()
+
+
+def leveret_key(packages: str) -> str:
+    package = [p for p in (ROOT / "src").rglob("*") if p.is_file() and p.suffix != ".pyc"]
+    return digest([ROOT / "pyproject.toml", ROOT / "setup.py", *package], packages + form_wanted())
+
+
+def form_wanted() -> str:
+    return f"pure={os.environ.get('LEVERET_PURE', '')} compiler={has_compiler()}"
+
+
+def has_compiler() -> bool:
+    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "")
+    header = Path(sysconfig.get_path("include")) / "Python.h"
+    return bool(compiler) and shutil.which(compiler[0]) is not None and header.exists()
+
+
+def digest(paths: Iterable[Path], extra: str = "") -> str:
+    """One hash over names and contents, the same wherever the tree lies."""
+    total = hashlib.sha256(extra.encode())
+    for path in sorted(paths):
+        total.update(str(path.relative_to(ROOT)).encode() + b"\0")
+        total.update(hashlib.sha256(path.read_bytes()).digest())
+    return total.hexdigest()
+
+
+def stamps() -> dict[str, str]:
+    if not STAMPS.exists():
+        return {}
+    found: dict[str, str] = json.loads(STAMPS.read_text())
+    return found
+
+
+def stamp(step: str, key: str) -> None:
+    STAMPS.write_text(json.dumps({**stamps(), step: key}, indent=1))
+
+
+def run(command: list[str]) -> None:
+    subprocess.run(command, cwd=ROOT, env=environment(), check=True)
+
+
+def environment() -> dict[str, str]:
+    """Without PYTHONPATH: the sources must not hide what is installed."""
+    return {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,354 @@
+"""Checks what neither ruff nor mypy can see: who imports whom, sizes, rules of the compiled set.
+
+`make tidy` runs it over the tree and it prints one line per fault with file and line. The rules are
+the tables at the top; a module is read as a syntax tree, never imported. A new package has no
+entry in MAY_IMPORT and fails until it is given one: that is the moment to think about its place.
+"""
+
+import ast
+import io
+import os
+import re
+import subprocess
+import sys
+import tokenize
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+# Which parts of leveret a part may import besides itself. Arrows point downwards only.
+MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
+    part: frozenset(below.split())
+    for part, below in {
+        "errors": "",
+        "clock": "",
+        "build_info": "",
+        "config": "errors",
+        "wire": "errors",
+        "engine": "errors wire",
+        "auth": "errors engine",
+        "embedded": "errors clock engine",
+        "amqp": "errors wire engine auth",
+        "perf": "errors wire amqp",
+        "http": "errors build_info config engine auth",
+        "runtime": "errors clock build_info config wire engine auth amqp http",
+        "testing": "errors clock config engine runtime",
+        "cli": "errors build_info config perf runtime",
+        "__main__": "cli",
+    }.items()
+}
+# The core is deterministic: no clock, no chance, no I/O. The compiled set has no coroutines either.
+CORE: Final = ("wire", "engine")
+BANNED_IN_CORE: Final = frozenset(
+    "asyncio logging time random os socket threading subprocess uuid".split()
+)
+# Libraries that belong to one part each, so that they can be replaced there.
+ONLY_IN: Final = {
+    "starlette": "http",
+    "uvicorn": "http",
+    "typer": "cli",
+    "rich": "cli",
+    "uvloop": "runtime",
+}
+MODULE_LINES_MAX: Final = 500
+MODULE_LINES_HARD: Final = 800
+FUNCTION_LINES_MAX: Final = 70
+# Modules that may have up to MODULE_LINES_HARD lines, or more where generated, with the reason.
+LONG_MODULES: Final[dict[str, str]] = {}
+GENERATED_MODULES: Final[dict[str, str]] = {}
+# Pages made by a module of leveret, and the module that prints them.
+GENERATED_PAGES: Final = {"docs/configuration.md": "leveret.config.reference"}
+UNFINISHED: Final = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+TASK_MAKERS: Final = ("create_task", "ensure_future")
+
+
+@dataclass(frozen=True)
+class Module:
+    """One Python file of the tree."""
+
+    path: Path
+    shown: str  # path from the root, for messages
+    text: str
+    tree: ast.Module
+    name: str  # dotted name of a module under src, empty for tests and tools
+    compiled: bool
+
+    @property
+    def part(self) -> str:
+        """`engine` of leveret.engine.ready; empty for leveret itself and outside src."""
+        return self.name.split(".")[1] if "." in self.name else ""
+
+    def fault(self, node: ast.AST | int, text: str) -> str:
+        line = node if isinstance(node, int) else getattr(node, "lineno", 1)
+        return f"{self.shown}:{line}: {text}"
+
+
+def check(root: Path) -> list[str]:
+    """Every fault of the tree under `root`, in the order of its files."""
+    modules, faults = read(root)
+    names = {m.name for m in modules if m.name}
+    for module in modules:
+        faults += check_form(module)
+        if module.name:
+            faults += check_imports(module, names)
+            faults += check_source(module)
+        if module.compiled:
+            faults += check_compiled(module)
+    return [*faults, *check_cycles(modules, names), *check_pins(root), *check_pages(root)]
+
+
+# ---- reading the tree
+
+
+def read(root: Path) -> tuple[list[Module], list[str]]:
+    compiled = compiled_set(root)
+    modules: list[Module] = []
+    faults: list[str] = []
+    for folder in ("src", "tests", "tools"):
+        for path in sorted((root / folder).rglob("*.py")):
+            shown = path.relative_to(root).as_posix()
+            text = path.read_text()
+            try:
+                tree = ast.parse(text)
+            except SyntaxError as fault:
+                faults.append(f"{shown}:{fault.lineno}: {fault.msg}")
+                continue
+            name = dotted_name(path.relative_to(root / "src")) if folder == "src" else ""
+            modules.append(Module(path, shown, text, tree, name, path in compiled))
+    return modules, faults
+
+
+def compiled_set(root: Path) -> set[Path]:
+    """The files that setup.py compiles, from the same table."""
+    table = project(root).get("tool", {}).get("leveret", {})
+    found = {path for pattern in table.get("compiled", ()) for path in root.glob(pattern)}
+    found -= {root / name for name in table.get("interpreted", ())}
+    return {path for path in found if path.name != "__init__.py"}
+
+
+def project(root: Path) -> dict[str, Any]:
+    """pyproject.toml as a table."""
+    path = root / "pyproject.toml"
+    return tomllib.loads(path.read_text()) if path.exists() else {}
+
+
+def dotted_name(path: Path) -> str:
+    parts = list(path.with_suffix("").parts)
+    if parts[-1] == "__init__":
+        parts.pop()
+    return ".".join(parts)
+
+
+# ---- form: every file
+
+
+def check_form(module: Module) -> Iterator[str]:
+    if module.tree.body and not ast.get_docstring(module.tree):
+        yield module.fault(1, "the module has no docstring that says what it owns")
+    yield from check_length(module)
+    for token in tokenize.generate_tokens(io.StringIO(module.text).readline):
+        if token.type == tokenize.COMMENT and UNFINISHED.search(token.string):
+            yield module.fault(token.start[0], "unfinished work belongs into an issue")
+    for node in ast.walk(module.tree):
+        if isinstance(node, Function) and function_lines(node) > FUNCTION_LINES_MAX:
+            text = f"{node.name} has {function_lines(node)} lines, more than {FUNCTION_LINES_MAX}"
+            yield module.fault(node, text)
+
+
+def check_length(module: Module) -> Iterator[str]:
+    lines = module.text.count("\n")
+    if module.shown in GENERATED_MODULES:
+        return
+    # Tests are tables as often as code, and may be longer.
+    is_long = module.shown in LONG_MODULES or module.shown.startswith("tests/")
+    limit = MODULE_LINES_HARD if is_long else MODULE_LINES_MAX
+    if lines > limit:
+        yield module.fault(lines, f"{lines} lines, more than {limit}: it is two modules")
+
+
+def function_lines(node: Function) -> int:
+    """Lines from `def` to the end, without the docstring."""
+    assert node.end_lineno is not None
+    lines = node.end_lineno - node.lineno + 1
+    if ast.get_docstring(node) is None:
+        return lines
+    docstring = node.body[0]
+    assert docstring.end_lineno is not None
+    return lines - (docstring.end_lineno - docstring.lineno + 1)
+
+
+# ---- imports
+
+
+def imports(module: Module, names: set[str]) -> Iterator[tuple[ast.stmt, str]]:
+    """Each imported module with its statement; `from a import b` is a.b where that is a module."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node, alias.name
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                yield node, inner if inner in names else node.module
+
+
+def check_imports(module: Module, names: set[str]) -> Iterator[str]:
+    if module.part and module.part not in MAY_IMPORT:
+        yield module.fault(1, f"the part {module.part} has no place in MAY_IMPORT of tools/tidy.py")
+        return
+    for node, target in imports(module, names):
+        top, _, rest = target.partition(".")
+        if top == "leveret":
+            part = rest.partition(".")[0]
+            allowed = MAY_IMPORT.get(module.part, frozenset()) | {module.part, ""}
+            if part not in allowed:
+                yield module.fault(node, f"{module.part or 'leveret'} may not import {target}")
+        elif top in BANNED_IN_CORE and (module.part in CORE or module.compiled):
+            yield module.fault(node, f"the core may not import {target}")
+        elif top in ONLY_IN and module.part != ONLY_IN[top]:
+            yield module.fault(node, f"{top} belongs to {ONLY_IN[top]} alone")
+
+
+def check_cycles(modules: list[Module], names: set[str]) -> Iterator[str]:
+    """Modules that import each other in a ring, each ring once."""
+    graph = {
+        m.name: sorted({t for _, t in imports(m, names) if t in names and t != m.name})
+        for m in modules
+        if m.name
+    }
+    done: set[str] = set()
+    for start in sorted(graph):
+        ring = find_ring(graph, start, [], done)
+        if ring:
+            yield f"imports go in a ring: {' -> '.join(ring)}"
+
+
+def find_ring(
+    graph: dict[str, list[str]], name: str, trail: list[str], done: set[str]
+) -> list[str] | None:
+    if name in trail:
+        return [*trail[trail.index(name) :], name]
+    if name in done:
+        return None
+    for target in graph[name]:
+        ring = find_ring(graph, target, [*trail, name], done)
+        if ring:
+            done.update(ring)
+            return ring
+    done.add(name)
+    return None
+
+
+# ---- the package
+
+
+def check_source(module: Module) -> Iterator[str]:
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Name | ast.Attribute) and word(node) == "TYPE_CHECKING":
+            yield module.fault(node, "TYPE_CHECKING hides a ring of imports")
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            if node.func.id == "print" and module.part != "cli":
+                yield module.fault(node, "only the command line prints")
+        if isinstance(node, ast.Expr) and makes_task(node.value):
+            yield module.fault(node, "a task without an owner can vanish: use a task group")
+
+
+def makes_task(node: ast.expr) -> bool:
+    """Whether it starts a task that nothing but the loop knows; task groups keep theirs."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return False
+    owner = word(node.func.value).removeprefix("_")
+    return node.func.attr in TASK_MAKERS and owner in ("asyncio", "loop", "get_running_loop")
+
+
+def word(node: ast.expr) -> str:
+    """The last name of an expression: c of a.b.c, and of a.b.c()."""
+    if isinstance(node, ast.Call):
+        return word(node.func)
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+# ---- the compiled set
+
+
+def check_compiled(module: Module) -> Iterator[str]:
+    for number, line in enumerate(module.text.splitlines(), 1):
+        if "# type: ignore" in line:
+            yield module.fault(number, "compiled code trusts its types: no type: ignore")
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.AsyncFunctionDef | ast.Await | ast.Yield | ast.YieldFrom):
+            yield module.fault(node, "compiled code has no coroutines and no generators")
+        if isinstance(node, ast.Lambda):
+            yield module.fault(node, "compiled code has no lambdas")
+        for inner in nested(node):
+            yield module.fault(inner, f"{inner.name} is nested: mypyc makes it slow or refuses it")
+
+
+def nested(outer: ast.AST) -> Iterator[Function | ast.ClassDef]:
+    """Functions and classes inside a function, and classes inside a class."""
+    if isinstance(outer, Function):
+        for node in ast.walk(outer):
+            if node is not outer and isinstance(node, Function | ast.ClassDef):
+                yield node
+    elif isinstance(outer, ast.ClassDef):
+        yield from (node for node in outer.body if isinstance(node, ast.ClassDef))
+
+
+# ---- files that follow from others
+
+
+def check_pins(root: Path) -> Iterator[str]:
+    """Each dependency of pyproject.toml is in constraints.txt, which setup installs as it is."""
+    facts = project(root).get("project", {})
+    wanted = list(facts.get("dependencies", []))
+    for extra in facts.get("optional-dependencies", {}).values():
+        wanted += extra
+    pins = (root / "constraints.txt").read_text() if wanted else ""
+    pinned = {plain(line) for line in pins.splitlines() if "==" in line}
+    for name in sorted({plain(requirement) for requirement in wanted} - pinned):
+        yield f"constraints.txt:1: {name} is not pinned"
+
+
+def plain(requirement: str) -> str:
+    """The name in a requirement, in the one spelling that compares."""
+    name = re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0]
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def check_pages(root: Path) -> Iterator[str]:
+    for shown, maker in GENERATED_PAGES.items():
+        if (root / "src" / Path(*maker.split("."))).with_suffix(".py").exists():
+            page = root / shown
+            if not page.exists() or page.read_text() != made_page(root, maker):
+                yield f"{shown}:1: is not what {maker} prints; run make gen"
+
+
+def made_page(root: Path, maker: str) -> str:
+    env = {**os.environ, "PYTHONPATH": str(root / "src")}
+    command = [sys.executable, "-m", maker]
+    return subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout
+
+
+def write_pages(root: Path) -> None:
+    for shown, maker in GENERATED_PAGES.items():
+        (root / shown).write_text(made_page(root, maker))
+
+
+def main() -> int:
+    root = Path(__file__).resolve().parent.parent
+    if "--write" in sys.argv[1:]:
+        write_pages(root)
+    faults = check(root)
+    for fault in faults:
+        print(fault)
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
