@@ -58,8 +58,8 @@ test-packages: ## Install the system packages that some tests need (node, npm, a
 	@tools/system_packages.sh "$(PYTHON)" clients
 
 .PHONY: clients
-clients: setup test-packages ## Real AMQP clients against a broker process
-	@$(PYTEST) --form=compiled tests/clients
+clients: setup test-packages ## The AMQP clients' own test suites, compared with RabbitMQ
+	@$(PY) -m tests.clients.run_suites $(ARGS)
 
 .PHONY: compat
 compat: setup ## The compatibility table against Leveret and RabbitMQ; writes the differences

@@ -27,20 +27,21 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
         "build_info": "",
         "config": "errors",
         "wire": "errors",
-        "engine": "errors wire",
+        "journal": "errors wire",
+        "engine": "errors wire journal",
         "auth": "errors engine",
         "embedded": "errors clock engine",
         "amqp": "errors wire engine auth",
         "perf": "errors wire amqp",
         "http": "errors build_info config engine auth",
-        "runtime": "errors clock build_info config wire engine auth amqp http",
+        "runtime": "errors clock build_info config wire journal engine auth amqp http",
         "testing": "errors clock config engine runtime",
         "cli": "errors build_info config perf runtime",
         "__main__": "cli",
     }.items()
 }
 # The core is deterministic: no clock, no chance, no I/O. The compiled set has no coroutines either.
-CORE: Final = ("wire", "engine")
+CORE: Final = ("wire", "journal", "engine")
 BANNED_IN_CORE: Final = frozenset(
     "asyncio logging time random os socket threading subprocess uuid".split()
 )

@@ -41,6 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (Unavailable, LoadFailed) as fault:
         print(f"bench: {fault}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return 130
     show(rows)
     for scenario in SCENARIOS:
         if not scenario.is_possible:

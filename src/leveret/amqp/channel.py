@@ -300,6 +300,8 @@ class Channel(Session):
     # What goes out
 
     def on_ack(self, tag: i64, multiple: bool) -> None:
+        if self.outbox:  # a peer that guesses tags may settle what it has not been sent yet
+            self.send_deliveries()
         if self.transactional:
             self.settle_later(tag, multiple, True, False, False)
         else:

@@ -19,6 +19,14 @@ from mypy_extensions import i64
 
 from leveret.amqp.channel import BODY, HEADER, METHOD, Channel
 from leveret.amqp.dispatch import dispatch
+from leveret.amqp.frames import (
+    bad_end,
+    close_method,
+    expected_content,
+    expected_method,
+    too_large,
+    unknown_frame,
+)
 from leveret.amqp.handshake import (
     PROTOCOL_HEADER,
     PROTOCOL_HEADER_0_9,
@@ -54,7 +62,7 @@ from leveret.amqp.reply_codes import CONNECTION_FORCED, Reply, reply_for
 from leveret.amqp.writer import Writer
 from leveret.engine.pulse import NEVER
 from leveret.engine.queue import Queue
-from leveret.engine.settling import close_session
+from leveret.engine.settling import close_session, end_consumers
 from leveret.errors import (
     ChannelFault,
     FrameError,
@@ -76,7 +84,6 @@ STATE_NAMES: Final = ("starting", "starting", "tuning", "opening", "running", "c
 _HEARTBEAT: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 _FRAME_HEAD: Final = 7  # type, channel, size
 _CHUNKS_MAX: Final = 64  # pieces of a frame that are kept apart: many small ones cost too much
-_SHOWN_BYTES_MAX: Final = 32  # of a bad frame, in the error text
 
 
 class Connection(Link):
@@ -97,7 +104,7 @@ class Connection(Link):
         self._deadline_ms: i64 = now_ms + front.limits.handshake_ms  # until RUNNING, and of CLOSING
         self._chunks: list[bytes] = []  # received, but not enough for a frame
         self._chunk_bytes: i64 = 0
-        self._needed: i64 = 8  # bytes before it is worth looking
+        self.needed: i64 = 8  # bytes before it is worth looking
         self._frame_end: i64 = 0  # where to go on after an error
         self._channel: Channel | None = None  # the one of the last frame
         self._number: i64 = 0  # of that frame
@@ -113,7 +120,7 @@ class Connection(Link):
         if self._chunks:
             self._chunks.append(data)
             self._chunk_bytes += len(data)
-            if self._chunk_bytes < self._needed:
+            if self._chunk_bytes < self.needed:
                 if len(self._chunks) >= _CHUNKS_MAX:
                     self._chunks = [b"".join(self._chunks)]
                 return
@@ -139,7 +146,7 @@ class Connection(Link):
             if not PROTOCOL_HEADER.startswith(data) and not PROTOCOL_HEADER_0_9.startswith(data):
                 self._refuse_protocol()
                 return -1
-            self._needed = len(PROTOCOL_HEADER)
+            self.needed = len(PROTOCOL_HEADER)
             return 0
         head = data[: len(PROTOCOL_HEADER)]
         if head != PROTOCOL_HEADER and head != PROTOCOL_HEADER_0_9:
@@ -167,24 +174,21 @@ class Connection(Link):
             self._method = 0
             if size > self.frame_max:
                 self._number = 0
-                raise FrameError(
-                    f"type {kind}, all octets = <<>>: "
-                    f"{{frame_too_large,{size},{self.frame_max - FRAME_OVERHEAD}}}"
-                )
+                raise too_large(kind, size, self.frame_max - FRAME_OVERHEAD)
             stop = at + _FRAME_HEAD + size
             if stop >= end:
-                self._needed = size + FRAME_OVERHEAD
+                self.needed = size + FRAME_OVERHEAD
                 return at
             number = i64(read_i16_be(data, at + 1)) & 0xFFFF
             start = at + _FRAME_HEAD
             if data[stop] != FRAME_END:
                 self._number = 0
-                raise _bad_end(kind, data[start:stop], data[stop])
+                raise bad_end(kind, data[start:stop], data[stop])
             at = stop + 1
             self._frame_end = at
             if kind == FRAME_METHOD and size < 4 and self.state != CLOSING:
                 self._number = 0
-                raise FrameError(f"type 1, all octets = {_shown(data[start:stop])}: unknown_frame")
+                raise unknown_frame(kind, data[start:stop])
             channel = self._channel
             if channel is None or number != self._number:
                 channel = self._find_channel(number)
@@ -202,7 +206,7 @@ class Connection(Link):
                 self._on_unexpected(channel, kind, data[start:stop])
             if self.state == CLOSED:
                 return end
-        self._needed = _FRAME_HEAD
+        self.needed = _FRAME_HEAD
         return at
 
     def _find_channel(self, number: i64) -> Channel | None:
@@ -215,7 +219,7 @@ class Connection(Link):
         method = i64(read_i32_be(data, start)) & 0xFFFFFFFF
         if channel.expects != METHOD:
             self._method = BASIC_PUBLISH
-            raise _expected_content(channel)
+            raise expected_content(channel)
         self._method = method
         if method == BASIC_PUBLISH:
             self.publishes += 1
@@ -238,11 +242,11 @@ class Connection(Link):
             self._on_heartbeat(channel.number, payload)
         if kind != FRAME_HEADER and kind != FRAME_BODY:
             self._number = 0
-            raise FrameError(f"type {kind}, all octets = {_shown(payload)}: unknown_frame")
+            raise unknown_frame(kind, payload)
         if channel.expects == METHOD:
-            raise UnexpectedFrame("expected method frame, got non method frame instead")
+            raise expected_method()
         self._method = BASIC_PUBLISH
-        raise _expected_content(channel)
+        raise expected_content(channel)
 
     def _on_other_frame(self, kind: i64, number: i64, payload: bytes) -> None:
         """A frame on channel 0, on a channel that is not open, or on one that is closing."""
@@ -252,7 +256,7 @@ class Connection(Link):
             self._on_frame_while_closing(kind, number, payload)
         elif kind not in (FRAME_METHOD, FRAME_HEADER, FRAME_BODY):
             self._number = 0
-            raise FrameError(f"type {kind}, all octets = {_shown(payload)}: unknown_frame")
+            raise unknown_frame(kind, payload)
         elif number == 0 or self.state != RUNNING:
             self._on_connection_frame(kind, number, payload)
         elif number in self.channels:
@@ -263,13 +267,13 @@ class Connection(Link):
     def _on_heartbeat(self, number: i64, payload: bytes) -> None:
         if payload:
             self._number = 0
-            raise FrameError(f"type 8, all octets = {_shown(payload)}: unknown_frame")
+            raise unknown_frame(FRAME_HEARTBEAT, payload)
         if number != 0:
             raise UnexpectedFrame("type 8, all octets = <<>>")
 
     def _on_connection_frame(self, kind: i64, number: i64, payload: bytes) -> None:
         if kind != FRAME_METHOD or number != 0 or len(payload) < 4:
-            raise UnexpectedFrame("expected method frame, got non method frame instead")
+            raise expected_method()
         method = _method_of(payload)
         self._method = method
         reader = Reader(payload)
@@ -319,7 +323,7 @@ class Connection(Link):
 
     def _on_unopened_channel_frame(self, kind: i64, number: i64, payload: bytes) -> None:
         if kind != FRAME_METHOD:
-            raise UnexpectedFrame("expected method frame, got non method frame instead")
+            raise expected_method()
         self._method = _method_of(payload)
         if self._method != CHANNEL_OPEN:
             raise ChannelFault("expected 'channel.open'")
@@ -367,12 +371,12 @@ class Connection(Link):
             channel.send_deliveries()
         self._end_channel(channel)
         channel.is_closing = True
-        self.send(channel.number, _close_method(CHANNEL_CLOSE, reply, method))
+        self.send(channel.number, close_method(CHANNEL_CLOSE, reply, method))
 
     def _close(self, reply: Reply, method: i64) -> None:
         """Tell the peer that the connection is closed, and wait for its answer."""
         self._release()
-        self.send(0, _close_method(CONNECTION_CLOSE, reply, method))
+        self.send(0, close_method(CONNECTION_CLOSE, reply, method))
         self.state = CLOSING
         self._set_deadline(self.front.limits.close_ms)
 
@@ -432,6 +436,9 @@ class Connection(Link):
 
     def _release(self) -> None:
         """Give back everything that the connection holds."""
+        # All its consumers go first: none may take what another channel gives back.
+        for channel in self.channels.values():
+            end_consumers(self.front.broker.slots, channel)
         for channel in list(self.channels.values()):
             self._end_channel(channel)
         self.channels.clear()
@@ -483,28 +490,3 @@ class Connection(Link):
 
 def _method_of(payload: bytes) -> i64:
     return i64(read_i32_be(payload, 0)) & 0xFFFFFFFF
-
-
-def _close_method(close: i64, reply: Reply, method: i64) -> Writer:
-    writer = Writer(close).short(reply.code).short_string(reply.text)
-    return writer.short(method >> 16).short(method & 0xFFFF)
-
-
-def _expected_content(channel: Channel) -> UnexpectedFrame:
-    if channel.expects == HEADER:
-        return UnexpectedFrame(
-            "expected content header for class 60, got non content header frame instead"
-        )
-    return UnexpectedFrame("expected content body, got non content body frame instead")
-
-
-def _bad_end(kind: i64, payload: bytes, octet: i64) -> FrameError:
-    return FrameError(
-        f"type {kind}, all octets = {_shown(payload)}: {{invalid_frame_end_marker,{octet}}}"
-    )
-
-
-def _shown(payload: bytes) -> str:
-    """Octets as RabbitMQ writes them in its texts."""
-    octets = ",".join([str(octet) for octet in payload[:_SHOWN_BYTES_MAX]])
-    return f"<<{octets}>>"

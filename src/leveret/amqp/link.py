@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from librt.strings import BytesWriter, write_i16_be, write_i32_be, write_i64_be
-from mypy_extensions import i16, i32, i64
+from mypy_extensions import i16, i32, i64, u8
 
 from leveret.amqp.methods import FRAME_BODY, FRAME_BYTES_BEFORE_LOGIN, FRAME_END, FRAME_OVERHEAD
 from leveret.amqp.writer import Writer, signed16
@@ -177,7 +177,7 @@ class Link(Outlet):
         writer.write(_DELIVER)
         writer.write(tag)
         write_i64_be(writer, message.tag)
-        writer.append((message.flags & REDELIVERED) >> 1)
+        writer.append(u8((message.flags & REDELIVERED) >> 1))
         writer.write(address)
         writer.append(FRAME_END)
         header = message.header

@@ -30,18 +30,19 @@ from leveret.amqp.link import CREDIT_BYTES, Front
 from leveret.amqp.methods import CONNECTION_BLOCKED, CONNECTION_UNBLOCKED
 from leveret.amqp.writer import Writer
 from leveret.engine.consuming import refill
+from leveret.engine.queue import Queue
 
 log = logging.getLogger(__name__)
 
 QUOTA_BYTES: Final = 32_768
 PAUSE_S: Final = 0.01
 WRITE_BUFFER_BYTES: Final = 262_144
-RECEIVE_BUFFER_BYTES: Final = 131_072
+BIG_READ_BYTES: Final = 262_144
 WAKE_MAX: Final = 16  # waiting publishers that one turn looks at
 UNREAD_BYTES_MAX: Final = 4_194_304
 
 
-class AmqpProtocol(asyncio.Protocol):
+class AmqpProtocol(asyncio.BufferedProtocol):
     """One connection's socket."""
 
     def __init__(self, server: "AmqpServer") -> None:
@@ -51,6 +52,7 @@ class AmqpProtocol(asyncio.Protocol):
         self._is_paused = False  # as a publisher
         self._is_unread = False  # the peer does not read its answers
         self._paused_at = 0.0  # loop time at which the present wait for a backlog began
+        self._pressing: Queue | None = None  # the long queue that it waits for
         self._can_write = True
         self._end: asyncio.TimerHandle | None = None  # of a close that takes too long
 
@@ -65,7 +67,6 @@ class AmqpProtocol(asyncio.Protocol):
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
         name = f"{peer[0]}:{peer[1]}" if peer else "?"
         self._server.begin_turn()
         self.connection = Connection(self._front, name, _is_loopback(peer))
@@ -73,9 +74,19 @@ class AmqpProtocol(asyncio.Protocol):
         self._server.protocols[self.connection] = self
         self._server.end_turn()
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where to read into: shared by all connections, because what is read is taken at once.
+
+        Its size is the quota. Only a frame that is larger is worth a larger one.
+        """
+        server = self._server
+        return server.big_buffer if self.connection.needed > QUOTA_BYTES else server.buffer
+
+    def buffer_updated(self, size: int) -> None:
         server = self._server
         connection = self.connection
+        is_big = connection.needed > QUOTA_BYTES
+        data = bytes((server.big_buffer if is_big else server.buffer)[:size])
         server.begin_turn()
         published = connection.publishes
         try:
@@ -190,12 +201,20 @@ class AmqpProtocol(asyncio.Protocol):
 
     def _is_pressing(self) -> bool:
         """Whether a queue with consumers has more to do than it should wait for."""
+        most = self._front.limits.backlog
+        queue = self._pressing
+        if queue is not None:
+            if queue.ready.count > most and queue.consumers:
+                return True
+            self._pressing = None
         publisher = self.connection.publisher
         route = publisher.route if publisher is not None else None
-        if route is None:
-            return False
-        most = self._front.limits.backlog
-        return any(queue.ready.count > most and queue.consumers for queue in route.queues)
+        if route is not None:
+            for queue in route.queues:
+                if queue.ready.count > most and queue.consumers:
+                    self._pressing = queue
+                    return True
+        return False
 
     def _block(self) -> None:
         connection = self.connection
@@ -250,6 +269,8 @@ class AmqpServer:
         self.end_turn = turns.end
         self.turn_soon = turns.soon
         self.note_received = note_received  # told how many bytes publishers sent
+        self.buffer = memoryview(bytearray(QUOTA_BYTES))
+        self.big_buffer = memoryview(bytearray(BIG_READ_BYTES))
         self._drained: asyncio.Event = asyncio.Event()
         self.protocols: dict[Connection, AmqpProtocol] = {}
         self.waiting: dict[AmqpProtocol, None] = {}  # paused, for a backlog or an alarm

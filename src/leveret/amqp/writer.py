@@ -3,7 +3,7 @@
 from typing import Final
 
 from librt.strings import BytesWriter, write_i16_be, write_i32_be, write_i64_be
-from mypy_extensions import i16, i32, i64
+from mypy_extensions import i16, i32, i64, u8
 
 from leveret.wire.tables import Table, encode_table
 
@@ -26,7 +26,7 @@ class Writer:
         write_i32_be(self._out, i32(method))
 
     def octet(self, value: i64) -> "Writer":
-        self._out.append(value & 0xFF)
+        self._out.append(u8(value & 0xFF))
         return self
 
     def short(self, value: i64) -> "Writer":

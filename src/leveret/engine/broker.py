@@ -9,6 +9,7 @@ Commands that fail raise an `EngineError` and have changed nothing.
 
 from mypy_extensions import i64
 
+from leveret.engine.consuming import wake_parked
 from leveret.engine.content import Content
 from leveret.engine.dead_letter import record_death
 from leveret.engine.message import PERSISTENT, Address, Message
@@ -61,9 +62,14 @@ class Broker:
     def end_turn(self) -> None:
         """Do everything inside the engine that the commands of this turn have caused."""
         turn = self.turn
-        while turn.dirty or turn.leaving or turn.doomed or turn.late:
+        while turn.dirty or turn.leaving or turn.doomed or turn.late or turn.roomy:
             if turn.late:
                 take_back_late(self.slots, turn)
+            if turn.roomy:
+                roomy = turn.roomy
+                turn.roomy = []
+                for session in roomy:
+                    wake_parked(self.slots, session)
             if turn.dirty:
                 self._pump_dirty()
             if turn.leaving:

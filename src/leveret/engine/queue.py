@@ -276,6 +276,8 @@ class Queue(Target):
             return None
         message = self.ready.pop()
         self._expire_heads(self.turn.now_ms)
+        if self.has_expiries:
+            self.arm()
         session.last_tag += 1
         message.tag = session.last_tag
         if message.flags & REDELIVERED:
@@ -311,6 +313,8 @@ class Queue(Target):
             session.consumed_bytes -= body_bytes
             if holder.parked:
                 self.unpark(holder)
+            if session.shared_prefetch != 0 or session.shared_prefetch_bytes != 0:
+                self.turn.roomy.append(session)
 
     def put_back(self, message: Message, *, failed: bool) -> None:
         """A message comes back: to its place, to the schedule, or out for too many failures."""

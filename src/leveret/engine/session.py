@@ -48,6 +48,7 @@ class Turn:
         self.dirty: list[Target] = []  # queues that may have something to deliver or to drop
         self.leaving: list[Leaving] = []  # to be dead-lettered, parked or dropped
         self.doomed: list[Target] = []  # queues to be deleted: unused, or without consumers
+        self.roomy: list[Session] = []  # whose consumers share a prefetch that has room again
         self.late: list[Session] = []  # sessions that may hold a message for too long
         self.trash = Trash(pulse)
         # For the fronts

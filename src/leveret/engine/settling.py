@@ -128,11 +128,16 @@ def close_session(slots: Slots, session: Session) -> None:
     """The session ends: its consumers go, then what it holds goes back and counts as a failure."""
     session.closed = True
     session.turn.pulse.disarm(session)
+    end_consumers(slots, session)
+    session.outbox = []
+    give_back(slots, session.unacked.take_all(), True)
+
+
+def end_consumers(slots: Slots, session: Session) -> None:
+    """Every subscription of a session ends."""
     for consumer in list(session.consumers.values()):
         slots.queue(consumer.queue).remove_consumer(consumer)
     session.consumers.clear()
-    session.outbox = []
-    give_back(slots, session.unacked.take_all(), True)
 
 
 # Timeouts
@@ -152,10 +157,10 @@ def _take_back(slots: Slots, session: Session) -> None:
     overdue: list[Message] = []
     next_ms: i64 = NEVER
     for message in session.unacked.messages():
-        holder = message.holder
-        if holder is None or holder.timeout_ms == 0:
+        timeout_ms = _timeout_ms(slots, message)
+        if timeout_ms <= 0:
             continue
-        due = message.taken_ms + holder.timeout_ms
+        due = message.taken_ms + timeout_ms
         if due <= turn.now_ms:
             overdue.append(message)
         elif next_ms == NEVER or due < next_ms:
@@ -166,6 +171,16 @@ def _take_back(slots: Slots, session: Session) -> None:
     give_back(slots, overdue, True)
     if next_ms != NEVER:
         turn.pulse.arm(session, next_ms)
+
+
+def _timeout_ms(slots: Slots, message: Message) -> i64:
+    """How long a message may be held: its consumer's time, or for a `get` its queue's."""
+    holder = message.holder
+    if holder is None:
+        return 0
+    if isinstance(holder, Consumer):
+        return holder.timeout_ms
+    return slots.queue(message.queue).settings.consumer_timeout_ms
 
 
 def _end_holder(slots: Slots, session: Session, message: Message) -> None:

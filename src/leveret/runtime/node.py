@@ -1,6 +1,7 @@
 """A node: one broker with its fronts on one event loop. This module wires and does nothing else."""
 
 import asyncio
+import logging
 import secrets
 import sys
 from collections.abc import Sequence
@@ -15,6 +16,8 @@ from leveret.engine.broker import Broker
 from leveret.http.front import HttpFront
 from leveret.runtime.memory import REASON, MemoryWatch, machine_bytes
 from leveret.runtime.turns import Turns
+
+log = logging.getLogger(__name__)
 
 # What clients are told they talk to. Client libraries choose behaviour by product and version, so
 # these are RabbitMQ's whose behaviour is the same; `platform` and `information` tell the rest.
@@ -58,6 +61,7 @@ class Node:
             self._http = HttpFront(self.settings.host, self.settings.http_port, self)
             self.http_address = self._http.bind()
             task = loop.create_task(self._http.run(), name="http")
+            task.add_done_callback(_log_failure)
             self._tasks.add(task)
 
     async def stop(self) -> None:
@@ -67,7 +71,7 @@ class Node:
         self.turns.stop()
         if self._serves_http:
             self._http.stop()
-        await asyncio.gather(*self._tasks)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     # What the HTTP front may ask
 
@@ -84,6 +88,12 @@ class Node:
         else:
             self.front.alarms.remove(REASON)
             self.amqp.alarms_changed()
+
+
+def _log_failure(task: asyncio.Task[None]) -> None:
+    """A task that ends by a fault says so at once, not when the node stops."""
+    if not task.cancelled() and task.exception() is not None:
+        log.error("the task %s failed", task.get_name(), exc_info=task.exception())
 
 
 def _limits(settings: Settings) -> Limits:

@@ -35,6 +35,7 @@ def serve(settings: Settings) -> int:
 async def _serve(settings: Settings) -> int:
     stopping = asyncio.Event()
     _stop_on_signals(stopping)
+    _raise_descriptor_limit()
     node = Node(settings, Clock())
     try:
         await node.start()
@@ -48,6 +49,17 @@ async def _serve(settings: Settings) -> int:
     await stopping.wait()
     await node.stop()
     return 0
+
+
+def _raise_descriptor_limit() -> None:
+    """Every connection is a descriptor: take as many as this process may have."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _stop_on_signals(stopping: asyncio.Event) -> None:

@@ -156,6 +156,8 @@ def on_nack(channel: Channel, reader: Reader) -> None:
 
 
 def _refuse(channel: Channel, tag: int, multiple: bool, requeue: bool, failed: bool) -> None:
+    if channel.outbox:
+        channel.send_deliveries()
     if channel.transactional:
         channel.settle_later(tag, multiple, False, requeue, failed)
     else:
@@ -172,4 +174,6 @@ def on_recover_async(channel: Channel, reader: Reader) -> None:
     reader.finish()
     if not requeue:
         raise Unsupported("requeue=false")
+    if channel.outbox:
+        channel.send_deliveries()
     recover(channel.link.front.broker.slots, channel)

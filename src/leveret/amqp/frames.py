@@ -1,0 +1,50 @@
+"""Frames that break the rules, and the closes that answer them: texts as RabbitMQ writes them."""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from leveret.amqp.channel import HEADER, Channel
+from leveret.amqp.reply_codes import Reply
+from leveret.amqp.writer import Writer
+from leveret.errors import FrameError, UnexpectedFrame
+
+_SHOWN_BYTES_MAX: Final = 32  # of a bad frame, in the error text
+
+
+def unknown_frame(kind: i64, payload: bytes) -> FrameError:
+    return FrameError(f"type {kind}, all octets = {_shown(payload)}: unknown_frame")
+
+
+def bad_end(kind: i64, payload: bytes, octet: i64) -> FrameError:
+    return FrameError(
+        f"type {kind}, all octets = {_shown(payload)}: {{invalid_frame_end_marker,{octet}}}"
+    )
+
+
+def too_large(kind: i64, size: i64, most: i64) -> FrameError:
+    return FrameError(f"type {kind}, all octets = <<>>: {{frame_too_large,{size},{most}}}")
+
+
+def expected_method() -> UnexpectedFrame:
+    return UnexpectedFrame("expected method frame, got non method frame instead")
+
+
+def expected_content(channel: Channel) -> UnexpectedFrame:
+    if channel.expects == HEADER:
+        return UnexpectedFrame(
+            "expected content header for class 60, got non content header frame instead"
+        )
+    return UnexpectedFrame("expected content body, got non content body frame instead")
+
+
+def _shown(payload: bytes) -> str:
+    """Octets as RabbitMQ writes them."""
+    octets = ",".join([str(octet) for octet in payload[:_SHOWN_BYTES_MAX]])
+    return f"<<{octets}>>"
+
+
+def close_method(close: i64, reply: Reply, method: i64) -> Writer:
+    """`channel.close` or `connection.close`, with the method that is to blame."""
+    writer = Writer(close).short(reply.code).short_string(reply.text)
+    return writer.short(method >> 16).short(method & 0xFFFF)

@@ -1,0 +1,26 @@
+"""Queues as a library: the broker's queue machine for the threads of one process, without a server.
+
+    from leveret.embedded import QueueManager
+
+    with QueueManager() as queues:
+        mail = queues.queue("mail", retries_max=3, dead_letter="mail.dead")
+        mail.push(b"hello", delay_ms=500, priority=7)
+        received = mail.pop(wait_s=2.0)
+        if received is not None:
+            mail.ack(received)
+
+Nouns:
+
+- `QueueManager`  queues by name; its methods take the name and do what the queue's do
+- `Queue`         one queue with a lock of its own: push, pop, ack, nack, extend, stats
+- `Received`      a message that was popped, and the lease under which it is held
+- `Stats`         how many messages a queue holds in each state, and how many left it
+
+Nothing is written to disk: what a process holds is gone with the process.
+"""
+
+from leveret.embedded.manager import QueueManager
+from leveret.embedded.queue import Queue
+from leveret.embedded.received import Received, Stats
+
+__all__ = ["Queue", "QueueManager", "Received", "Stats"]

@@ -1,0 +1,151 @@
+"""The manager: queues by name. Each has its own lock, so that different queues never wait for
+each other; the manager's lock is held only while a queue is made or everything is closed.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Final, Self
+
+from leveret.clock import Clock
+from leveret.embedded.pulse import Pulse
+from leveret.embedded.queue import Queue
+from leveret.embedded.received import Received, Stats
+from leveret.embedded.rules import Rules
+from leveret.errors import Closed, NotFound, PreconditionFailed
+
+VISIBILITY_TIMEOUT_MS: Final = 30_000
+
+
+class QueueManager:
+    """Queues of one process, for all of its threads.
+
+    `clock` gives milliseconds and never goes back. One that is moved by hand, as in tests, is
+    followed by a call of `clock_moved`.
+    """
+
+    def __init__(self, clock: Callable[[], int] | None = None) -> None:
+        self._pulse = Pulse(clock if clock is not None else Clock().now_ms)
+        self._lock = threading.Lock()
+        self._queues: dict[str, Queue] = {}
+        self._is_closed = False
+
+    def queue(
+        self,
+        name: str,
+        *,
+        visibility_timeout_ms: int = VISIBILITY_TIMEOUT_MS,
+        retries_max: int | None = None,
+        dead_letter: str | None = None,
+        length_max: int | None = None,
+    ) -> Queue:
+        """The queue of this name, made if there is none.
+
+        A message that failed (timed out, or was nacked) more than `retries_max` times goes to the
+        queue `dead_letter`, which is made with the defaults if there is none, or is dropped. None
+        means no end of retries. `length_max` bounds what waits, ready or scheduled.
+
+        Raises PreconditionFailed where the queue exists with other settings.
+        """
+        rules = Rules(visibility_timeout_ms, retries_max, dead_letter, length_max)
+        rules.check()
+        if dead_letter == name:
+            raise PreconditionFailed(f"queue '{name}' cannot be its own dead-letter queue")
+        with self._lock:
+            if self._is_closed:
+                raise Closed("the queue manager is closed")
+            found = self._queues.get(name)
+            if found is None:
+                return self._make(name, rules)
+            if found.rules != rules:
+                raise PreconditionFailed(f"queue '{name}' exists with other settings")
+            return found
+
+    def _make(self, name: str, rules: Rules) -> Queue:
+        dead = None
+        if rules.dead_letter is not None:
+            dead = self._queues.get(rules.dead_letter)
+            if dead is None:
+                dead = self._make(rules.dead_letter, Rules(VISIBILITY_TIMEOUT_MS, None, None, None))
+        self._queues[name] = Queue(name, rules, dead, self._pulse)
+        return self._queues[name]
+
+    def names(self) -> list[str]:
+        """The names of all queues."""
+        with self._lock:
+            return list(self._queues)
+
+    def push(
+        self,
+        queue: str,
+        body: bytes,
+        *,
+        delay_ms: int = 0,
+        priority: int = 0,
+        headers: Mapping[str, str] | None = None,
+    ) -> int:
+        """As `Queue.push`."""
+        found = self._find(queue)
+        return found.push(body, delay_ms=delay_ms, priority=priority, headers=headers)
+
+    def pop(
+        self, queue: str, *, visibility_timeout_ms: int | None = None, wait_s: float = 0.0
+    ) -> Received | None:
+        """As `Queue.pop`."""
+        found = self._find(queue)
+        return found.pop(visibility_timeout_ms=visibility_timeout_ms, wait_s=wait_s)
+
+    def ack(self, received: Received) -> None:
+        """As `Queue.ack`."""
+        self._find(received.queue).ack(received)
+
+    def nack(self, received: Received, *, delay_ms: int = 0) -> None:
+        """As `Queue.nack`."""
+        self._find(received.queue).nack(received, delay_ms=delay_ms)
+
+    def extend(self, received: Received, visibility_timeout_ms: int) -> None:
+        """As `Queue.extend`."""
+        self._find(received.queue).extend(received, visibility_timeout_ms)
+
+    def stats(self, queue: str) -> Stats:
+        """As `Queue.stats`."""
+        return self._find(queue).stats()
+
+    def _find(self, name: str) -> Queue:
+        found = self._queues.get(name)
+        if found is None:
+            raise NotFound(f"no queue '{name}'")
+        return found
+
+    # Time and the end
+
+    def clock_moved(self) -> None:
+        """The clock was moved by hand: everything due by now has happened when this returns."""
+        for name in self.names():
+            self._queues[name].catch_up()
+        self._pulse.nudge()
+
+    @property
+    def wakes(self) -> int:
+        """How often the background thread has been woken so far."""
+        return self._pulse.wakes
+
+    def close(self) -> None:
+        """End the background thread; whoever waits or calls from now on gets `Closed`."""
+        with self._lock:
+            self._is_closed = True
+            queues = list(self._queues.values())
+        for queue in queues:
+            queue.close()
+        self._pulse.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,81 @@
+"""Deliveries, counted: how many came, how late, and the acks that are owed for them.
+
+With a prefetch, every half of it is acknowledged at once (`multiple`), as a good client does. Acks
+gather in one buffer until they are taken: one write for all that one read brought.
+
+    ack = 01 0001 0000000D 003C0050 tag:u64 01 CE
+"""
+
+from typing import Final
+
+from librt.strings import BytesWriter, read_i64_be, write_i64_be
+from mypy_extensions import i64
+
+from leveret.amqp.methods import BASIC_CANCEL, BASIC_DELIVER
+from leveret.errors import Closed
+from leveret.perf.latency import Histogram
+from leveret.perf.protocol import STAMP_BYTES, Parser
+
+_ACK_HEAD: Final = b"\x01\x00\x01\x00\x00\x00\x0d\x00\x3c\x00\x50"
+_ACK_TAIL: Final = b"\x01\xce"
+
+
+class Deliveries(Parser):
+    """What one consumer received."""
+
+    def __init__(self, prefetch: i64, sample_every: i64) -> None:
+        super().__init__()
+        self.received: i64 = 0
+        self.latency = Histogram()
+        self._ack_every: i64 = (prefetch + 1) // 2  # 0 = never
+        self._sample_every = sample_every
+        self._until_sample: i64 = 1
+        self._tag: i64 = 0  # of the delivery in hand
+        self._acked_tag: i64 = 0  # all up to here are acknowledged
+        self._left: i64 = 0  # body bytes of it still to come
+        self._is_fresh = False  # none of its body has come
+        self._acks = BytesWriter()
+
+    def take_acks(self) -> bytes:
+        """The acks that are due, as frames."""
+        if len(self._acks) == 0:
+            return b""
+        acks = self._acks.getvalue()
+        self._acks.truncate(0)
+        return acks
+
+    def on_method(self, method: i64, data: bytes, start: i64, stop: i64) -> None:
+        if method == BASIC_DELIVER:
+            self._tag = read_i64_be(data, start + 5 + data[start + 4])
+        elif method == BASIC_CANCEL:
+            raise Closed("the broker cancelled the consumer")
+        else:
+            self.answers.append(data[start:stop])
+
+    def on_header(self, body_bytes: i64) -> None:
+        self._left = body_bytes
+        self._is_fresh = True
+        if body_bytes == 0:
+            self._on_message()
+
+    def on_body_start(self, data: bytes, start: i64, size: i64) -> None:
+        if self._is_fresh and size >= STAMP_BYTES:
+            self._until_sample -= 1
+            if self._until_sample == 0:
+                self._until_sample = self._sample_every
+                self.latency.add(self.now_ns - read_i64_be(data, start))
+        self._is_fresh = False
+
+    def on_body_end(self, size: i64) -> None:
+        self._left -= size
+        if self._left == 0:
+            self._on_message()
+
+    def _on_message(self) -> None:
+        self.received += 1
+        every = self._ack_every
+        if every != 0 and self._tag - self._acked_tag >= every:
+            self._acked_tag = self._tag
+            self._acks.write(_ACK_HEAD)
+            write_i64_be(self._acks, self._tag)
+            self._acks.write(_ACK_TAIL)

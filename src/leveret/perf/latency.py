@@ -1,0 +1,62 @@
+"""Latencies in buckets: a fixed amount of memory, whatever the number, and percentiles within 3 %.
+
+Each power of two is cut into 32 buckets of equal width; numbers under 64 have a bucket each.
+
+    index(v) = v                            for v < 64
+             = shift * 32 + (v >> shift)    with the shift that leaves 32 <= v >> shift < 64
+"""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+_EXACT: Final = 64
+_HALF: Final = 32
+_SHIFT_MAX: Final = 36  # 2^42 ns is over an hour; longer ones share the last bucket
+_BUCKETS: Final = _SHIFT_MAX * _HALF + _EXACT
+_NS_MAX: Final = (_EXACT << _SHIFT_MAX) - 1
+
+
+class Histogram:
+    """How many latencies fell into which bucket."""
+
+    def __init__(self) -> None:
+        self.count: i64 = 0
+        self.max_ns: i64 = 0
+        self.buckets: list[int] = [0] * _BUCKETS
+
+    def add(self, ns: i64) -> None:
+        """Count one latency; clocks that went back count as 0."""
+        ns = max(0, min(ns, _NS_MAX))
+        self.count += 1
+        if ns > self.max_ns:
+            self.max_ns = ns
+        shift: i64 = 0
+        while ns >> shift >= _EXACT:
+            shift += 1
+        self.buckets[shift * _HALF + (ns >> shift)] += 1
+
+    def merge(self, buckets: list[int], max_ns: i64) -> None:
+        """Take over what another histogram counted."""
+        assert len(buckets) == _BUCKETS
+        for index in range(_BUCKETS):
+            self.buckets[index] += buckets[index]
+            self.count += buckets[index]
+        self.max_ns = max(self.max_ns, max_ns)
+
+    def percentile(self, percent: float) -> int:
+        """The latency that so many per cent do not exceed, in ns; 0 where nothing was counted."""
+        left = round(int(self.count - 1) * percent / 100)
+        for index in range(_BUCKETS):
+            left -= self.buckets[index]
+            if left < 0:
+                return min(_middle(index), self.max_ns)
+        return self.max_ns
+
+
+def _middle(index: int) -> int:
+    """The number in the middle of a bucket."""
+    if index < _EXACT:
+        return index
+    shift = index // _HALF - 1
+    return ((index - shift * _HALF) << shift) + (1 << shift >> 1)

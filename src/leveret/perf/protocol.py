@@ -1,0 +1,164 @@
+"""Frames as a load generator needs them: publishes in blocks, and a parser that copies nothing.
+
+    frame = type:u8 channel:u16 size:u32 payload CE
+
+`Publishes` cuts the frames of one message around the first eight body bytes, where the send time
+goes: a block of many messages is one `join` of those cuts by the time. `Parser` hands over methods,
+content headers and the start and end of each body frame; a body is skipped, never collected, so
+that large ones cost nothing. Everything uses channel 1, after the handshake on channel 0.
+"""
+
+from typing import Final
+
+from librt.strings import read_i32_be, read_i64_be
+from mypy_extensions import i64
+
+from leveret.amqp.methods import (
+    BASIC_CLASS,
+    BASIC_PUBLISH,
+    CHANNEL_CLOSE,
+    CONNECTION_CLOSE,
+    FRAME_BODY,
+    FRAME_END,
+    FRAME_HEADER,
+    FRAME_METHOD,
+    FRAME_OVERHEAD,
+)
+from leveret.amqp.writer import Writer
+from leveret.errors import Closed, FrameError
+
+CHANNEL: Final = 1
+FRAME_BYTES: Final = 131_072  # what the handshake asks for
+STAMP_BYTES: Final = 8
+
+_HEAD_BYTES: Final = 7
+_DELIVERY_MODE: Final = 0x1000  # property flag
+_TRANSIENT: Final = 1
+_PERSISTENT: Final = 2
+
+
+def frame(kind: i64, channel: i64, payload: bytes) -> bytes:
+    """One whole frame."""
+    assert 0 <= channel <= 0xFFFF
+    head = bytes([kind, channel >> 8, channel & 0xFF])
+    size: int = len(payload)
+    return head + size.to_bytes(4, "big") + payload + bytes([FRAME_END])
+
+
+def message_frames(queue: str, body: bytes, persistent: bool) -> list[bytes]:
+    """The frames of one publish to a queue through the default exchange."""
+    method = Writer(BASIC_PUBLISH).short(0).short_string("").short_string(queue).octet(0)
+    size: int = len(body)
+    mode = _PERSISTENT if persistent else _TRANSIENT
+    header = BASIC_CLASS.to_bytes(2, "big") + b"\x00\x00" + size.to_bytes(8, "big")
+    header += _DELIVERY_MODE.to_bytes(2, "big") + bytes([mode])
+    frames = [frame(FRAME_METHOD, CHANNEL, method.payload()), frame(FRAME_HEADER, CHANNEL, header)]
+    most = FRAME_BYTES - FRAME_OVERHEAD
+    parts = [body[at : at + most] for at in range(0, size, most)]
+    frames.extend([frame(FRAME_BODY, CHANNEL, part) for part in parts])
+    return frames
+
+
+class Publishes:
+    """Blocks of publish frames that carry their send time."""
+
+    def __init__(self, queue: str, body_bytes: i64, persistent: bool) -> None:
+        frames = message_frames(queue, b"x" * body_bytes, persistent)
+        whole = b"".join(frames)
+        self.is_stamped = body_bytes >= STAMP_BYTES
+        cut = len(frames[0]) + len(frames[1]) + (_HEAD_BYTES if self.is_stamped else 0)
+        self._before = whole[:cut]
+        self._after = whole[cut + STAMP_BYTES :] if self.is_stamped else whole[cut:]
+        self._between = self._after + self._before
+
+    def block(self, count: int, now_ns: int) -> bytes:
+        """The frames of `count` messages, sent now."""
+        stamp = now_ns.to_bytes(STAMP_BYTES, "big") if self.is_stamped else b""
+        return stamp.join([self._before] + [self._between] * (count - 1) + [self._after])
+
+
+class Parser:
+    """Reads frames from received bytes. Subclasses take what they need; the rest are `answers`."""
+
+    def __init__(self) -> None:
+        self.answers: list[bytes] = []  # payloads of the methods that no subclass took
+        self.now_ns: i64 = 0  # when the bytes in hand were received
+        self._rest: bytes = b""  # a frame that is not complete
+        self._missing: i64 = 0  # bytes of a body frame still to come, its end octet included
+        self._body_size: i64 = 0  # of that frame
+
+    def feed(self, data: bytes, now_ns: i64) -> None:
+        """Take received bytes and handle every frame that is complete."""
+        self.now_ns = now_ns
+        if self._rest:
+            data = self._rest + data
+            self._rest = b""
+        at: i64 = 0
+        if self._missing != 0:
+            if len(data) < self._missing:
+                self._missing -= len(data)
+                return
+            at = self._missing
+            self._missing = 0
+            self.on_body_end(self._body_size)
+        at = self._read_frames(data, at)
+        if at < len(data):
+            self._rest = data[at:]
+
+    def _read_frames(self, data: bytes, at: i64) -> i64:
+        """Handle frames; where the incomplete rest starts."""
+        end: i64 = len(data)
+        while end - at >= _HEAD_BYTES:
+            kind: i64 = data[at]
+            size = i64(read_i32_be(data, at + 3))
+            if size < 0 or size > FRAME_BYTES:
+                raise FrameError(f"a frame of {size} bytes")
+            start = at + _HEAD_BYTES
+            stop = start + size
+            if kind == FRAME_BODY:
+                if end - start < size and end - start < STAMP_BYTES:
+                    break
+                self.on_body_start(data, start, size)
+                at = stop + 1
+                if at > end:
+                    self._missing = at - end
+                    self._body_size = size
+                    return end
+                self.on_body_end(size)
+            else:
+                if stop >= end:
+                    break
+                self._on_frame(kind, data, start, stop)
+                at = stop + 1
+            if data[stop] != FRAME_END:
+                raise FrameError(f"a frame that ends with {data[stop]}")
+        return at
+
+    def _on_frame(self, kind: i64, data: bytes, start: i64, stop: i64) -> None:
+        if kind == FRAME_METHOD and stop - start >= 4:
+            method = i64(read_i32_be(data, start))
+            if method == CONNECTION_CLOSE or method == CHANNEL_CLOSE:
+                raise Closed(_reply_of(data[start:stop]))
+            self.on_method(method, data, start, stop)
+        elif kind == FRAME_HEADER and stop - start >= 12:
+            self.on_header(read_i64_be(data, start + 4))
+
+    def on_method(self, method: i64, data: bytes, start: i64, stop: i64) -> None:
+        """A method with its payload at data[start:stop]."""
+        self.answers.append(data[start:stop])
+
+    def on_header(self, body_bytes: i64) -> None:
+        """A content header."""
+
+    def on_body_start(self, data: bytes, start: i64, size: i64) -> None:
+        """A body frame whose first eight bytes, or all of them if it is shorter, are there."""
+
+    def on_body_end(self, size: i64) -> None:
+        """A body frame is complete."""
+
+
+def _reply_of(payload: bytes) -> str:
+    """Code and text of a close."""
+    code = int.from_bytes(payload[4:6], "big")
+    text = payload[7 : 7 + payload[6]].decode("utf-8", "replace")
+    return f"closed by the broker: {code} {text}"

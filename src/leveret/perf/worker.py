@@ -1,0 +1,47 @@
+"""A thread around one connection, with an error that is not lost and an end that comes for sure."""
+
+import threading
+from typing import Final
+
+from leveret.perf.client import Client
+
+STOP_S: Final = 5.0  # after which a worker that does not end is cut off
+
+
+class Worker(threading.Thread):
+    """Does `work` until it is told to stop."""
+
+    def __init__(self, client: Client) -> None:
+        super().__init__(daemon=True)
+        self.client = client
+        self.stopping = False
+        self.error: Exception | None = None  # what ended it before its time
+
+    def work(self) -> None:
+        """Load the broker until `stopping`."""
+        raise NotImplementedError
+
+    def run(self) -> None:
+        try:
+            self.work()
+            self.client.close()
+        except Exception as error:  # raised again by raise_error, in the main thread
+            self.error = error
+
+
+def stop(workers: list[Worker]) -> None:
+    """Tell all to stop and wait for them, a while; those that hang are cut off."""
+    for worker in workers:
+        worker.stopping = True
+    for worker in workers:
+        worker.join(STOP_S)
+        if worker.is_alive():
+            worker.client.hang_up()
+            worker.join(STOP_S)
+
+
+def raise_error(workers: list[Worker]) -> None:
+    """Raise the first error that ended a worker."""
+    for worker in workers:
+        if worker.error is not None:
+            raise worker.error

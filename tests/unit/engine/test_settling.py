@@ -1,0 +1,145 @@
+"""Ack, reject, requeue, and taking back what was held too long."""
+
+from tests.protocol.stage import method, publish
+from tests.unit.engine.front import Client, got, names, refusal
+
+
+def busy(*bodies: str, timeout_ms: int = 0) -> Client:
+    """A client that holds everything in `q`, by a consumer `t`."""
+    client = Client()
+    client.queue("q")
+    client.publish("q", *bodies)
+    assert len(got(client.consume("q", x_consumer_timeout=timeout_ms))) == len(bodies)
+    return client
+
+
+def test_acks_one_by_one_and_up_to_a_tag() -> None:
+    client = busy(*"abcd")
+    queue = client.stage.broker.vhost("/").queues["q"]
+    client.ack(3)
+    assert (queue.unacked, queue.acked) == (3, 1)
+    client.ack(2, multiple=True)
+    assert (queue.unacked, queue.acked) == (1, 3)
+    client.ack(0, multiple=True)
+    assert (queue.unacked, queue.acked) == (0, 4)
+    assert client.ack(0, multiple=True) == []
+
+
+def test_an_unknown_tag_closes_the_channel_and_gives_back_what_it_held() -> None:
+    client = busy("a")
+    queue = client.stage.broker.vhost("/").queues["q"]
+    assert refusal(client.ack(2)) == (
+        "channel",
+        406,
+        "PRECONDITION_FAILED - unknown delivery tag 2",
+    )
+    assert (queue.ready.count, queue.unacked) == (1, 0)
+
+
+def test_nack_up_to_a_tag_without_requeue_drops_all_of_it() -> None:
+    client = busy(*"abc")
+    queue = client.stage.broker.vhost("/").queues["q"]
+    client.nack(2, multiple=True, requeue=False)
+    assert (queue.ready.count, queue.unacked) == (0, 1)
+
+
+def test_everything_that_comes_back_at_once_keeps_its_order() -> None:
+    client = busy(*"abcd")
+    assert got(client.nack(3, multiple=True)) == ["t:a!", "t:b!", "t:c!"]
+    assert got(client.send("basic.recover", requeue=True)) == ["t:a!", "t:b!", "t:c!", "t:d!"]
+
+
+def test_what_a_lost_connection_held_is_ready_again_in_order() -> None:
+    client = busy(*"abc")
+    other = client.other()
+    client.peer.lose()
+    assert got(other.consume("q", "u")) == ["u:a!", "u:b!", "u:c!"]
+
+
+def test_what_a_channel_of_a_lost_connection_gives_back_goes_to_none_of_its_others() -> None:
+    """It would come back once more, and count as failed twice."""
+    client = Client()
+    client.queue("q", x_max_length=1, x_delivery_limit=1)
+    client.consume("q", "first", on=1)
+    client.publish("q", "a")
+    client.publish("q", "b")
+    client.consume("q", "second", on=2)
+    other = client.other()
+    client.peer.lose()
+    assert not other.exists("leveret.parked")
+    assert other.drain("q") == ["b"]
+
+
+def test_an_ack_that_guesses_the_tag_of_a_delivery_not_yet_sent_does_no_harm() -> None:
+    """A queue with a limit delivers within the command, so that both can be in one read."""
+    client = Client()
+    queue = client.queue("q", x_max_length=0)
+    client.consume("q")
+    client.peer.feed(publish(1, "q", b"a") + method(1, "basic.ack", delivery_tag=1))
+    assert got(client.peer.take()) == ["t:a"]
+    assert (queue.unacked, queue.acked) == (0, 1)
+
+
+def test_a_recover_in_the_same_read_does_not_send_one_delivery_twice() -> None:
+    client = Client()
+    client.queue("q", x_max_length=0)
+    client.consume("q")
+    client.peer.feed(publish(1, "q", b"a") + method(1, "basic.recover-async", requeue=True))
+    events = client.peer.take()
+    tags = [getattr(event, "tag", 0) for event in events]
+    assert tags == sorted(set(tags))
+
+
+# Holding for too long
+
+
+def test_a_consumer_that_holds_a_message_too_long_is_ended_and_the_message_goes_on() -> None:
+    client = busy("a", timeout_ms=1000)
+    other = client.other()
+    other.consume("q", "u")
+    assert client.advance(999) == []
+    events = client.advance(1)
+    assert names(events) == ["basic.cancel"]
+    assert got(other.peer.take()) == ["u:a!"]
+    assert client.ack(1) == []  # late, and no error
+
+
+def test_each_consumer_of_a_channel_has_its_own_time() -> None:
+    client = Client()
+    client.queue("slow")
+    client.queue("quick")
+    client.consume("slow", "s", x_consumer_timeout=100_000)
+    client.consume("quick", "q", x_consumer_timeout=1000)
+    client.publish("slow", "a")
+    client.publish("quick", "b")
+    events = client.advance(1000)
+    assert [getattr(event, "fields", {})["consumer_tag"] for event in events] == ["q"]
+    events = client.advance(99_000)
+    assert [getattr(event, "fields", {})["consumer_tag"] for event in events] == ["s"]
+
+
+def test_what_is_acked_in_time_is_not_missed_and_the_next_has_its_own_time() -> None:
+    client = busy("a", timeout_ms=1000)
+    client.advance(900)
+    client.publish("q", "b")
+    client.ack(1)
+    assert client.advance(999) == []
+    assert names(client.advance(1)) == ["basic.cancel"]
+
+
+def test_a_get_that_holds_a_message_too_long_loses_it() -> None:
+    client = Client()
+    queue = client.queue("q", x_consumer_timeout=1000)
+    client.publish("q", "a")
+    client.get("q", no_ack=False)
+    client.advance(1000)
+    assert (queue.ready.count, queue.unacked) == (1, 0)
+
+
+def test_a_message_held_too_long_counts_as_failed() -> None:
+    client = Client()
+    client.queue("q", x_delivery_limit=0, x_consumer_timeout=1000)
+    client.publish("q", "a")
+    client.consume("q")
+    client.advance(1000)
+    assert client.drain("leveret.parked") == ["a"]

@@ -1,0 +1,132 @@
+"""Blocks of publishes are what a broker would parse, and the parser reads what is cut anywhere."""
+
+import random
+
+import pytest
+from mypy_extensions import i64
+
+from leveret.amqp.methods import (
+    BASIC_PUBLISH,
+    CHANNEL_CLOSE,
+    CONNECTION_CLOSE,
+    FRAME_BODY,
+    FRAME_HEADER,
+    FRAME_METHOD,
+    QUEUE_DECLARE_OK,
+)
+from leveret.amqp.reader import Reader
+from leveret.amqp.writer import Writer
+from leveret.errors import Closed, FrameError
+from leveret.perf.protocol import CHANNEL, FRAME_BYTES, Parser, Publishes, frame
+from leveret.wire.properties import decode_properties
+
+NOW_NS = 0x0102030405060708
+BODY_BYTES_MAX = FRAME_BYTES - 8
+
+
+def frames_of(data: bytes) -> list[tuple[int, int, bytes]]:
+    """Type, channel and payload of each frame, read plainly."""
+    found = []
+    at = 0
+    while at < len(data):
+        kind, channel = data[at], int.from_bytes(data[at + 1 : at + 3], "big")
+        stop = at + 7 + int.from_bytes(data[at + 3 : at + 7], "big")
+        assert data[stop] == 0xCE
+        found.append((kind, channel, data[at + 7 : stop]))
+        at = stop + 1
+    return found
+
+
+def test_frame_has_head_payload_and_end() -> None:
+    assert frame(1, 0x0203, b"abc") == b"\x01\x02\x03\x00\x00\x00\x03abc\xce"
+
+
+@pytest.mark.parametrize("count", [1, 2, 32])
+def test_block_has_method_header_and_stamped_body_of_each_message(count: int) -> None:
+    block = Publishes("q", 20, persistent=True).block(count, NOW_NS)
+    frames = frames_of(block)
+    kinds = [kind for kind, _, _ in frames]
+    assert kinds == [FRAME_METHOD, FRAME_HEADER, FRAME_BODY] * count
+    assert {channel for _, channel, _ in frames} == {CHANNEL}
+    for _, _, body in frames[2::3]:
+        assert body == bytes(range(1, 9)) + b"x" * 12
+
+
+def test_publish_names_default_exchange_and_queue() -> None:
+    (_, _, method), (_, _, header), _ = frames_of(Publishes("orders", 9, False).block(1, NOW_NS))
+    assert int.from_bytes(method[:4], "big") == BASIC_PUBLISH
+    reader = Reader(method)
+    assert (reader.short(), reader.short_string(), reader.short_string()) == (0, "", "orders")
+    assert reader.octet() == 0
+    reader.finish()
+    assert int.from_bytes(header[4:12], "big") == 9
+    assert decode_properties(header).delivery_mode == 1
+
+
+def test_body_under_eight_bytes_has_no_stamp() -> None:
+    bodies = [p for kind, _, p in frames_of(Publishes("q", 7, False).block(2, NOW_NS)) if kind == 3]
+    assert bodies == [b"x" * 7] * 2
+
+
+def test_empty_body_has_no_body_frame() -> None:
+    frames = frames_of(Publishes("q", 0, False).block(3, NOW_NS))
+    assert [kind for kind, _, _ in frames] == [FRAME_METHOD, FRAME_HEADER] * 3
+
+
+def test_body_over_the_frame_limit_is_split() -> None:
+    frames = frames_of(Publishes("q", 2 * BODY_BYTES_MAX + 1, False).block(1, NOW_NS))
+    assert [len(payload) for _, _, payload in frames[2:]] == [BODY_BYTES_MAX, BODY_BYTES_MAX, 1]
+
+
+# The parser
+
+
+def answers_of(data: bytes, cuts: list[int]) -> list[bytes]:
+    """The methods that a parser finds in bytes that come in pieces."""
+    parser = Parser()
+    for start, stop in zip([0, *cuts], [*cuts, len(data)], strict=True):
+        parser.feed(data[start:stop], i64(1))
+    return parser.answers
+
+
+def conversation() -> tuple[bytes, list[bytes]]:
+    """Methods with content between them, and the payloads of the methods."""
+    payloads = [Writer(QUEUE_DECLARE_OK).long(n).payload() for n in range(3)]
+    header = frame(FRAME_HEADER, CHANNEL, b"\x00\x3c\x00\x00" + (700).to_bytes(8, "big") + b"\0\0")
+    bodies = [frame(FRAME_BODY, CHANNEL, b"\x01" * size) for size in (0, 1, 8, 600, 91)]
+    methods = [frame(FRAME_METHOD, CHANNEL, payload) for payload in payloads]
+    heartbeat = frame(8, 0, b"")
+    return b"".join([methods[0], header, *bodies, methods[1], heartbeat, methods[2]]), payloads
+
+
+def test_parser_reads_the_same_byte_by_byte() -> None:
+    data, payloads = conversation()
+    assert answers_of(data, list(range(1, len(data)))) == payloads
+
+
+def test_parser_reads_the_same_whatever_the_cuts(seed: int) -> None:
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    data, payloads = conversation()
+    for _ in range(200):
+        cuts = sorted(chance.sample(range(1, len(data)), chance.randrange(20)))
+        assert answers_of(data, cuts) == payloads
+
+
+@pytest.mark.parametrize("method", [CONNECTION_CLOSE, CHANNEL_CLOSE])
+def test_close_by_the_broker_is_raised_with_its_reason(method: int) -> None:
+    payload = Writer(method).short(404).short_string("NOT_FOUND - no").short(0).short(0).payload()
+    with pytest.raises(Closed, match="404 NOT_FOUND - no"):
+        Parser().feed(frame(FRAME_METHOD, CHANNEL, payload), i64(1))
+
+
+def test_frame_that_does_not_end_well_is_refused() -> None:
+    bad = frame(FRAME_METHOD, CHANNEL, b"\x00\x32\x00\x0b")[:-1] + b"\x00"
+    with pytest.raises(FrameError, match="ends with 0"):
+        Parser().feed(bad, i64(1))
+
+
+@pytest.mark.parametrize("size", [FRAME_BYTES + 1, 2**31, 2**32 - 1])
+def test_frame_that_is_too_large_is_refused(size: int) -> None:
+    with pytest.raises(FrameError):
+        Parser().feed(b"\x01\x00\x01" + size.to_bytes(4, "big"), i64(1))
