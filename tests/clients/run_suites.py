@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -50,6 +51,8 @@ class Report:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
+    # A plain SIGTERM would leave the broker and the suite's processes behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     workshop = Workshop(dict(options.source))
     suites = [suite for suite in all_suites() if not options.suites or suite.name in options.suites]
     with broker_under_test(options.amqp) as address:
@@ -152,7 +155,7 @@ def explain(report: Report) -> None:
     if report.baseline.version != report.suite.version:
         print(f"  the baseline is of version {report.baseline.version}")
     for what, reason in report.suite.left_out.items():
-        print(f"  left out: {what} ({reason})")
+        print(f"  left out: {what} (needs {reason})")
     show("fails here, passes on RabbitMQ", report.lost())
     show("passed at the second try", report.unsteady)
     show("passes here, fails on RabbitMQ", report.baseline.gained(report.found))

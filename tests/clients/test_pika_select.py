@@ -115,6 +115,28 @@ def test_connection_close_by_the_broker_carries_the_code(amqp_address: Address) 
     assert session.closing.reply_code == 540
 
 
+def test_crossing_channel_closes_leave_the_connection_open(amqp_address: Address) -> None:
+    """The client closes its channel while the broker closes it for an error."""
+    reopened: list[int] = []
+
+    def on_channel(session: Session) -> None:
+        session.channel.add_on_close_callback(lambda *_: reopen(session))
+        session.channel.basic_publish("clients.missing", "", b"")
+        session.channel.close()
+
+    def reopen(session: Session) -> None:
+        session.connection.channel(session.channel.channel_number, on_open_callback=on_reopened)
+
+    def on_reopened(channel: Any) -> None:
+        reopened.append(channel.channel_number)
+        channel.connection.close()
+
+    session = Session(amqp_address, on_channel)
+    session.run()
+    assert isinstance(session.closing, pika.exceptions.ConnectionClosedByClient), session.closing
+    assert reopened == [1]
+
+
 def test_lost_line_is_told_and_a_new_connection_works(relay: Relay) -> None:
     first = Session(relay.address, lambda _: relay.cut())
     first.run()

@@ -206,6 +206,15 @@ test('serves priorities and dead-letters expired messages', async () => {
   await channel.close();
 });
 
+test('closes a connection before its own publishes have left', async () => {
+  // The client sends connection.close ahead of what its channels have buffered.
+  const hasty = await amqp.connect(url);
+  const channel = await hasty.createChannel();
+  const { queue } = await channel.assertQueue('', { exclusive: true });
+  while (channel.sendToQueue(queue, Buffer.from('buffered'))) { /* until the buffer is full */ }
+  await hasty.close();
+});
+
 test('updates its secret and keeps heartbeats', async () => {
   const beating = await amqp.connect(`${url}?heartbeat=1`);
   await beating.updateSecret(Buffer.from('guest'), 'rotation');
