@@ -125,7 +125,10 @@ def test_crossing_channel_closes_leave_the_connection_open(amqp_address: Address
         session.channel.close()
 
     def reopen(session: Session) -> None:
-        session.connection.channel(session.channel.channel_number, on_open_callback=on_reopened)
+        # pika forgets the number of a closed channel only after this callback.
+        session.connection.ioloop.call_later(
+            0, lambda: session.connection.channel(1, on_open_callback=on_reopened)
+        )
 
     def on_reopened(channel: Any) -> None:
         reopened.append(channel.channel_number)

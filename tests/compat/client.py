@@ -265,7 +265,9 @@ class Connection:
     def _read_more(self, deadline_s: float) -> bool:
         """Reads what is there; false when the socket is at its end."""
         wait_s = deadline_s - time.monotonic()
-        if wait_s < 0 or not select.select([self.socket], [], [], wait_s)[0]:
+        poll = select.poll()  # select() takes no descriptor over 1023
+        poll.register(self.socket, select.POLLIN)
+        if wait_s < 0 or not poll.poll(wait_s * 1000):
             raise NoAnswer("no frame came before the deadline")
         try:
             data = self.socket.recv(1 << 18)

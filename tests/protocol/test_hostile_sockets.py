@@ -61,12 +61,19 @@ def close_code(event: Event) -> int:
     return code
 
 
+def ready(sock: socket.socket, event: int, wait_s: float) -> bool:
+    """Whether a socket is ready in time; unlike select() for any number of descriptors."""
+    poll = select.poll()
+    poll.register(sock, event)
+    return bool(poll.poll(wait_s * 1000))
+
+
 def send_until_stalled(connection: Connection, data: bytes, times: int) -> int:
     """Write until the broker reads no more; how many bytes it took."""
     sent = 0
     view = memoryview(data * times)
     connection.socket.setblocking(False)
-    while sent < len(view) and select.select([], [connection.socket], [], STALLED_S)[1]:
+    while sent < len(view) and ready(connection.socket, select.POLLOUT, STALLED_S):
         with contextlib.suppress(BlockingIOError):
             sent += connection.socket.send(view[sent : sent + 256 * KIB])
     connection.socket.setblocking(True)
@@ -125,7 +132,7 @@ def test_handshake_that_does_not_go_on_is_ended(url: BrokerUrl, said: bytes) -> 
 def test_handshake_that_trickles_is_ended(url: BrokerUrl) -> None:
     connection = Connection(url.host, url.port)
     connection.send_bytes(wire.PROTOCOL_HEADER + b"\x01\x00\x00\x00\x00\x20\x00")
-    while not select.select([connection.socket], [], [], 0.02)[0] or connection.socket.recv(65536):
+    while not ready(connection.socket, select.POLLIN, 0.02) or connection.socket.recv(65536):
         connection.send_bytes(b"x")
     connection.drop()
     assert is_served(url)

@@ -115,6 +115,8 @@ class Connection(Link):
 
     def feed(self, data: bytes) -> None:
         """Take received bytes, and handle every frame that is complete."""
+        if self.state == CLOSED:
+            return
         self.received_ms = self.front.broker.turn.now_ms
         self.received_bytes += len(data)
         if self._chunks:
@@ -316,9 +318,9 @@ class Connection(Link):
         if method == CHANNEL_OPEN:
             self._method = method
             raise ChannelFault("second 'channel.open' seen")
-        if method == CHANNEL_CLOSE:
+        if method == CHANNEL_CLOSE:  # the two closes have crossed: the answer to ours follows
             self.send(channel.number, Writer(CHANNEL_CLOSE_OK))
-        if method in (CHANNEL_CLOSE, CHANNEL_CLOSE_OK):
+        elif method == CHANNEL_CLOSE_OK:
             self._remove_channel(channel)
 
     def _on_unopened_channel_frame(self, kind: i64, number: i64, payload: bytes) -> None:

@@ -142,11 +142,21 @@ class AmqpProtocol(asyncio.BufferedProtocol):
             self._renew_credit()
 
     def _hang_up(self) -> None:
-        """Close the socket when everything is written, or after a while."""
-        if not self._transport.is_closing():
+        """Close our side when everything is written, and the socket when the peer does so too.
+
+        A peer may still be writing: closing at once would reset the connection under it, and our
+        last words with it. It has a while to notice.
+        """
+        if self._end is not None or self._transport.is_closing():
+            return
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        else:
             self._transport.close()
-            wait_s = self._front.limits.close_ms / 1000
-            self._end = self._server.loop.call_later(wait_s, self._transport.abort)
+        self._is_paused = self._is_unread = False
+        self._transport.resume_reading()
+        wait_s = self._front.limits.close_ms / 1000
+        self._end = self._server.loop.call_later(wait_s, self._transport.abort)
 
     def _check_unread(self) -> None:
         if not self._is_unread and self._transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
@@ -176,7 +186,7 @@ class AmqpProtocol(asyncio.BufferedProtocol):
     def maybe_resume(self) -> None:
         """Read on, unless there is a reason to wait."""
         server = self._server
-        if self._transport.is_closing():
+        if self._transport.is_closing() or self._end is not None:
             return
         if self._front.alarms:
             self._block()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 import tarfile
 import venv
 from collections.abc import Mapping, Sequence
@@ -70,7 +69,7 @@ class Workshop:
         archive = f"{package.replace('-', '_')}-{version}"
         if not (folder / archive).exists():
             source = ["--no-deps", "--no-binary", package, f"{package}=={version}"]
-            self.fetch([sys.executable, "-m", "pip", "download", "-q", "-d", folder, *source])
+            self.fetch([self.python(), "-m", "pip", "download", "-q", "-d", folder, *source])
             unpack(folder / f"{archive}.tar.gz", folder)
         return folder / archive
 
@@ -190,4 +189,7 @@ def debian_sources() -> str:
 def unpack(archive: Path, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with tarfile.open(archive) as files:
-        files.extractall(folder, filter="data")
+        if hasattr(tarfile, "data_filter"):  # since Python 3.11.4
+            files.extractall(folder, filter="data")
+        else:
+            files.extractall(folder)
