@@ -70,6 +70,10 @@ compat: setup ## The compatibility table against Leveret and RabbitMQ; writes th
 fuzz: setup ## Fuzz the decoders and a running broker
 	@$(PYTEST) --form=compiled tests/fuzz
 
+.PHONY: chaos
+chaos: setup ## Kill the broker while it is used, KILLS times, and count the messages
+	@$(PY) -m tools.chaos --kills $(or $(KILLS),500)
+
 .PHONY: bench
 bench: setup ## Measure Leveret beside RabbitMQ: rate, latency, CPU per message, memory
 	@test -f tools/bench.py || { echo "make bench: tools/bench.py is missing from this tree"; exit 1; }

@@ -29,13 +29,14 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
         "wire": "errors",
         "journal": "errors wire",
         "engine": "errors wire journal",
+        "storage": "errors wire journal engine",
         "auth": "errors engine",
         "embedded": "errors clock engine",
         "amqp": "errors wire engine auth",
         "perf": "errors wire amqp",
         "http": "errors build_info config engine auth",
-        "runtime": "errors clock build_info config wire journal engine auth amqp http",
-        "testing": "errors clock config engine runtime",
+        "runtime": "errors clock build_info config wire journal engine storage auth amqp http",
+        "testing": "errors clock config engine storage runtime",
         "cli": "errors build_info config perf runtime",
         "__main__": "cli",
     }.items()
@@ -57,7 +58,9 @@ MODULE_LINES_MAX: Final = 500
 MODULE_LINES_HARD: Final = 800
 FUNCTION_LINES_MAX: Final = 70
 # Modules that may have up to MODULE_LINES_HARD lines, or more where generated, with the reason.
-LONG_MODULES: Final[dict[str, str]] = {}
+LONG_MODULES: Final[dict[str, str]] = {
+    "src/leveret/engine/queue.py": "the one state machine; what it moves messages between is apart",
+}
 GENERATED_MODULES: Final[dict[str, str]] = {}
 # Pages made by a module of leveret, and the module that prints them.
 GENERATED_PAGES: Final = {"docs/configuration.md": "leveret.config.reference"}

@@ -16,6 +16,9 @@
     │   ├── CommandInvalid         a method that makes no sense here
     │   ├── ChannelFault           a channel that is not open, or open already
     │   └── UnexpectedFrame        content where a method was due, or the reverse
+    ├── StorageError               the data directory cannot be used
+    │   ├── Corrupt                bytes that are not what was written
+    │   └── NewerFormat            written by a later version
     ├── ConfigError                the configuration cannot be used; names every fault
     └── Closed                     the broker or queue was closed under the caller
 
@@ -86,6 +89,18 @@ class ChannelFault(ProtocolError):
 
 class UnexpectedFrame(ProtocolError):
     """Content where a method was due, or the reverse."""
+
+
+class StorageError(LeveretError):
+    """The data directory cannot be used."""
+
+
+class Corrupt(StorageError):
+    """Bytes that are not what was written."""
+
+
+class NewerFormat(StorageError):
+    """Written by a later version."""
 
 
 class ConfigError(LeveretError):

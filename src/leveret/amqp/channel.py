@@ -21,6 +21,7 @@ from leveret.amqp.methods import (
     BASIC_CLASS,
     BASIC_NACK,
     BASIC_RETURN,
+    TX_COMMIT_OK,
 )
 from leveret.amqp.reader import Reader
 from leveret.amqp.reply_codes import NO_ROUTE
@@ -107,6 +108,7 @@ class Channel(Session):
         self.transactional = False
         self.tx_publishes: list[Publish] = []
         self.tx_settles: list[Settle] = []
+        self.commits_waiting: i64 = 0  # for the log
 
     # Publishing
 
@@ -277,6 +279,8 @@ class Channel(Session):
     def publish_now(self, route: Route, content: Content, body: bytes) -> bool:
         """Publish, return what cannot be routed, note the confirm; False if a queue refused."""
         route.exchange.published_in += 1
+        turn = self.turn
+        turn.logged = False
         result = publish(self.vhost, route, content, body)
         if result == UNROUTED:
             self.return_unrouted(route, content, body)
@@ -284,9 +288,18 @@ class Channel(Session):
             self.publish_seq += 1
             if result == REFUSED:
                 self.refused.append(self.publish_seq)
+            if turn.logged:
+                self._wait_for_log()
             if not self.in_confirms:
                 self.turn.note_confirm(self)
         return result != REFUSED
+
+    def _wait_for_log(self) -> None:
+        """The last publish is safe when the log is synced."""
+        journal = self.turn.journal
+        assert journal is not None
+        journal.must_sync = True
+        self.unsynced_seq = self.publish_seq
 
     def return_unrouted(self, route: Route, content: Content, body: bytes) -> None:
         """Send back what nobody takes, if the publisher asked for that."""
@@ -334,16 +347,39 @@ class Channel(Session):
                 message.holder = None
 
     def send_confirms(self) -> None:
-        """One ack for all up to the last publish, broken only by those that were refused."""
+        self._confirm_through(self.publish_seq)
+
+    def on_synced(self, seq: i64) -> None:
         if self.closed:
             return
-        for seq in self.refused:
+        if self.commits_waiting > 0:
+            self.commits_waiting -= 1
+            self.reply(Writer(TX_COMMIT_OK))
+        else:
+            self._confirm_through(seq)
+
+    def on_unsafe(self, seq: i64) -> None:
+        if self.closed:
+            return
+        if self.commits_waiting > 0:
+            self.commits_waiting = 0
+            self.link.fail_channel(self.number, PreconditionFailed("partial tx completion"))
+        elif seq > self.confirmed_seq:
+            self.refused = [later for later in self.refused if later > seq]
+            self._confirm(BASIC_NACK, seq)
+
+    def _confirm_through(self, last: i64) -> None:
+        """One ack for all up to a publish, broken only by those that were refused."""
+        if self.closed:
+            return
+        refused = self.refused
+        while refused and refused[0] <= last:
+            seq: i64 = refused.pop(0)
             if seq - 1 > self.confirmed_seq:
                 self._confirm(BASIC_ACK, seq - 1)
             self._confirm(BASIC_NACK, seq)
-        self.refused.clear()
-        if self.publish_seq > self.confirmed_seq:
-            self._confirm(BASIC_ACK, self.publish_seq)
+        if last > self.confirmed_seq:
+            self._confirm(BASIC_ACK, last)
 
     def _confirm(self, method: i64, seq: i64) -> None:
         multiple = seq > self.confirmed_seq + 1

@@ -10,6 +10,7 @@ consumers nor fill the memory. A publishing connection
   acks of others come in between;
 - while a queue that it publishes to has consumers and more than `backlog` ready messages, waits for
   the queue to get shorter, but at most `PAUSE_S` for each quota;
+- while the log has much to write, waits for the disk;
 - while an alarm is on, waits until it is over, and is told so (`connection.blocked`).
 
 A consumer that does not read stops getting deliveries: its credit is not renewed while its socket's
@@ -39,6 +40,7 @@ PAUSE_S: Final = 0.01
 WRITE_BUFFER_BYTES: Final = 262_144
 BIG_READ_BYTES: Final = 262_144
 WAKE_MAX: Final = 16  # waiting publishers that one turn looks at
+JOURNAL_BYTES_MAX: Final = 4_194_304  # written but not taken by the log: publishers wait
 UNREAD_BYTES_MAX: Final = 4_194_304
 
 
@@ -192,6 +194,9 @@ class AmqpProtocol(asyncio.BufferedProtocol):
             self._block()
             server.waiting[self] = None
             return
+        if self._is_log_behind():
+            server.waiting[self] = None
+            return
         now = server.loop.time()
         if self._is_pressing() and (self._paused_at == 0.0 or now - self._paused_at < PAUSE_S):
             if self._paused_at == 0.0:
@@ -208,6 +213,11 @@ class AmqpProtocol(asyncio.BufferedProtocol):
     def _read_on(self) -> None:
         if not self._is_paused and not self._is_unread and not self._transport.is_closing():
             self._transport.resume_reading()
+
+    def _is_log_behind(self) -> bool:
+        """Whether the disk is slower than the publishers: every sync looks at this again."""
+        journal = self._front.broker.turn.journal
+        return journal is not None and journal.size() > JOURNAL_BYTES_MAX
 
     def _is_pressing(self) -> bool:
         """Whether a queue with consumers has more to do than it should wait for."""

@@ -33,6 +33,7 @@ REJECT_PUBLISH: Final = 1
 REJECT_PUBLISH_DLX: Final = 2
 
 QUORUM_PRIORITY_MAX: Final = 31
+QUORUM_PRIORITY: Final = 4  # of a message that names none
 QUORUM_DELIVERY_LIMIT: Final = 20
 QUORUM_GROUP_SIZE: Final = 3
 CONSUMER_DISCONNECTED_TIMEOUT_MS: Final = 60_000
@@ -79,6 +80,23 @@ class QueueSettings:
         self.max_age_ms: i64 = -1
         self.segment_bytes: i64 = SEGMENT_BYTES
         self.filter_bytes: i64 = FILTER_BYTES_MIN
+
+    def clamp(self, priority: i64) -> i64:
+        """The priority that a message gets; -1 stands for none given."""
+        if priority < 0:
+            return QUORUM_PRIORITY if self.kind == QUORUM else 0
+        return min(priority, self.priority_max)
+
+    def retry_delay_ms(self, failures: i64, failed: bool) -> i64:
+        """How long a message that came back waits.
+
+        RabbitMQ 4.3: linear back-off by failures, for the kinds of return that ask for it.
+        """
+        if self.retry_type == "disabled":
+            return 0
+        if self.retry_type != "all" and failed != (self.retry_type == "failed"):
+            return 0
+        return min(self.retry_min_ms * max(1, failures), self.retry_max_ms)
 
 
 class ConsumerSettings:

@@ -15,12 +15,14 @@ from leveret.engine.dead_letter import record_death
 from leveret.engine.message import PERSISTENT, Address, Message
 from leveret.engine.publishing import ROUTED, UNROUTED, spread
 from leveret.engine.pulse import NEVER, Pulse
-from leveret.engine.queue import DELIVERY_LIMIT, DUE, REJECTED, Queue
-from leveret.engine.session import Leaving, Turn
+from leveret.engine.queue import Queue
+from leveret.engine.runs import Pages
+from leveret.engine.session import DELIVERY_LIMIT, DUE, REJECTED, Leaving, Turn
 from leveret.engine.settling import take_back_late
 from leveret.engine.slots import Slots
 from leveret.engine.vhost import Vhost
 from leveret.errors import NotFound
+from leveret.journal.journal import Journal
 from leveret.wire.properties import decode_properties, encode_header
 
 
@@ -46,6 +48,16 @@ class Broker:
         if found is None:
             raise NotFound(f"vhost {name} not found")
         return found
+
+    def attach(self, journal: Journal, pages: Pages) -> None:
+        """Write everything durable to a journal from now on, and read it back by pages."""
+        self.turn.journal = journal
+        self.turn.pages = pages
+        for queue in self.slots.queues:
+            if queue is not None:
+                queue.ledger.journal = journal
+                if queue.ready.pages is None:
+                    queue.open_pages(pages)
 
     # Turns
 
@@ -79,6 +91,8 @@ class Broker:
                     self._dispose(gone)
             if turn.doomed:
                 self._delete_doomed()
+        if turn.unlogged:
+            self._write_log()
 
     def perform(self) -> None:
         """Hand the turn's columns to the fronts."""
@@ -98,7 +112,15 @@ class Broker:
             turn.confirms = []
             for session in confirms:
                 session.in_confirms = False
-                session.send_confirms()
+                if session.unsynced_seq > session.confirmed_seq:
+                    turn.unsynced.append(session)
+                else:
+                    session.send_confirms()
+
+    def _write_log(self) -> None:
+        for ledger in self.turn.unlogged:
+            ledger.write()
+        self.turn.unlogged.clear()
 
     def _pump_dirty(self) -> None:
         dirty = self.turn.dirty
@@ -127,14 +149,20 @@ class Broker:
         vhost = self.vhosts.get(queue.vhost)
         if vhost is None:
             return
+        message = gone.message
         if gone.reason == DUE:
-            _route_due(vhost, queue, gone.message)
+            _route_due(vhost, queue, message)
         elif queue.settings.dead_letter_exchange is not None:
-            result = _dead_letter(vhost, queue, gone.message, gone.reason)
+            result = _dead_letter(vhost, queue, message, gone.reason)
             if result != ROUTED and queue.settings.dead_letter_at_least_once:
                 vhost.stuck.add(gone)
+                return
         elif gone.reason == DELIVERY_LIMIT and self.parks:
-            _park(vhost, queue, gone.message)
+            _park(vhost, queue, message)
+        else:
+            queue.ledger.forget(message)
+            return
+        queue.ledger.hand_over(message)
 
 
 def _route_due(vhost: Vhost, queue: Queue, message: Message) -> None:

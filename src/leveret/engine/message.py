@@ -13,9 +13,12 @@ from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
+from leveret.journal.records import NOWHERE
+
 PERSISTENT: Final = 1  # must survive a restart if its queue does
 REDELIVERED: Final = 2  # was delivered before
 COUNTED: Final = 4  # shows its consumers how often it came back
+LOGGED: Final = 8  # stands in the log, and will have to be forgotten there
 
 NO_EXPIRY: Final = 0
 ADDRESS_NAME_BYTES_MAX: Final = 255
@@ -30,6 +33,15 @@ class Address:
         self.keys: list[str] = [routing_key]  # all keys it is routed by, CC and BCC included
         self.shown: i64 = 1  # how many of the keys may be shown (BCC, at the end, may not)
         self.wire: bytes = short_string(exchange) + short_string(routing_key)
+        self._record: bytes = b""
+
+    def record(self) -> bytes:
+        """The address as the log keeps it, with all its keys."""
+        if not self._record:
+            more = b"".join([_long_string(key) for key in self.keys[1:]])
+            count = len(self.keys).to_bytes(4, "big") + int(self.shown).to_bytes(4, "big")
+            self._record = count + self.wire + more
+        return self._record
 
 
 def short_string(text: str) -> bytes:
@@ -37,6 +49,11 @@ def short_string(text: str) -> bytes:
     data = text.encode("utf-8", "surrogateescape")
     assert len(data) <= ADDRESS_NAME_BYTES_MAX
     return bytes((len(data),)) + data
+
+
+def _long_string(text: str) -> bytes:
+    data = text.encode("utf-8", "surrogateescape")
+    return len(data).to_bytes(4, "big") + data
 
 
 class Holder:
@@ -73,6 +90,7 @@ class Message:
         self.priority = priority
         self.flags = flags
         self.queue = queue  # slot of its queue in the broker
+        self.position: i64 = NOWHERE  # of its record in the log
         self.holder: Holder | None = None  # set while in flight
         self.tag: i64 = 0  # delivery tag while in flight
         self.taken_ms: i64 = 0  # when it was delivered, while in flight

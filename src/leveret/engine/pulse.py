@@ -19,6 +19,13 @@ NEVER: Final = 0
 _STALE_MIN: Final = 16  # so few stale entries are not worth a look at the whole heap
 
 
+def earlier(a: i64, b: i64) -> i64:
+    """The earlier of two times, either of which may be NEVER."""
+    if a == NEVER or b == NEVER:
+        return a + b
+    return min(a, b)
+
+
 class Timed:
     """Something that wants to be woken at a time."""
 

@@ -19,18 +19,27 @@ from typing import Final
 from mypy_extensions import i64
 
 from leveret.engine.arguments import DROP_HEAD, REJECT_PUBLISH_DLX, QueueSettings
+from leveret.engine.ledger import Ledger
 from leveret.engine.message import (
     COUNTED,
+    LOGGED,
     NO_EXPIRY,
+    PERSISTENT,
     REDELIVERED,
     Address,
     Message,
 )
-from leveret.engine.pulse import NEVER, Timed
-from leveret.engine.ready import Ready
+from leveret.engine.pulse import NEVER, Timed, earlier
+from leveret.engine.ready import LAZY_WINDOW, Ready
+from leveret.engine.runs import Pages, QueuePages
 from leveret.engine.scheduled import Scheduled
 from leveret.engine.session import (
     DELIVERY_BYTES,
+    DELIVERY_LIMIT,
+    DUE,
+    EXPIRED,
+    MAXLEN,
+    REJECTED,
     Consumer,
     Leaving,
     Outlet,
@@ -39,22 +48,13 @@ from leveret.engine.session import (
 )
 from leveret.engine.subscribers import Subscribers
 from leveret.engine.target import Target
+from leveret.errors import Corrupt
 from leveret.wire.tables import Table
 
 # Messages moved by one wake-up before other work gets its turn again.
 BATCH: Final = 5000
 
 NO_TTL: Final = -1
-
-# Quorum queues have these priorities without being asked (RabbitMQ 4.3).
-QUORUM_PRIORITY_DEFAULT: Final = 4
-
-# Why messages leave.
-REJECTED: Final = "rejected"
-EXPIRED: Final = "expired"
-MAXLEN: Final = "maxlen"
-DELIVERY_LIMIT: Final = "delivery_limit"
-DUE: Final = "due"  # held by a delayed exchange until now: to be routed
 
 
 class QueueTimer(Timed):
@@ -65,7 +65,11 @@ class QueueTimer(Timed):
         self.queue = queue
 
     def on_due(self, now_ms: i64) -> i64:
-        return self.queue.on_due(now_ms)
+        while True:
+            try:
+                return self.queue.on_due(now_ms)
+            except Corrupt as fault:
+                self.queue.note_damage(fault)
 
 
 class Queue(Target):
@@ -96,6 +100,7 @@ class Queue(Target):
         self.is_classic = settings.kind == "classic"
         self.holds_for: str | None = None  # the delayed exchange that it holds messages for
         self.deleted = False
+        self.ledger = Ledger(turn.journal, durable, turn.unlogged)
         # Rules, unpacked from the settings
         self.ttl_ms: i64 = settings.ttl_ms
         self.priority_max: i64 = settings.priority_max
@@ -107,6 +112,8 @@ class Queue(Target):
             prioritised=settings.priority_max > 0, returns_first=settings.kind == "quorum"
         )
         self.scheduled = Scheduled()
+        if turn.pages is not None:
+            self.open_pages(turn.pages)
         self.unacked: i64 = 0
         self.unacked_bytes: i64 = 0
         self.stuck: i64 = 0  # dead letters that nobody takes, kept and counted here
@@ -159,14 +166,17 @@ class Queue(Target):
         seq = self.next_seq
         self.next_seq = seq + 1
         if self.priority_max >= 0:
-            priority = self._clamp(priority)
+            priority = self.settings.clamp(priority)
         message = Message(address, header, body, seq, expires_ms, priority, flags, self.slot)
         if self.limited and self.settings.overflow != DROP_HEAD and self._is_full(len(body)):
             self._refuse(message)
             return False
         self.published += 1
-        if delay_ms > 0:
-            self.scheduled.add(message, turn.now_ms + delay_ms)
+        due_ms = turn.now_ms + delay_ms if delay_ms > 0 else NEVER
+        if self.ledger.journal is not None:
+            self._keep(message, due_ms)
+        if due_ms != NEVER:
+            self.scheduled.add(message, due_ms)
             self.arm()
         else:
             self.ready.push(message)
@@ -177,10 +187,13 @@ class Queue(Target):
             turn.dirty.append(self)
         return True
 
-    def _clamp(self, priority: i64) -> i64:
-        if priority < 0:
-            return QUORUM_PRIORITY_DEFAULT if self.is_quorum else 0
-        return min(priority, self.priority_max)
+    def _keep(self, message: Message, due_ms: i64) -> None:
+        """Write a message to the log, if it must survive or does not fit in memory."""
+        if self.durable and (message.flags & PERSISTENT or self.is_quorum):
+            self.ledger.write_message(message, due_ms)
+            self.turn.logged = True
+        elif due_ms == NEVER and self.ready.is_full(message.priority):
+            self.ledger.spill(message)
 
     def _is_full(self, body_bytes: i64) -> bool:
         """Whether one more message would go over a limit. What can be delivered goes first."""
@@ -200,6 +213,8 @@ class Queue(Target):
         self.refused += 1
         if self.settings.overflow == REJECT_PUBLISH_DLX:
             self._leave(message, MAXLEN)
+        else:
+            self.ledger.forget(message)
 
     def _drop_over_limit(self) -> None:
         """RabbitMQ: what a consumer can take is not counted; then the head goes, young or old."""
@@ -214,6 +229,18 @@ class Queue(Target):
 
     def pump(self) -> None:
         """Deliver what can be delivered, drop what is dead, arm the timer."""
+        while True:
+            try:
+                self._pump()
+                return
+            except Corrupt as fault:
+                self.note_damage(fault)
+
+    def note_damage(self, fault: Corrupt) -> None:
+        """A part of the queue cannot be read: it has been set aside, the rest goes on."""
+        self.turn.faults.append(f"queue '{self.name}' in vhost '{self.vhost}': {fault}")
+
+    def _pump(self) -> None:
         turn = self.turn
         ready = self.ready
         rota = self.subscribers.rota
@@ -247,8 +274,10 @@ class Queue(Target):
         if consumer.no_ack:
             self.delivered_no_ack += 1
             session.unacked.skip(tag)
+            self.ledger.forget(message)
         else:
             self.delivered += 1
+            self.ledger.note_delivered(message)
             consumer.unacked += 1
             consumer.unacked_bytes += body_bytes
             session.consumed += 1
@@ -269,6 +298,13 @@ class Queue(Target):
 
     def get(self, session: Session, no_ack: bool) -> Message | None:
         """Take the next message for a session that asks for one."""
+        while True:
+            try:
+                return self._get(session, no_ack)
+            except Corrupt as fault:
+                self.note_damage(fault)
+
+    def _get(self, session: Session, no_ack: bool) -> Message | None:
         self.used_ms = self.turn.now_ms
         self.catch_up()
         self._expire_heads(self.turn.now_ms)
@@ -285,8 +321,10 @@ class Queue(Target):
         if no_ack:
             self.got_no_ack += 1
             session.unacked.skip(message.tag)
+            self.ledger.forget(message)
         else:
             self.got += 1
+            self.ledger.note_delivered(message)
             body_bytes: i64 = len(message.body)
             message.holder = session.getter
             session.getter.unacked += 1
@@ -328,24 +366,18 @@ class Queue(Target):
             if limit >= 0 and message.failures > limit:
                 self._leave(message, DELIVERY_LIMIT)
                 return
-        delay_ms = self._retry_delay_ms(message, failed)
-        if delay_ms > 0:
-            self.scheduled.add(message, self.turn.now_ms + delay_ms)
+        delay_ms = self.settings.retry_delay_ms(message.failures, failed)
+        due_ms = self.turn.now_ms + delay_ms if delay_ms > 0 else NEVER
+        if message.flags & LOGGED and (self.counts or due_ms != NEVER):
+            self.ledger.write_return(message, due_ms)
+        if due_ms != NEVER:
+            self.scheduled.add(message, due_ms)
             self.arm()
         else:
             self.ready.put_back(message)
             if self.limited:
                 self._drop_over_limit()
         self.touch()
-
-    def _retry_delay_ms(self, message: Message, failed: bool) -> i64:
-        """RabbitMQ 4.3: linear back-off by failures, for the kinds of return that ask for it."""
-        rules = self.settings
-        if rules.retry_type == "disabled":
-            return 0
-        if rules.retry_type != "all" and failed != (rules.retry_type == "failed"):
-            return 0
-        return min(rules.retry_min_ms * max(1, message.failures), rules.retry_max_ms)
 
     def discard(self, message: Message) -> None:
         """A consumer refused the message for good."""
@@ -374,7 +406,10 @@ class Queue(Target):
         """Drop every ready message; those in flight and scheduled stay."""
         self.catch_up()
         old = self.ready
+        self._forget_ready()
         self.ready = Ready(prioritised=old.prioritised, returns_first=old.returns_first)
+        self.ready.pages = old.pages
+        self.ready.window = old.window
         self.purged += old.count
         self.turn.trash.add(old.messages_held())
         return old.count
@@ -405,6 +440,7 @@ class Queue(Target):
             self.ready.put_back(message)
         else:
             message.rank = self.next_seq
+            self.ledger.skip(self.next_seq)
             self.next_seq += 1
             self.ready.push(message)
         if self.limited:
@@ -417,19 +453,16 @@ class Queue(Target):
         return self.used_ms + self.settings.expires_ms
 
     def _next_due_ms(self) -> i64:
-        earliest = self._unused_until_ms()
-        due = self.scheduled.next_due_ms()
-        if due != NEVER and (earliest == NEVER or due < earliest):
-            earliest = due
-        if self.has_expiries:
-            due = self.ready.next_expiry_ms()
-            if due != NEVER and (earliest == NEVER or due < earliest):
-                earliest = due
-        return earliest
+        due = earlier(self._unused_until_ms(), self.scheduled.next_due_ms())
+        return earlier(due, self.ready.next_expiry_ms()) if self.has_expiries else due
 
     def arm(self) -> None:
         """Wake up when something is due next."""
-        due = self._next_due_ms()
+        try:
+            due = self._next_due_ms()
+        except Corrupt as fault:
+            self.note_damage(fault)
+            due = self.turn.now_ms  # look again at what is left
         if due != NEVER:
             self.turn.pulse.arm(self.timer, due)
 
@@ -467,8 +500,27 @@ class Queue(Target):
         self.subscribers.unpark(consumer)
         self.touch()
 
+    def _forget_ready(self) -> None:
+        """Everything ready is gone, whether it is in memory or in the log."""
+        if self.ledger.journal is None:
+            return
+        for message in self.ready.messages():
+            self.ledger.forget(message)
+        for run in self.ready.paged_runs():
+            self.ledger.forget_run(run)
+
+    def open_pages(self, pages: Pages) -> None:
+        """From now on messages beyond the window stay in the log."""
+        self.ready.pages = QueuePages(pages, self.slot, self.ledger.returned, self.counts)
+        if self.settings.lazy:
+            self.ready.window = LAZY_WINDOW
+
     def close(self) -> None:
         """The queue is deleted: end its consumers and forget its messages."""
+        self.ledger.closed = True
+        self._forget_ready()
+        for _, message in self.scheduled.entries():
+            self.ledger.forget(message)
         self.deleted = True
         self.turn.trash.add(self.ready.messages_held())
         self.turn.trash.add(self.scheduled.clear())

@@ -19,23 +19,52 @@ from typing import Final
 from mypy_extensions import i64
 
 from leveret.engine.message import Message
+from leveret.engine.runs import QueuePages, Run, Runs
+from leveret.errors import Corrupt
+from leveret.journal.records import NOWHERE
+
+WINDOW: Final = 8192  # messages of a line in memory before further ones are left to the log
+LAZY_WINDOW: Final = 64  # the same for a lazy queue
+WINDOW_BYTES: Final = 16 * 1024 * 1024
 
 _COMPACT_AT: Final = 1024  # taken slots at the front of `fresh` before it is worth moving the rest
 
 
 class Line:
-    """One FIFO that takes messages back to their place."""
+    """One FIFO that takes messages back to their place.
+
+    Its head is in memory; what is beyond the window stands in the log (`paged`) and is read back
+    when the head is used up. What came back is older than everything in the log's part.
+    """
 
     def __init__(self) -> None:
         self.fresh: list[Message | None] = []  # by rank; slots before `at` are taken
         self.at: i64 = 0
+        self.fresh_bytes: i64 = 0  # bodies in `fresh`
         self.returned: list[tuple[int, Message]] = []  # heap by rank
+        self.paged = Runs()
 
     def is_empty(self) -> bool:
-        return self.at == len(self.fresh) and not self.returned
+        return self.at == len(self.fresh) and not self.returned and self.paged.count == 0
+
+    def is_full(self, window: i64) -> bool:
+        """Whether a further message belongs into the log's part."""
+        return (
+            self.paged.count != 0
+            or len(self.fresh) - self.at >= window
+            or self.fresh_bytes >= WINDOW_BYTES
+        )
+
+    def append(self, message: Message) -> None:
+        self.fresh.append(message)
+        self.fresh_bytes += len(message.body)
+
+    def needs_page(self) -> bool:
+        """Whether the next message is in the log alone."""
+        return self.at == len(self.fresh) and not self.returned and self.paged.count != 0
 
     def head(self) -> Message:
-        """The next message, which stays; the line is not empty."""
+        """The next message, which stays; it is in memory."""
         returned = self.returned
         if self.at < len(self.fresh):
             first = self.fresh[self.at]
@@ -45,7 +74,7 @@ class Line:
         return returned[0][1]
 
     def pop(self) -> Message:
-        """Take the next message; the line is not empty."""
+        """Take the next message; it is in memory."""
         fresh = self.fresh
         at = self.at
         if at < len(fresh):
@@ -53,6 +82,7 @@ class Line:
             assert first is not None
             if not self.returned or first.rank < self.returned[0][0]:
                 fresh[at] = None
+                self.fresh_bytes -= len(first.body)
                 self._advance(at + 1)
                 return first
         return heappop(self.returned)[1]
@@ -73,7 +103,7 @@ class Line:
         self.at = at
 
     def messages(self) -> list[Message]:
-        """All messages in order, without taking them."""
+        """All messages in memory, in order, without taking them."""
         kept: list[Message] = [m for m in self.fresh[self.at :] if m is not None]
         if self.returned:
             kept.extend([m for _, m in self.returned])
@@ -98,6 +128,9 @@ class Ready:
         self.levels: list[int] = []  # heap of the priorities in use, negated: the highest is first
         self.lines: dict[int, Line] = {}  # a line for each of them
         self.mortal = False  # a message with an expiry has been here
+        self.window: i64 = WINDOW
+        self.damaged: list[Run] = []  # messages that cannot be read
+        self.pages: QueuePages | None = None  # where there is a log
 
     def push(self, message: Message) -> None:
         """Add a message at the end of its priority."""
@@ -105,10 +138,27 @@ class Ready:
         self.body_bytes += len(message.body)
         if message.expires_ms != 0:
             self.mortal = True
-        if self.prioritised:
-            self._level(message.priority).fresh.append(message)
+        line = self._level(message.priority) if self.prioritised else self.line
+        if message.position != NOWHERE and line.is_full(self.window):
+            line.paged.add(message.seq, message.position)
         else:
-            self.line.fresh.append(message)
+            line.append(message)
+
+    def is_full(self, priority: i64) -> bool:
+        """Whether a further message of this priority belongs into the log."""
+        line = self._level(priority) if self.prioritised else self.line
+        return line.is_full(self.window)
+
+    def add_run(self, priority: i64, run: Run) -> None:
+        """Add messages that are in the log alone; their bytes are counted by the caller."""
+        line = self._level(priority) if self.prioritised else self.line
+        line.paged.runs.append(run)
+        line.paged.count += run.left()
+        self.count += run.left()
+
+    def paged_runs(self) -> list[Run]:
+        """Everything that is in the log alone."""
+        return [run for line in self._all_lines() for run in line.paged.runs]
 
     def put_back(self, message: Message) -> None:
         """Return a message that was taken: to its place, or to the line served first."""
@@ -117,7 +167,7 @@ class Ready:
         if message.expires_ms != 0:
             self.mortal = True
         if self.returns_first:
-            self.back.fresh.append(message)
+            self.back.append(message)
         elif self.prioritised:
             self._level(message.priority).put_back(message)
         else:
@@ -125,17 +175,37 @@ class Ready:
 
     def head(self) -> Message:
         """The next message, which stays; there is one."""
-        return self._next_line().head()
+        return self._at_hand(self._next_line()).head()
 
     def pop(self) -> Message:
         """Take the next message; there is one."""
         if self.prioritised or self.returns_first:
-            message = self._next_line().pop()
+            message = self._at_hand(self._next_line()).pop()
         else:
-            message = self.line.pop()
+            message = self._at_hand(self.line).pop()
         self.count -= 1
         self.body_bytes -= len(message.body)
         return message
+
+    def _at_hand(self, line: Line) -> Line:
+        """The line with its next message in memory.
+
+        Where the log is damaged the rest of the line is set aside: it is no longer counted, and
+        Corrupt is raised. Whoever asks again finds what is left.
+        """
+        if not line.needs_page():
+            return line
+        pages = self.pages
+        assert pages is not None
+        try:
+            for message in pages.read(line.paged):
+                line.append(message)
+        except Corrupt:
+            self.damaged.extend(line.paged.runs)
+            self.count -= line.paged.count
+            line.paged = Runs()
+            raise
+        return line
 
     def pop_expired(self, now_ms: i64) -> Message | None:
         """Take a message that is dead and at the head of its line, if there is one."""
@@ -144,7 +214,7 @@ class Ready:
         for line in self._expiring_lines():
             if line.is_empty():
                 continue
-            head = line.head()
+            head = self._at_hand(line).head()
             if head.expires_ms != 0 and head.expires_ms <= now_ms:
                 line.pop()
                 self.count -= 1
@@ -160,13 +230,13 @@ class Ready:
         for line in self._expiring_lines():
             if line.is_empty():
                 continue
-            due = line.head().expires_ms
+            due = self._at_hand(line).head().expires_ms
             if due != 0 and (earliest == 0 or due < earliest):
                 earliest = due
         return earliest
 
     def messages(self) -> list[Message]:
-        """All messages in the order of delivery, without taking them."""
+        """All messages in memory, in the order of delivery, without taking them."""
         listed = self.back.messages()
         for line in self._all_lines():
             if line is not self.back:

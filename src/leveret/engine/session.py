@@ -14,11 +14,14 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from leveret.engine.ledger import Ledger
 from leveret.engine.message import Holder, Message
 from leveret.engine.pulse import NEVER, Pulse, Timed
+from leveret.engine.runs import Pages
 from leveret.engine.target import Target
 from leveret.engine.trash import Trash
 from leveret.engine.unacked import Unacked
+from leveret.journal.journal import Journal
 from leveret.wire.tables import Table
 
 # What a delivery costs an outlet besides header and body: two frames and the deliver method.
@@ -27,6 +30,14 @@ DELIVERY_BYTES: Final = 64
 # Why the broker ended a consumer.
 QUEUE_GONE: Final = 1
 TIMED_OUT: Final = 2
+
+
+# Why messages leave.
+REJECTED: Final = "rejected"
+EXPIRED: Final = "expired"
+MAXLEN: Final = "maxlen"
+DELIVERY_LIMIT: Final = "delivery_limit"
+DUE: Final = "due"  # held by a delayed exchange until now: to be routed
 
 
 class Leaving:
@@ -44,6 +55,11 @@ class Turn:
     def __init__(self, pulse: Pulse) -> None:
         self.pulse = pulse
         self.now_ms: i64 = 1
+        self.journal: Journal | None = None  # where durable things are written, if anywhere
+        self.pages: Pages | None = None  # reads it back
+        self.is_restoring = False  # definitions come from the log: nothing follows from them
+        self.logged = False  # the last publish wrote to it
+        self.unlogged: list[Ledger] = []  # accounts of queues that have something to write to it
         # Inside the engine
         self.dirty: list[Target] = []  # queues that may have something to deliver or to drop
         self.leaving: list[Leaving] = []  # to be dead-lettered, parked or dropped
@@ -51,9 +67,11 @@ class Turn:
         self.roomy: list[Session] = []  # whose consumers share a prefetch that has room again
         self.late: list[Session] = []  # sessions that may hold a message for too long
         self.trash = Trash(pulse)
+        self.faults: list[str] = []  # damage that was found, for the log file of the node
         # For the fronts
         self.outboxes: list[Session] = []
         self.confirms: list[Session] = []
+        self.unsynced: list[Session] = []  # those that wait for the log first
         self.ended: list[Consumer] = []  # consumers that the broker ended
 
     def note_confirm(self, session: "Session") -> None:
@@ -100,6 +118,7 @@ class Session(Timed):
         self.confirmed_seq: i64 = 0  # all up to here are confirmed or refused
         self.refused: list[int] = []  # sequence numbers since then that a queue refused
         self.in_confirms = False  # listed in the turn's column
+        self.unsynced_seq: i64 = 0  # publishes up to this one wait for the log
 
     def on_due(self, now_ms: i64) -> i64:
         """Something may be held for too long: the broker looks at it at the end of the turn."""
@@ -112,6 +131,14 @@ class Session(Timed):
 
     def send_confirms(self) -> None:
         """Tell the publisher what is safe, up to `publish_seq`."""
+        raise NotImplementedError
+
+    def on_synced(self, seq: i64) -> None:
+        """What was published up to this sequence number is on disk."""
+        raise NotImplementedError
+
+    def on_unsafe(self, seq: i64) -> None:
+        """What was published up to this sequence number cannot be written."""
         raise NotImplementedError
 
     def send_ended(self, consumer: "Consumer") -> None:

@@ -11,6 +11,7 @@ from mypy_extensions import i64
 
 from leveret.engine.message import Address, Message
 from leveret.engine.pulse import NEVER
+from leveret.engine.queue import Queue
 from leveret.engine.session import TIMED_OUT, Consumer, Session, Turn
 from leveret.engine.slots import Slots
 from leveret.errors import PreconditionFailed
@@ -23,21 +24,29 @@ _TAKEN_BACK: Final = Message(Address("", ""), b"", b"", 0, 0, 0, 0, _NO_QUEUE)
 def ack(slots: Slots, session: Session, tag: i64, multiple: bool) -> None:
     """The messages are done."""
     if multiple:
-        ack_taken(slots, take_through(session, tag))
+        for message in take_through(session, tag):
+            _ack_one(slots, message)
     else:
         _ack_one(slots, _take_one(session, tag))
 
 
 def ack_taken(slots: Slots, messages: list[Message]) -> None:
-    """Messages that were taken from their session are done."""
+    """Messages that were taken from their session are done, together with all of this turn."""
     for message in messages:
-        _ack_one(slots, message)
+        if message.queue != _NO_QUEUE:
+            queue = slots.queue(message.queue)
+            queue.ledger.hand_over(message)
+            _acked(slots, queue, message)
 
 
 def _ack_one(slots: Slots, message: Message) -> None:
-    if message.queue == _NO_QUEUE:
-        return
-    queue = slots.queue(message.queue)
+    if message.queue != _NO_QUEUE:
+        queue = slots.queue(message.queue)
+        queue.ledger.forget(message)
+        _acked(slots, queue, message)
+
+
+def _acked(slots: Slots, queue: Queue, message: Message) -> None:
     queue.acked += 1
     queue.settle(message)
     if queue.deleted and queue.unacked == 0:
@@ -71,7 +80,9 @@ def _discard(slots: Slots, messages: list[Message]) -> None:
         queue.settle(message)
         if not queue.deleted:
             queue.discard(message)
-        elif queue.unacked == 0:
+            continue
+        queue.ledger.forget(message)
+        if queue.unacked == 0:
             slots.release(queue.slot)
 
 
@@ -84,7 +95,9 @@ def give_back(slots: Slots, messages: list[Message], failed: bool) -> None:
         if message.queue == _NO_QUEUE:
             continue
         queue = slots.queue(message.queue)
-        if not queue.deleted:
+        if queue.deleted:
+            queue.ledger.forget(message)
+        else:
             queue.put_back(message, failed=failed)
     _release_deleted(slots, messages)
 

@@ -15,6 +15,7 @@ class Slots:
     def __init__(self) -> None:
         self.queues: list[Queue | None] = []
         self._free: list[int] = []
+        self.last_id: i64 = 0  # given to a queue by `new_id`
 
     def take(self) -> i64:
         """A free slot number, for a queue that is being made."""
@@ -22,6 +23,15 @@ class Slots:
             return self._free.pop()
         self.queues.append(None)
         return len(self.queues) - 1
+
+    def new_id(self) -> i64:
+        """A number that names a queue for ever."""
+        self.last_id += 1
+        return self.last_id
+
+    def note_id(self, number: i64) -> None:
+        """A number that was given before the node was started."""
+        self.last_id = max(self.last_id, number)
 
     def put(self, slot: i64, queue: Queue) -> None:
         assert self.queues[slot] is None

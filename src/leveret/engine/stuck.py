@@ -39,7 +39,9 @@ class Stuck(Timed):
             queue = gone.queue
             assert isinstance(queue, Queue)
             queue.stuck -= 1
-            if not queue.deleted:
+            if queue.deleted:
+                queue.ledger.forget(gone.message)
+            else:
                 self._turn.leaving.append(gone)
 
     def on_due(self, now_ms: i64) -> i64:

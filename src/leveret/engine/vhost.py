@@ -17,6 +17,14 @@ from leveret.engine.arguments import (
     require_equivalent_exchange,
     require_equivalent_queue,
 )
+from leveret.engine.definitions import (
+    binding_gone,
+    binding_made,
+    exchange_gone,
+    exchange_made,
+    queue_gone,
+    queue_made,
+)
 from leveret.engine.exchanges.binding import Binding, identity_of
 from leveret.engine.exchanges.exchange import Exchange
 from leveret.engine.exchanges.registry import KINDS, make_exchange, predeclared
@@ -50,6 +58,12 @@ class Vhost:
         self.replies: dict[str, Consumer] = {}  # who waits for direct replies, by name
         self.stuck = Stuck(turn)
         self.holding: dict[str, Queue] = {}  # what delayed exchanges hold back, by exchange
+
+    def _log(self, definition: bytes) -> None:
+        """Keep a definition for the next start."""
+        journal = self.turn.journal
+        if journal is not None:
+            journal.define(definition)
 
     def _changed(self) -> None:
         """Routes are no longer what they were."""
@@ -91,10 +105,15 @@ class Vhost:
         made = make_exchange(
             kind, name, durable, auto_delete, internal, arguments, alternate, self.seed
         )
+        self.exchanges[name] = made
         if made.is_delayed:
             self._add_holding_queue(made)
-        self.exchanges[name] = made
         self._changed()
+        if durable:
+            holding = self.holding.get(name)
+            self._log(
+                exchange_made(self.name, made, holding.ledger.id if holding is not None else 0)
+            )
         return made
 
     def _add_holding_queue(self, exchange: Exchange) -> None:
@@ -121,6 +140,8 @@ class Vhost:
     def _remove_exchange(self, exchange: Exchange) -> None:
         del self.exchanges[exchange.name]
         self._changed()
+        if exchange.durable:
+            self._log(exchange_gone(self.name, exchange.name))
         for binding in exchange.bindings.values():
             self._forget_source(exchange, binding.target)
         holding = self.holding.pop(exchange.name, None)
@@ -197,6 +218,8 @@ class Vhost:
         self._changed()
         if owner is not None:
             owner.exclusive_queues[name] = queue
+        if durable:
+            self._log(queue_made(queue))
         return queue
 
     def _new_queue(
@@ -212,6 +235,7 @@ class Vhost:
         queue = Queue(
             self.name, name, slot, settings, durable, auto_delete, owner, arguments, self.turn
         )
+        queue.ledger.id = self.slots.new_id()
         self.slots.put(slot, queue)
         return queue
 
@@ -247,6 +271,8 @@ class Vhost:
         self._changed()
         if queue.owner is not None:
             queue.owner.exclusive_queues.pop(queue.name, None)
+        if queue.durable:
+            self._log(queue_gone(queue))
         self._close_queue(queue)
         self._remove_bindings_to(queue)
 
@@ -272,9 +298,12 @@ class Vhost:
                 f"'{exchange.kind}' exchange '{source}' in vhost '{self.name}' "
                 "can be bound to classic queues only"
             )
-        if exchange.add(Binding(source, target, is_queue, routing_key, arguments)):
+        binding = Binding(source, target, is_queue, routing_key, arguments)
+        if exchange.add(binding):
             self.sources.setdefault(target, {})[source] = exchange
             self._changed()
+            if _is_durable(exchange) and _is_durable(target):
+                self._log(binding_made(self.name, binding))
 
     def has_binding(self, source: str, target: Target, routing_key: str, arguments: Table) -> bool:
         exchange = self.exchanges.get(source)
@@ -287,6 +316,11 @@ class Vhost:
         if exchange is None or not exchange.remove(target, routing_key, arguments):
             return
         self._changed()
+        if _is_durable(exchange) and _is_durable(target):
+            is_queue = isinstance(target, Queue)
+            self._log(
+                binding_gone(self.name, Binding(source, target, is_queue, routing_key, arguments))
+            )
         if not exchange.bindings_to(target):
             self._forget_source(exchange, target)
         self._remove_if_unused(exchange)
@@ -305,8 +339,16 @@ class Vhost:
 
     def _remove_if_unused(self, exchange: Exchange) -> None:
         """An auto-delete exchange goes with its last binding."""
+        if self.turn.is_restoring:
+            return
         if exchange.auto_delete and not exchange.bindings and exchange.name in self.exchanges:
             self._remove_exchange(exchange)
+
+
+def _is_durable(target: Target) -> bool:
+    if isinstance(target, Queue):
+        return target.durable
+    return isinstance(target, Exchange) and target.durable
 
 
 def require_not_default(name: str) -> None:

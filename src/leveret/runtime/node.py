@@ -16,6 +16,8 @@ from leveret.engine.broker import Broker
 from leveret.http.front import HttpFront
 from leveret.runtime.memory import REASON, MemoryWatch, machine_bytes
 from leveret.runtime.turns import Turns
+from leveret.storage.disk import Disk
+from leveret.storage.store import DISK_FULL, Store
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +32,14 @@ DRAIN_S = 2.0
 class Node:
     """One running broker."""
 
-    def __init__(self, settings: Settings, clock: Clock, *, serves_http: bool = True) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        *,
+        serves_http: bool = True,
+        disk: Disk | None = None,
+    ) -> None:
         self.settings = settings
         self.broker = Broker(secrets.randbits(62))
         self.broker.parks = settings.park_over_limit
@@ -44,6 +53,7 @@ class Node:
         self.front.server_properties = _server_properties(settings.node)
         self.amqp_address = ("", 0)
         self.http_address = ("", 0)
+        self._store = Store(disk, self.broker) if disk is not None else None
         self._clock = clock
         self._serves_http = serves_http
         self._tasks: set[asyncio.Task[None]] = set()
@@ -55,6 +65,9 @@ class Node:
         limit_bytes = memory_high_bytes(self.settings.memory_high, machine_bytes())
         self._memory = MemoryWatch(self.broker, limit_bytes, loop, self._on_memory)
         self.amqp = AmqpServer(self.front, loop, self.turns, self._memory.note_received)
+        if self._store is not None:
+            self._store.open(loop, end_turn=self._synced, on_alarm=self._on_disk, syncs=True)
+            self.turns.add_flusher(self._store.flush)
         self.turns.add_flusher(self.amqp.flush)
         self.amqp_address = await self.amqp.listen(self.settings.host, self.settings.amqp_port)
         if self._serves_http:
@@ -63,12 +76,15 @@ class Node:
             task = loop.create_task(self._http.run(), name="http")
             task.add_done_callback(_log_failure)
             self._tasks.add(task)
+        self._synced()  # what was restored may wait for a time
 
     async def stop(self) -> None:
         """Say goodbye to every peer, and end."""
         await self.amqp.stop(DRAIN_S)
         self._memory.stop()
         self.turns.stop()
+        if self._store is not None:
+            self._store.close()
         if self._serves_http:
             self._http.stop()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -83,11 +99,22 @@ class Node:
         return [f"low on {reason}" for reason in self.front.alarms]
 
     def _on_memory(self, is_low: bool) -> None:
-        if is_low:
-            self.front.alarms.append(REASON)
+        self._set_alarm(REASON, is_low)
+
+    def _on_disk(self, is_full: bool) -> None:
+        self._set_alarm(DISK_FULL, is_full)
+
+    def _set_alarm(self, reason: str, is_on: bool) -> None:
+        if is_on:
+            self.front.alarms.append(reason)
         else:
-            self.front.alarms.remove(REASON)
+            self.front.alarms.remove(reason)
             self.amqp.alarms_changed()
+
+    def _synced(self) -> None:
+        """The log is synced up to somewhere: what waited for it goes out."""
+        self.turns.begin()
+        self.turns.end()
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:

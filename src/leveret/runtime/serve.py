@@ -14,8 +14,10 @@ import sys
 
 from leveret.clock import Clock
 from leveret.config.settings import Settings
+from leveret.errors import StorageError
 from leveret.runtime.loop import loop_factory
 from leveret.runtime.node import Node
+from leveret.storage.disk import Disk
 
 # Full collections walk every message object; at the default thresholds a million of them stopped
 # the loop for 171 ms. The core's objects are acyclic, so collecting rarely loses nothing.
@@ -36,11 +38,14 @@ async def _serve(settings: Settings) -> int:
     stopping = asyncio.Event()
     _stop_on_signals(stopping)
     _raise_descriptor_limit()
-    node = Node(settings, Clock())
+    node = Node(settings, Clock(), disk=Disk(settings.data))
     try:
         await node.start()
     except OSError as fault:
         sys.stderr.write(f"leveret serve: cannot start: {fault.strerror or fault}\n")
+        return 1
+    except StorageError as fault:
+        sys.stderr.write(f"leveret serve: cannot start: {fault}\n")
         return 1
     gc.collect()
     gc.freeze()

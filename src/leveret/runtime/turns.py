@@ -7,11 +7,14 @@ another turn follows soon.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 from leveret.clock import Clock
 from leveret.engine.broker import Broker
 from leveret.engine.pulse import NEVER
+
+log = logging.getLogger(__name__)
 
 
 class Turns:
@@ -44,6 +47,10 @@ class Turns:
             broker.perform()
         for flush in self._flushers:
             flush()
+        if turn.faults:
+            for fault in turn.faults:
+                log.error("%s", fault)
+            turn.faults.clear()
         if turn.dirty:
             self.soon()
         due_ms = broker.pulse.next_due_ms()

@@ -53,7 +53,13 @@ def on_tx_commit(channel: Channel, reader: Reader) -> None:
             reject_taken(slots, settle.messages, settle.requeue, settle.failed)
     if not accepted:
         raise PreconditionFailed("partial tx completion")
-    channel.reply(Writer(TX_COMMIT_OK))
+    journal = channel.turn.journal
+    if journal is None or not (publishes or settles):
+        channel.reply(Writer(TX_COMMIT_OK))
+        return
+    journal.must_sync = True
+    channel.commits_waiting += 1
+    channel.turn.unsynced.append(channel)
 
 
 def _publish(channel: Channel, waiting: Publish) -> bool:

@@ -1,0 +1,67 @@
+"""The records from which a broker's state, but for its messages, can be built anew."""
+
+from leveret.engine.broker import Broker
+from leveret.engine.definitions import (
+    binding_made,
+    exchange_made,
+    last_id,
+    queue_made,
+    vhost_made,
+)
+from leveret.engine.exchanges.exchange import Exchange
+from leveret.engine.queue import Queue
+from leveret.engine.vhost import Vhost
+from leveret.journal.journal import Journal
+
+
+def checkpoint_records(broker: Broker, last_block: int) -> list[bytes]:
+    """Definitions of all vhosts, and the state of every durable queue."""
+    journal = Journal()
+    journal.block(last_block)
+    journal.define(last_id(broker.slots.last_id))
+    for vhost in broker.vhosts.values():
+        _write_vhost(journal, vhost)
+    for queue in broker.slots.queues:
+        if queue is not None and queue.durable and not queue.deleted:
+            _write_queue(journal, queue)
+    return journal.take()
+
+
+def _write_vhost(journal: Journal, vhost: Vhost) -> None:
+    journal.define(vhost_made(vhost.name))
+    durable = [e for e in vhost.exchanges.values() if e.durable and not _is_own(e)]
+    for exchange in durable:
+        holding = vhost.holding.get(exchange.name)
+        number = int(holding.ledger.id) if holding is not None else 0
+        journal.define(exchange_made(vhost.name, exchange, number))
+    for queue in vhost.queues.values():
+        if queue.durable:
+            journal.define(queue_made(queue))
+    for exchange in vhost.exchanges.values():
+        if exchange.durable:
+            for binding in exchange.bindings.values():
+                target = binding.target
+                if isinstance(target, Queue) and target.durable:
+                    journal.define(binding_made(vhost.name, binding))
+                elif isinstance(target, Exchange) and target.durable:
+                    journal.define(binding_made(vhost.name, binding))
+
+
+def _is_own(exchange: Exchange) -> bool:
+    """Exchanges that every vhost has anyway."""
+    return not exchange.name or exchange.name.startswith("amq.")
+
+
+def _write_queue(journal: Journal, queue: Queue) -> None:
+    runs: list[int] = []
+    if queue.ledger.gone.floor > 0:
+        runs.append(0)
+        runs.append(queue.ledger.gone.floor - 1)
+    for first, last in queue.ledger.gone.runs():
+        runs.append(first)
+        runs.append(last)
+    journal.gone(queue.ledger.id, runs)
+    journal.mark(queue.ledger.id, queue.ledger.delivered_seq)
+    due = {int(message.seq): due_ms for due_ms, message in queue.scheduled.entries()}
+    for seq, (returns, failures) in queue.ledger.returned.items():
+        journal.returned(queue.ledger.id, seq, returns, failures, due.get(seq, 0))

@@ -1,0 +1,70 @@
+"""Which messages of a queue are done with, by sequence number.
+
+Everything below `floor` is; above it there may be further runs, when messages were settled out of
+order. Runs are kept by both ends, so that adding a number costs two look-ups and no search. A queue
+that is worked off in order has no runs at all.
+"""
+
+from mypy_extensions import i64
+
+
+class Gone:
+    """A set of sequence numbers that is mostly one stretch from the start."""
+
+    def __init__(self) -> None:
+        self.floor: i64 = 0  # all numbers below are in the set
+        self._ends: dict[int, int] = {}  # first number of a run -> the one after its last
+        self._starts: dict[int, int] = {}  # the one after its last -> first number of the run
+
+    def add(self, seq: i64) -> None:
+        """Add one number that is not in the set."""
+        if seq == self.floor:
+            self.floor = seq + 1
+            if self._ends:
+                self._join_floor()
+            return
+        assert seq > self.floor
+        self._insert(seq, seq + 1)
+
+    def _insert(self, first: i64, end: i64) -> None:
+        """Add a run above the floor, joined with those that it touches."""
+        if end in self._ends:
+            after = self._ends.pop(end)
+            del self._starts[after]
+            end = after
+        if first in self._starts:
+            before = self._starts.pop(first)
+            del self._ends[before]
+            first = before
+        self._ends[first] = end
+        self._starts[end] = first
+
+    def add_run(self, first: i64, last: i64) -> None:
+        """Add all numbers of a run; those above the floor are not in the set yet."""
+        if last < self.floor:
+            return
+        if first > self.floor:
+            self._insert(first, last + 1)
+            return
+        self.floor = last + 1
+        if self._ends:
+            self._join_floor()
+
+    def has(self, seq: i64) -> bool:
+        """Whether a number is in the set. Slow above the floor: for recovery and tests."""
+        if seq < self.floor:
+            return True
+        for first, end in self._ends.items():
+            if first <= seq < end:
+                return True
+        return False
+
+    def runs(self) -> list[tuple[int, int]]:
+        """The runs above the floor, first and last numbers, in order."""
+        return sorted((first, end - 1) for first, end in self._ends.items())
+
+    def _join_floor(self) -> None:
+        end = self._ends.pop(self.floor, None)
+        if end is not None:
+            del self._starts[end]
+            self.floor = end

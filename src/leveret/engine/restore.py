@@ -1,0 +1,100 @@
+"""Builds the broker's state from what the log kept: definitions, then messages.
+
+While it is built nothing is written to the log: the turn has no journal yet (`Broker.attach`).
+Tables that make no sense any more (a binding whose queue is gone) are passed over.
+"""
+
+from leveret.engine.broker import Broker
+from leveret.engine.queue import Queue
+from leveret.engine.target import Target
+from leveret.engine.vhost import Vhost
+from leveret.errors import EngineError
+from leveret.wire.tables import Table
+
+
+def define(broker: Broker, table: Table) -> None:
+    """Make or undo one definition."""
+    op = _text(table, "op")
+    if op == "id":
+        broker.slots.note_id(_number(table, "id"))
+        return
+    name = _text(table, "vhost")
+    vhost = broker.vhosts.get(name)
+    if vhost is None:
+        vhost = broker.add_vhost(name)
+    try:
+        if op == "exchange":
+            _exchange(vhost, table)
+        elif op == "queue":
+            _queue(vhost, table)
+        elif op == "bind" or op == "bind-":
+            _binding(vhost, table, op == "bind")
+        elif op == "queue-":
+            found = vhost.queues.get(_text(table, "name"))
+            if found is not None:
+                vhost.remove_queue(found)
+        elif op == "exchange-":
+            vhost.delete_exchange(_text(table, "name"), False)
+    except EngineError:
+        return
+
+
+def _exchange(vhost: Vhost, table: Table) -> None:
+    name = _text(table, "name")
+    vhost.declare_exchange(
+        name,
+        _text(table, "type"),
+        True,
+        _flag(table, "auto_delete"),
+        _flag(table, "internal"),
+        _arguments(table),
+    )
+    holding = vhost.holding.get(name)
+    if holding is not None:
+        _set_id(vhost, holding, _number(table, "id"))
+
+
+def _queue(vhost: Vhost, table: Table) -> None:
+    queue = vhost.declare_queue(
+        _text(table, "name"), True, None, None, _flag(table, "auto_delete"), _arguments(table)
+    )
+    _set_id(vhost, queue, _number(table, "id"))
+
+
+def _set_id(vhost: Vhost, queue: Queue, number: int) -> None:
+    queue.ledger.id = number
+    vhost.slots.note_id(number)
+
+
+def _binding(vhost: Vhost, table: Table, is_made: bool) -> None:
+    name = _text(table, "target")
+    target: Target | None = vhost.exchanges.get(name)
+    if _flag(table, "to_queue"):
+        target = vhost.queues.get(name)
+    if target is None:
+        return
+    key = _text(table, "routing_key")
+    if is_made:
+        vhost.bind(_text(table, "source"), target, key, _arguments(table))
+    else:
+        vhost.unbind(_text(table, "source"), target, key, _arguments(table))
+
+
+def _text(table: Table, name: str) -> str:
+    field = table.get(name)
+    return field.value if field is not None and isinstance(field.value, str) else ""
+
+
+def _number(table: Table, name: str) -> int:
+    field = table.get(name)
+    return field.value if field is not None and isinstance(field.value, int) else 0
+
+
+def _flag(table: Table, name: str) -> bool:
+    field = table.get(name)
+    return field is not None and field.value is True
+
+
+def _arguments(table: Table) -> Table:
+    field = table.get("arguments")
+    return field.value if field is not None and isinstance(field.value, dict) else {}

@@ -1,0 +1,200 @@
+"""The block that the engine is filling: all records since the last block was taken.
+
+The engine appends records and learns at once where each message will stand in the log: blocks are
+written one after the other, so the place of the next one is known when the last one is taken
+(`place`). Bodies over `BIG_BODY_BYTES` are kept as pieces of their own and never copied.
+
+A message that goes to several queues is written once: its further copies refer back to it, which
+works as long as they follow it directly, as they do in one publish.
+"""
+
+from typing import Final
+
+from librt.strings import BytesWriter, write_i32_be, write_i64_be
+from mypy_extensions import i32, i64
+
+from leveret.journal.index import write_entry
+from leveret.journal.records import (
+    BLOCK,
+    COPY,
+    COPY_BYTES,
+    DEFINE,
+    END,
+    GONE,
+    MARK,
+    MESSAGE,
+    NOWHERE,
+    OFFSET_BITS,
+    RETURNED,
+    SPILLED,
+    write_copy,
+    write_head,
+)
+
+BIG_BODY_BYTES: Final = 16384
+
+
+class Journal:
+    """Records on their way to the log."""
+
+    def __init__(self) -> None:
+        self.file: i64 = 0  # number of the log file that the block will stand in
+        self.start: i64 = 0  # offset of its first record in that file
+        self.live: dict[int, int] = {}  # messages that are not gone, by log file
+        self.has_emptied = False  # an older file has no live message any more
+        self.must_sync = False  # somebody waits for the block: acks alone can wait for the next
+        self._writer = BytesWriter()
+        self._pieces: list[bytes] = []
+        self._piece_bytes: i64 = 0
+        self._index = BytesWriter()  # of the file being written
+        self._released: list[int] = []  # positions to be released once the block is on disk
+        # The last message written, for the copies that follow it.
+        self._last_address: bytes | None = None
+        self._last_header: bytes | None = None
+        self._last_body: bytes | None = None
+        self._last_at: i64 = 0
+
+    def size(self) -> i64:
+        """Bytes of records so far."""
+        return self._piece_bytes + len(self._writer)
+
+    def place(self, file: i64, start: i64) -> None:
+        """The next block will stand here."""
+        assert self.size() == 0
+        self.file = file
+        self.start = start
+
+    def take(self) -> list[bytes]:
+        """The records of the block; the next one starts empty."""
+        pieces = self._pieces
+        if len(self._writer) != 0:
+            pieces.append(self._writer.getvalue())
+            self._writer.truncate(0)
+        self._pieces = []
+        self._piece_bytes = 0
+        self._last_header = None
+        self._last_body = None
+        self.must_sync = False
+        return pieces
+
+    def take_index(self) -> bytes:
+        """The index of the file up to here; the next file starts with an empty one."""
+        index = self._index.getvalue()
+        self._index = BytesWriter()
+        return index
+
+    def message(
+        self,
+        queue: i64,
+        seq: i64,
+        expires_ms: i64,
+        due_ms: i64,
+        priority: i64,
+        flags: i64,
+        address: bytes,
+        header: bytes,
+        body: bytes,
+    ) -> i64:
+        """Write one copy of a message; its position."""
+        at = self.size()
+        writer = self._writer
+        if (
+            body is self._last_body
+            and header is self._last_header
+            and address is self._last_address
+        ):
+            write_head(writer, COPY, COPY_BYTES + 4)
+            write_copy(writer, queue, seq, expires_ms, due_ms, priority, flags)
+            write_i32_be(writer, i32(at - self._last_at))
+        else:
+            self._last_address = address
+            self._last_header = header
+            self._last_body = body
+            self._last_at = at
+            size: i64 = len(body)
+            write_head(writer, MESSAGE, COPY_BYTES + len(address) + 4 + len(header) + size)
+            write_copy(writer, queue, seq, expires_ms, due_ms, priority, flags)
+            writer.write(address)
+            write_i32_be(writer, i32(len(header)))
+            writer.write(header)
+            if size > BIG_BODY_BYTES:
+                self._add_piece(body)
+            else:
+                writer.write(body)
+        self.live[self.file] = self.live.get(self.file, 0) + 1
+        if queue != SPILLED:
+            write_entry(self._index, queue, self.start + at, seq, priority, len(body), due_ms)
+        return self.file << OFFSET_BITS | (self.start + at)
+
+    def release(self, position: i64) -> None:
+        """A message is gone: the file that it stands in has one less to keep."""
+        if position != NOWHERE:
+            self.release_many(position >> OFFSET_BITS, 1)
+
+    def release_later(self, position: i64) -> None:
+        """A message lives on by a record of this block: its file must outlive the sync."""
+        if position != NOWHERE:
+            self._released.append(position)
+
+    def take_released(self) -> list[int]:
+        """What is to be released when the block that was taken is on disk."""
+        released = self._released
+        self._released = []
+        return released
+
+    def release_many(self, file: i64, count: i64) -> None:
+        """Messages of one file are gone."""
+        left = self.live[file] - count
+        self.live[file] = left
+        if left == 0 and file != self.file:
+            self.has_emptied = True
+
+    def peek(self) -> bytes:
+        """The records so far, as they will stand from `start` on."""
+        return b"".join(self._pieces) + self._writer.getvalue()
+
+    def _add_piece(self, body: bytes) -> None:
+        self._pieces.append(self._writer.getvalue())
+        self._piece_bytes += len(self._writer) + len(body)
+        self._writer.truncate(0)
+        self._pieces.append(body)
+
+    def gone(self, queue: i64, runs: list[int]) -> None:
+        """Messages are done with: `runs` holds first and last sequence numbers in turn."""
+        writer = self._writer
+        write_head(writer, GONE, 8 + 8 * len(runs))
+        write_i64_be(writer, queue)
+        for seq in runs:
+            write_i64_be(writer, seq)
+
+    def returned(self, queue: i64, seq: i64, returns: i64, failures: i64, due_ms: i64) -> None:
+        """A message came back, perhaps to wait."""
+        writer = self._writer
+        write_head(writer, RETURNED, 32)
+        write_i64_be(writer, queue)
+        write_i64_be(writer, seq)
+        write_i32_be(writer, i32(returns))
+        write_i32_be(writer, i32(failures))
+        write_i64_be(writer, due_ms)
+
+    def mark(self, queue: i64, delivered: i64) -> None:
+        """Messages up to this one have been delivered once."""
+        writer = self._writer
+        write_head(writer, MARK, 16)
+        write_i64_be(writer, queue)
+        write_i64_be(writer, delivered)
+
+    def block(self, number: i64) -> None:
+        """In a checkpoint: the number of the last block before it."""
+        write_head(self._writer, BLOCK, 8)
+        write_i64_be(self._writer, number)
+
+    def end(self) -> None:
+        """The node stops: what was delivered is known exactly."""
+        write_head(self._writer, END, 0)
+
+    def define(self, table: bytes) -> None:
+        """A definition was made or undone."""
+        write_head(self._writer, DEFINE, len(table))
+        self._writer.write(table)
+        self.must_sync = True

@@ -1,0 +1,69 @@
+"""The records of the log, as bytes.
+
+    record   = kind:u8 size:u32 payload            size counts the payload
+
+    MESSAGE  = copy content                        a message, and its first queue
+    COPY     = copy distance:u32                   the same message in a further queue; its MESSAGE
+                                                   starts `distance` bytes before, in the same block
+    GONE     = queue:u64 (first:u64 last:u64)*     messages that are done with, by sequence number
+    RETURNED = queue:u64 seq:u64 returns:u32 failures:u32 due_ms:u64
+    MARK     = queue:u64 delivered:u64             all up to this one may have been delivered
+    BLOCK    = number:u64                          in a checkpoint: the last block before it
+    END      =                                     the node has stopped as it should
+    DEFINE   = table                               a definition, see `leveret.engine.definitions`
+
+    copy     = queue:u64 seq:u64 expires_ms:u64 due_ms:u64 priority:i32 flags:u8
+    content  = address header_size:u32 header body
+    address  = keys:u32 shown:u32 exchange:shortstr routing_key:shortstr key:longstr*
+
+Numbers are big-endian. `keys` counts all routing keys, `shown` those that may be shown (CC, not
+BCC). A record may be longer than drawn here: readers skip what they do not know at the end of every
+record but MESSAGE, whose end is the body.
+"""
+
+from typing import Final
+
+from librt.strings import BytesWriter, write_i32_be, write_i64_be
+from mypy_extensions import i32, i64
+
+MESSAGE: Final = 1
+COPY: Final = 2
+GONE: Final = 3
+RETURNED: Final = 4
+MARK: Final = 5
+DEFINE: Final = 6
+BLOCK: Final = 7
+END: Final = 8
+
+RECORD_HEAD_BYTES: Final = 5
+COPY_BYTES: Final = 37
+
+# A position in the log: file number and offset of the record in that file.
+OFFSET_BITS: Final = 32
+OFFSET_MASK: Final = (1 << OFFSET_BITS) - 1
+NOWHERE: Final = -1
+
+# The queue of a message that is in the log only to be out of memory: no start looks at it again.
+SPILLED: Final = 0
+
+
+def write_head(writer: BytesWriter, kind: i64, size: i64) -> None:
+    writer.append(kind)
+    write_i32_be(writer, i32(size))
+
+
+def write_copy(
+    writer: BytesWriter,
+    queue: i64,
+    seq: i64,
+    expires_ms: i64,
+    due_ms: i64,
+    priority: i64,
+    flags: i64,
+) -> None:
+    write_i64_be(writer, queue)
+    write_i64_be(writer, seq)
+    write_i64_be(writer, expires_ms)
+    write_i64_be(writer, due_ms)
+    write_i32_be(writer, i32(priority))
+    writer.append(flags & 0xFF)

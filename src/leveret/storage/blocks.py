@@ -1,0 +1,65 @@
+"""Log files and their blocks, as bytes.
+
+    file   = head block*
+    head   = "LEVERET" 0x01  version:u32  file:u64  crc:u32           24 bytes
+    block  = size:u32  crc:u32  number:u64  records                   16 bytes and the records
+
+`size` counts the records. The checksum covers the number and the records; that of the head, what
+stands before it. Numbers of blocks grow by one through all files of a node: a block that was left
+over from an older file, or written to the wrong place, does not fit in. Bytes after the last whole
+block are a torn write if no later block follows them, and damage if one does.
+"""
+
+from typing import Final
+from zlib import crc32
+
+from leveret.errors import Corrupt, NewerFormat
+
+MAGIC: Final = b"LEVERET\x01"
+VERSION: Final = 1
+HEAD_BYTES: Final = 24
+BLOCK_HEAD_BYTES: Final = 16
+BLOCK_BYTES_MAX: Final = 1 << 30
+
+
+def encode_head(file: int) -> bytes:
+    data = MAGIC + VERSION.to_bytes(4, "big") + file.to_bytes(8, "big")
+    return data + crc32(data).to_bytes(4, "big")
+
+
+def check_head(data: bytes, file: int, name: str) -> None:
+    """Raise where this is not the head of that file."""
+    if len(data) < HEAD_BYTES or data[:8] != MAGIC:
+        raise Corrupt(f"{name} is not a log file")
+    version = int.from_bytes(data[8:12], "big")
+    if version > VERSION:
+        raise NewerFormat(f"{name} has format {version}; this version reads up to {VERSION}")
+    if crc32(data[:20]) != int.from_bytes(data[20:24], "big"):
+        raise Corrupt(f"{name} has a damaged head")
+    if int.from_bytes(data[12:20], "big") != file:
+        raise Corrupt(f"{name} holds another file of the log")
+
+
+def encode_block_head(pieces: list[bytes], number: int) -> bytes:
+    shown = number.to_bytes(8, "big")
+    crc = crc32(shown)
+    size = 0
+    for piece in pieces:
+        crc = crc32(piece, crc)
+        size += len(piece)
+    assert 0 < size <= BLOCK_BYTES_MAX
+    return size.to_bytes(4, "big") + crc.to_bytes(4, "big") + shown
+
+
+def block_end(data: bytes, at: int, number: int) -> int:
+    """Where the block that starts at `at` ends; 0 where there is no whole block of that number."""
+    if at + BLOCK_HEAD_BYTES > len(data):
+        return 0
+    size = int.from_bytes(data[at : at + 4], "big")
+    end = at + BLOCK_HEAD_BYTES + size
+    if size == 0 or end > len(data):
+        return 0
+    if int.from_bytes(data[at + 8 : at + 16], "big") != number:
+        return 0
+    crc = int.from_bytes(data[at + 4 : at + 8], "big")
+    return end if crc32(memoryview(data)[at + 8 : end]) == crc else 0

@@ -1,0 +1,118 @@
+"""Files as the log needs them: few operations, so that a fake can fail each of them.
+
+Names are relative to the data directory. Every operation may raise OSError; none retries. A file
+that was created or renamed is safe after `sync_folder`.
+"""
+
+import errno
+import fcntl
+import os
+from pathlib import Path
+from typing import Final
+
+from leveret.errors import StorageError
+
+# More pieces than this cannot go into one system call on every system.
+_PIECES_MAX: Final = 512
+
+
+def is_full(fault: OSError) -> bool:
+    """Whether there is no room: the one fault that passes by itself."""
+    return fault.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+class DiskFile:
+    """An open file."""
+
+    def __init__(self, fd: int, name: str) -> None:
+        self._fd = fd
+        self.name = name
+
+    def write(self, pieces: list[bytes], offset: int) -> None:
+        """Write all pieces, one after the other, from `offset` on."""
+        for first in range(0, len(pieces), _PIECES_MAX):
+            part = pieces[first : first + _PIECES_MAX]
+            size = sum(map(len, part))
+            done = os.pwritev(self._fd, part, offset)
+            if done != size:
+                self._write_rest(b"".join(part)[done:], offset + done)
+            offset += size
+
+    def _write_rest(self, data: bytes, offset: int) -> None:
+        while data:
+            done = os.pwrite(self._fd, data, offset)
+            data = data[done:]
+            offset += done
+
+    def sync(self) -> None:
+        """Make everything written so far survive a loss of power."""
+        os.fdatasync(self._fd)
+
+    def read(self, size: int, offset: int) -> bytes:
+        """Up to `size` bytes; fewer only at the end of the file."""
+        data = os.pread(self._fd, size, offset)
+        while len(data) < size:
+            more = os.pread(self._fd, size - len(data), offset + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class Disk:
+    """The data directory."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._lock: int | None = None
+
+    def prepare(self) -> None:
+        """Make the directory and claim it; StorageError where another node uses it."""
+        self._root.mkdir(parents=True, exist_ok=True)
+        self._lock = os.open(self._root / "lock", os.O_CREAT | os.O_RDWR, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as fault:
+            raise StorageError(f"the data directory {self._root} is in use") from fault
+
+    def release(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def names(self) -> list[str]:
+        return sorted(os.listdir(self._root))
+
+    def create(self, name: str) -> DiskFile:
+        """A new, empty file, or an old one emptied."""
+        flags = os.O_CREAT | os.O_RDWR | os.O_TRUNC | os.O_CLOEXEC
+        return DiskFile(os.open(self._root / name, flags, 0o600), name)
+
+    def open(self, name: str) -> DiskFile:
+        return DiskFile(os.open(self._root / name, os.O_RDWR | os.O_CLOEXEC), name)
+
+    def rename(self, name: str, to: str) -> None:
+        os.rename(self._root / name, self._root / to)
+
+    def remove(self, name: str) -> None:
+        os.unlink(self._root / name)
+
+    def sync_folder(self) -> None:
+        fd = os.open(self._root, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def free_bytes(self) -> int:
+        stat = os.statvfs(self._root)
+        return stat.f_bavail * stat.f_frsize

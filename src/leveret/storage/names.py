@@ -1,0 +1,30 @@
+"""Names of the files in a data directory:
+
+0000000000000007.log          the records of the node, see `blocks`
+0000000000000007.checkpoint   what held when that log file began, see `checkpoint`
+0000000000000007.index        where the messages of that log file stand, once it is full
+*.new                         being written; not yet anything
+lock                          held by the node that uses the directory
+"""
+
+from typing import Final
+
+_DIGITS: Final = 16
+
+
+def log_name(number: int) -> str:
+    return f"{number:0{_DIGITS}d}.log"
+
+
+def checkpoint_name(number: int) -> str:
+    return f"{number:0{_DIGITS}d}.checkpoint"
+
+
+def index_name(number: int) -> str:
+    return f"{number:0{_DIGITS}d}.index"
+
+
+def numbers(names: list[str], ending: str) -> list[int]:
+    """The numbers of all files with this ending, ascending."""
+    found = [name[: -len(ending)] for name in names if name.endswith(ending)]
+    return sorted(int(stem) for stem in found if len(stem) == _DIGITS and stem.isdigit())

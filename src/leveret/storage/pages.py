@@ -1,0 +1,106 @@
+"""Reads waiting messages back from the log, a page at a time.
+
+Neighbours in the log are read by one call: messages of one queue mostly stand close together. What
+does not fit that (a large body, a copy whose message stands further back) is read by itself. Blocks
+of files that were there before this process started are checked before anything of them is used.
+"""
+
+from collections.abc import Callable
+from typing import Final
+from zlib import crc32
+
+from mypy_extensions import i64
+
+from leveret.engine.message import LOGGED, Message
+from leveret.engine.runs import Pages, Run
+from leveret.errors import Corrupt
+from leveret.journal.records import (
+    COPY,
+    MESSAGE,
+    OFFSET_BITS,
+    RECORD_HEAD_BYTES,
+    SPILLED,
+)
+from leveret.storage.blocks import BLOCK_HEAD_BYTES, HEAD_BYTES
+from leveret.storage.messages import Copy, distance_of, make_message
+
+PAGE_MESSAGES: Final = 1024
+PAGE_BYTES: Final = 1024 * 1024
+
+_GAP_BYTES: Final = 65536  # so many bytes between two messages are worth reading over
+_AHEAD_BYTES: Final = 4096  # read behind the last message of a stretch, whose size is not known
+
+
+class LogPages(Pages):
+    """Messages of the log, by file and offset."""
+
+    def __init__(self, read_bytes: Callable[[int, int, int], bytes]) -> None:
+        self._read_bytes = read_bytes  # file, offset, size: fewer bytes only at the end of the file
+        self.trusted_from: i64 = 1 << 62  # files from this one on were written by this process
+        self._verified: dict[int, int] = {}  # up to where older files were found sound
+
+    def read(self, run: Run, slot: i64) -> list[Message]:
+        messages: list[Message] = []
+        count = min(run.left(), PAGE_MESSAGES)
+        offsets: list[int] = run.offsets[run.at : run.at + count].tolist()
+        index: i64 = 0
+        total: i64 = 0
+        while index < count and total < PAGE_BYTES:
+            start: i64 = offsets[index]
+            end = index + 1
+            while end < count and offsets[end] - offsets[end - 1] < _GAP_BYTES:
+                if offsets[end] - start > PAGE_BYTES - total:
+                    break
+                end += 1
+            if run.file < self.trusted_from:
+                self._verify(run.file, offsets[end - 1] + 1)
+            size = offsets[end - 1] - start + _AHEAD_BYTES
+            data = self._read_bytes(run.file, start, size)
+            total += len(data)
+            while index < end:
+                messages.append(self._message(run.file, offsets[index], data, start, slot))
+                index += 1
+        return messages
+
+    def _verify(self, file: i64, end: i64) -> None:
+        """Check the blocks of a file up to `end`, each once: no wrong body is ever delivered."""
+        at: i64 = self._verified.get(file, HEAD_BYTES)
+        while at < end:
+            head = self._read_bytes(file, at, BLOCK_HEAD_BYTES)
+            size = int.from_bytes(head[:4], "big")
+            data = self._read_bytes(file, at + 8, size + 8)
+            if len(data) != size + 8 or crc32(data) != int.from_bytes(head[4:8], "big"):
+                raise Corrupt(f"log file {file} is damaged at byte {at}")
+            at += BLOCK_HEAD_BYTES + size
+        self._verified[file] = at
+
+    def _message(self, file: i64, offset: i64, data: bytes, start: i64, slot: i64) -> Message:
+        record = self._record(file, offset, data, start)
+        copy = Copy(record[RECORD_HEAD_BYTES:])
+        content = record
+        if record[0] == COPY:
+            origin = offset - distance_of(record[RECORD_HEAD_BYTES:])
+            content = self._record(file, origin, data, start)
+        if content[0] != MESSAGE:
+            raise Corrupt(f"log file {file} has no message at byte {offset}")
+        message = make_message(copy, content[RECORD_HEAD_BYTES:], slot)
+        message.position = file << OFFSET_BITS | offset
+        if copy.queue != SPILLED:
+            message.flags |= LOGGED
+        return message
+
+    def _record(self, file: i64, offset: i64, data: bytes, start: i64) -> bytes:
+        """The whole record at an offset, from bytes that were read or by reading more."""
+        at = offset - start
+        if at < 0 or at + RECORD_HEAD_BYTES > len(data):
+            data = self._read_bytes(file, offset, _AHEAD_BYTES)
+            at = 0
+        if len(data) < at + RECORD_HEAD_BYTES:
+            raise Corrupt(f"log file {file} has no record at byte {offset}")
+        size = RECORD_HEAD_BYTES + int.from_bytes(data[at + 1 : at + 5], "big")
+        record = data[at : at + size]
+        if len(record) < size:
+            record = self._read_bytes(file, offset, size)
+        if len(record) < size:
+            raise Corrupt(f"log file {file} has no whole record at byte {offset}")
+        return record

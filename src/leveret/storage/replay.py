@@ -1,0 +1,257 @@
+"""Reads records back: what is left of every queue, by position in the log.
+
+`Replay` is fed the records of a checkpoint and then those of the log files, in order. It keeps for
+each queue which messages stand where; messages that are gone are dropped as soon as that is known.
+Bodies are not looked at.
+"""
+
+import sys
+from array import array
+from zlib import crc32
+
+from librt.strings import (
+    BytesWriter,
+    read_i32_be,
+    read_i64_be,
+    write_i32_be,
+    write_i64_be,
+)
+from mypy_extensions import i32, i64
+
+from leveret.engine.gone import Gone
+from leveret.errors import Corrupt
+from leveret.journal.index import ENTRY_BYTES, signed32, write_entry
+from leveret.journal.records import (
+    BLOCK,
+    COPY,
+    COPY_BYTES,
+    DEFINE,
+    END,
+    GONE,
+    MARK,
+    MESSAGE,
+    OFFSET_BITS,
+    OFFSET_MASK,
+    RECORD_HEAD_BYTES,
+    RETURNED,
+    SPILLED,
+)
+from leveret.wire.tables import Table, decode_table
+
+
+class Part:
+    """The messages of one queue in one log file, as columns, in the order of the file."""
+
+    def __init__(self, file: i64) -> None:
+        self.file = file
+        self._seqs = BytesWriter()
+        self._offsets = BytesWriter()
+        self._sizes = BytesWriter()
+        self._priorities = BytesWriter()
+
+    def add(self, seq: i64, offset: i64, size: i64, priority: i64) -> None:
+        write_i64_be(self._seqs, seq)
+        write_i32_be(self._offsets, signed32(offset))
+        write_i32_be(self._sizes, signed32(size))
+        write_i32_be(self._priorities, i32(priority))
+
+    def seqs(self) -> "array[int]":
+        return _column("Q", self._seqs)
+
+    def offsets(self) -> "array[int]":
+        return _column("I", self._offsets)
+
+    def sizes(self) -> "array[int]":
+        """Of the bodies."""
+        return _column("I", self._sizes)
+
+    def priorities(self) -> "array[int]":
+        return _column("i", self._priorities)
+
+
+def _column(kind: str, writer: BytesWriter) -> "array[int]":
+    """Big-endian bytes as an array: a million numbers in a millisecond."""
+    column: array[int] = array(kind)
+    column.frombytes(writer.getvalue())
+    if sys.byteorder == "little":
+        column.byteswap()
+    return column
+
+
+class QueueLog:
+    """What the log says of one queue: its messages, and their fate."""
+
+    def __init__(self) -> None:
+        self.parts: list[Part] = []  # by file
+        self.scheduled: dict[int, int] = {}  # when messages are due, by sequence number
+        self.gone = Gone()
+        self.delivered_seq: i64 = -1
+        self.next_seq: i64 = 0
+        self.returned: dict[int, tuple[int, int, int]] = {}  # returns, failures, due_ms
+
+    def add(self, file: i64, seq: i64, offset: i64, size: i64, priority: i64, due_ms: i64) -> None:
+        """A message stands in the log."""
+        if seq >= self.next_seq:
+            self.next_seq = seq + 1
+        if not self.parts or self.parts[-1].file != file:
+            self.parts.append(Part(file))
+        self.parts[-1].add(seq, offset, size, priority)
+        if due_ms != 0:
+            self.scheduled[seq] = due_ms
+
+
+class Replay:
+    """What the log says."""
+
+    def __init__(self) -> None:
+        self.queues: dict[int, QueueLog] = {}
+        self.definitions: list[Table] = []
+        self.last_block: i64 = 0  # before the checkpoint
+        self.has_ended = False  # the last record says that the node has stopped as it should
+        self.index = BytesWriter()  # of the messages read since it was taken
+        self._body_size: i64 = 0  # of the last message, for the copies that follow it
+
+    def take_index(self) -> bytes:
+        """The index of the file that was read last."""
+        index = self.index.getvalue()
+        self.index = BytesWriter()
+        return index
+
+    def queue(self, number: i64) -> QueueLog:
+        found = self.queues.get(number)
+        if found is None:
+            found = QueueLog()
+            self.queues[number] = found
+        return found
+
+    def read(self, data: bytes, at: i64, end: i64, file: i64, messages_only: bool) -> None:
+        """Take in the records between two offsets of a file's bytes.
+
+        Of files older than the checkpoint only the messages count: it knows the rest.
+        """
+        while at < end:
+            if end - at < RECORD_HEAD_BYTES:
+                raise Corrupt("a record is cut short")
+            kind: i64 = data[at]
+            size = i64(read_i32_be(data, at + 1)) & 0xFFFFFFFF
+            start = at + RECORD_HEAD_BYTES
+            if size > end - start:
+                raise Corrupt("a record is cut short")
+            if kind == MESSAGE or kind == COPY:
+                if size < COPY_BYTES + (12 if kind == MESSAGE else 4):
+                    raise Corrupt("a message record is cut short")
+                self._message(data, kind, start, size, file << OFFSET_BITS | at)
+            elif messages_only:
+                pass
+            elif kind == GONE:
+                self._gone(data, start, start + size)
+            elif kind == RETURNED:
+                self._returned(data, start)
+            elif kind == MARK:
+                queue = self.queue(read_i64_be(data, start))
+                queue.delivered_seq = max(queue.delivered_seq, read_i64_be(data, start + 8))
+            elif kind == BLOCK:
+                self.last_block = read_i64_be(data, start)
+            elif kind == DEFINE:
+                self.definitions.append(decode_table(data, start + 4, start + size))
+            self.has_ended = kind == END
+            at = start + size
+
+    def _message(self, data: bytes, kind: i64, start: i64, size: i64, position: i64) -> None:
+        if kind == MESSAGE:
+            self._body_size = _body_size(data, start, size)
+        number = read_i64_be(data, start)
+        if number == SPILLED:
+            return
+        seq = read_i64_be(data, start + 8)
+        due_ms = read_i64_be(data, start + 24)
+        priority = i64(read_i32_be(data, start + 32))
+        offset = position & OFFSET_MASK
+        size = self._body_size
+        write_entry(self.index, number, offset, seq, priority, size, due_ms)
+        file = position >> OFFSET_BITS
+        self.queue(number).add(file, seq, offset, size, priority, due_ms)
+
+    def read_index(self, data: bytes, file: i64) -> None:
+        """Take in the messages of a file by its index."""
+        at: i64 = 0
+        end: i64 = len(data)
+        number: i64 = -1
+        queue = QueueLog()
+        while end - at >= ENTRY_BYTES:
+            owner = i64(read_i32_be(data, at)) & 0xFFFFFFFF
+            if owner != number:
+                number = owner
+                queue = self.queue(number)
+            queue.add(
+                file,
+                read_i64_be(data, at + 8),
+                i64(read_i32_be(data, at + 4)) & 0xFFFFFFFF,
+                i64(read_i32_be(data, at + 20)) & 0xFFFFFFFF,
+                i64(read_i32_be(data, at + 16)),
+                read_i64_be(data, at + 24),
+            )
+            at += ENTRY_BYTES
+
+    def _gone(self, data: bytes, at: i64, end: i64) -> None:
+        queue = self.queue(read_i64_be(data, at))
+        at += 8
+        while end - at >= 16:
+            first = read_i64_be(data, at)
+            last = read_i64_be(data, at + 8)
+            queue.gone.add_run(first, last)
+            if last >= queue.next_seq:
+                queue.next_seq = last + 1
+            at += 16
+
+    def _returned(self, data: bytes, start: i64) -> None:
+        queue = self.queue(read_i64_be(data, start))
+        seq = read_i64_be(data, start + 8)
+        returns = i64(read_i32_be(data, start + 16)) & 0xFFFFFFFF
+        failures = i64(read_i32_be(data, start + 20)) & 0xFFFFFFFF
+        queue.returned[seq] = (returns, failures, read_i64_be(data, start + 24))
+
+
+def _body_size(data: bytes, start: i64, size: i64) -> i64:
+    """Size of the body of a MESSAGE record."""
+    end = start + size
+    at = start + COPY_BYTES
+    keys = i64(read_i32_be(data, at)) & 0xFFFFFFFF
+    at = _over(data, _over(data, at + 8, 1, end), 1, end)
+    while keys > 1:
+        at = _over(data, at, 4, end)
+        keys -= 1
+    at = _over(data, at, 4, end)
+    return end - at
+
+
+def _over(data: bytes, at: i64, width: i64, end: i64) -> i64:
+    """Where the octets behind a length end."""
+    if width > end - at:
+        raise Corrupt("a message record is cut short")
+    size: i64 = data[at]
+    if width == 4:
+        size = i64(read_i32_be(data, at)) & 0xFFFFFFFF
+    if size > end - at - width:
+        raise Corrupt("a message record is cut short")
+    return at + width + size
+
+
+def later_block(data: bytes, at: i64, last_block: i64) -> bool:
+    """Whether a whole block stands behind bytes that are none: then they are no torn end.
+
+    Every offset is tried. A block has at least 17 bytes, which bounds its number.
+    """
+    end: i64 = len(data)
+    highest = last_block + 1 + (end - at) // 17
+    while end - at >= 17:
+        number = read_i64_be(data, at + 8)
+        if last_block < number <= highest:
+            size = i64(read_i32_be(data, at)) & 0xFFFFFFFF
+            stop = at + 16 + size
+            if size != 0 and stop <= end:
+                crc = i64(read_i32_be(data, at + 4)) & 0xFFFFFFFF
+                if crc32(data[at + 8 : stop]) == crc:
+                    return True
+        at += 1
+    return False

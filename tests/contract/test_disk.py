@@ -1,0 +1,172 @@
+"""What every disk does alike: the real one in a folder, and the fake one in memory."""
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from leveret.errors import StorageError
+from leveret.storage.disk import Disk
+from leveret.testing.disk import FakeDisk
+
+MakeDisk = Callable[[], Disk]
+
+
+@pytest.fixture(params=["real", "fake"])
+def make_disk(request: pytest.FixtureRequest, tmp_path: Path) -> MakeDisk:
+    """Makes disks that share one data directory."""
+    fake = FakeDisk()
+    return (lambda: Disk(tmp_path / "data")) if request.param == "real" else (lambda: fake)
+
+
+@pytest.fixture
+def disk(make_disk: MakeDisk) -> Disk:
+    made = make_disk()
+    made.prepare()
+    return made
+
+
+def files(disk: Disk) -> list[str]:
+    return [name for name in disk.names() if name != "lock"]
+
+
+def read_all(disk: Disk, name: str) -> bytes:
+    file = disk.open(name)
+    try:
+        return file.read(file.size(), 0)
+    finally:
+        file.close()
+
+
+def write_all(disk: Disk, name: str, content: bytes) -> None:
+    file = disk.create(name)
+    file.write([content], 0)
+    file.sync()
+    file.close()
+
+
+def test_what_was_written_is_read(disk: Disk) -> None:
+    file = disk.create("a")
+    file.write([b"hello ", b"", b"world"], 0)
+    assert file.read(100, 0) == b"hello world"
+    assert file.read(5, 6) == b"world"
+    assert file.read(5, 11) == b""
+    assert file.size() == 11
+    file.close()
+    assert read_all(disk, "a") == b"hello world"
+
+
+def test_many_pieces_are_written_in_order(disk: Disk) -> None:
+    pieces = [bytes((number % 256,)) * (number % 7) for number in range(2000)]
+    file = disk.create("a")
+    file.write(pieces, 3)
+    file.close()
+    assert read_all(disk, "a") == bytes(3) + b"".join(pieces)
+
+
+def test_write_goes_over_what_was_there(disk: Disk) -> None:
+    file = disk.create("a")
+    file.write([b"0123456789"], 0)
+    file.write([b"ab"], 4)
+    assert file.read(10, 0) == b"0123ab6789"
+    file.close()
+
+
+def test_write_behind_the_end_leaves_zeros(disk: Disk) -> None:
+    file = disk.create("a")
+    file.write([b"x"], 5)
+    assert file.read(10, 0) == bytes(5) + b"x"
+    file.close()
+
+
+def test_truncate_cuts_and_a_later_write_goes_on_there(disk: Disk) -> None:
+    file = disk.create("a")
+    file.write([b"0123456789"], 0)
+    file.truncate(4)
+    assert file.size() == 4
+    file.write([b"ab"], 4)
+    file.sync()
+    assert file.read(10, 0) == b"0123ab"
+    file.close()
+
+
+def test_truncate_beyond_the_end_fills_with_zeros(disk: Disk) -> None:
+    file = disk.create("a")
+    file.write([b"ab"], 0)
+    file.truncate(4)
+    assert file.read(10, 0) == b"ab\x00\x00"
+    file.close()
+
+
+def test_create_empties_a_file_that_exists(disk: Disk) -> None:
+    write_all(disk, "a", b"old")
+    disk.create("a").close()
+    assert read_all(disk, "a") == b""
+    assert files(disk) == ["a"]
+
+
+def test_open_does_not_create(disk: Disk) -> None:
+    with pytest.raises(FileNotFoundError) as caught:
+        disk.open("a")
+    assert caught.value.errno == errno.ENOENT
+    assert files(disk) == []
+
+
+def test_rename_takes_the_place_of_a_file(disk: Disk) -> None:
+    write_all(disk, "a", b"new")
+    write_all(disk, "b", b"old")
+    disk.rename("a", "b")
+    disk.sync_folder()
+    assert files(disk) == ["b"]
+    assert read_all(disk, "b") == b"new"
+
+
+def test_open_file_follows_its_content_not_its_name(disk: Disk) -> None:
+    file = disk.create("a")
+    file.write([b"one"], 0)
+    disk.rename("a", "b")
+    file.write([b"two"], 0)
+    file.close()
+    assert read_all(disk, "b") == b"two"
+
+
+def test_removed_file_can_be_read_while_it_is_open(disk: Disk) -> None:
+    file = disk.create("a")
+    file.write([b"still"], 0)
+    disk.remove("a")
+    assert files(disk) == []
+    assert file.read(5, 0) == b"still"
+    file.close()
+
+
+@pytest.mark.parametrize("operation", ["rename", "remove"])
+def test_file_that_is_not_there_cannot_be_changed(disk: Disk, operation: str) -> None:
+    with pytest.raises(FileNotFoundError):
+        if operation == "rename":
+            disk.rename("a", "b")
+        else:
+            disk.remove("a")
+
+
+def test_names_are_sorted(disk: Disk) -> None:
+    for name in ("b", "c", "a"):
+        disk.create(name).close()
+    assert files(disk) == ["a", "b", "c"]
+
+
+def test_directory_in_use_is_refused_and_can_be_used_after_release(make_disk: MakeDisk) -> None:
+    first = make_disk()
+    first.prepare()
+    second = make_disk()
+    with pytest.raises(StorageError, match="in use"):
+        second.prepare()
+    second.release()
+    first.release()
+    third = make_disk()
+    third.prepare()
+    third.release()
+
+
+def test_free_bytes_is_a_number_that_makes_sense(disk: Disk) -> None:
+    assert disk.free_bytes() > 0

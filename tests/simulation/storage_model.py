@@ -1,0 +1,428 @@
+"""A model of what is durable, and a load that keeps broker and model in step.
+
+The model knows after every block of the log what a start must find: which messages wait in which
+queue and in which order, which were delivered, how often they came back, what is scheduled, and
+which queues and bindings there are. Whatever happens to the disk, the state after a start must be
+that of the last block that was found, and that block must not be older than the last confirm.
+"""
+
+from __future__ import annotations
+
+import copy
+from random import Random
+from typing import Final, cast
+
+from leveret.testing.disk import FakeDisk
+from tests.compat.client import Method
+from tests.compat.wire import Typed
+from tests.simulation.storage_stage import PERSISTENT, Client, StorageStage
+
+RETRY_MS: Final = 1000
+SOON_MS: Final = 3_600_000  # everything that is scheduled is due by then
+
+FIXED: Final[dict[str, dict[str, object]]] = {
+    "plain": {},
+    "prio": {"x-max-priority": 5},
+    "quorum": {"x-queue-type": "quorum"},
+    "retry": {
+        "x-delayed-retry-type": "all",
+        "x-delayed-retry-min": RETRY_MS,
+        "x-delayed-retry-max": RETRY_MS * 100,
+        "x-delivery-limit": 100,
+    },
+    "dead": {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "grave"},
+    "grave": {},
+}
+PASSING: Final = ("one", "two", "three")
+ORDERED: Final = ("plain", "prio", "dead", "grave", *PASSING)
+
+
+class Entry:
+    """A message of the model."""
+
+    def __init__(self, body: bytes, place: int, priority: int, persistent: bool) -> None:
+        self.body = body
+        self.place = place  # order of arrival in its queue
+        self.priority = priority
+        self.persistent = persistent
+        self.delivered = False
+        self.flying = False
+        self.returns = 0
+        self.failures = 0
+        self.due_ms = 0  # 0 = ready
+        self.deaths = 0
+
+
+class Queued:
+    """A queue of the model."""
+
+    def __init__(self) -> None:
+        self.entries: dict[bytes, Entry] = {}
+        self.mark = -1  # the last place that was delivered
+
+    def order(self) -> list[Entry]:
+        return sorted(self.entries.values(), key=lambda e: (-e.priority, e.place))
+
+    def head(self) -> Entry | None:
+        ready = [e for e in self.order() if not e.flying and e.due_ms == 0]
+        return ready[0] if ready else None
+
+
+class State:
+    """Everything durable."""
+
+    def __init__(self) -> None:
+        self.queues: dict[str, Queued] = {}
+        self.held: list[Entry] = []  # by the delayed exchange
+        self.bound: set[str] = set()  # passing queues bound to "fan"
+
+    def after_start(self) -> State:
+        """What is left when the node ends and starts again."""
+        left = copy.deepcopy(self)
+        left.held = [e for e in left.held if e.persistent]
+        for queue in left.queues.values():
+            queue.entries = {e.body: e for e in queue.entries.values() if e.persistent}
+            for entry in queue.entries.values():
+                entry.flying = False
+        return left
+
+
+class Load:
+    """Random commands, to a broker and to the model."""
+
+    def __init__(self, rng: Random, sizes: tuple[int, ...] = (0, 1, 20, 200)) -> None:
+        self.rng = rng
+        self.sizes = sizes  # of bodies, beyond what makes them different
+        self.state = State()
+        self.states: dict[int, State] = {0: State()}  # by the last block that tells of it
+        self.floors: list[tuple[int, int]] = []  # moment of the disk, block that was confirmed then
+        self._place = 0
+        self._serial = 0
+        self._seen_block = 0
+        self._blocks: dict[int, int] = {}  # by publish
+        self._confirms_seen = 0
+        self._flying: list[tuple[str, bytes, int]] = []
+
+    # Generations
+
+    def begin(self, stage: StorageStage) -> None:
+        """Go on with a broker that was started from what `states` says."""
+        self.stage = stage
+        self.client = Client(stage)
+        self.floors = []
+        self._blocks = {}
+        self._confirms_seen = 0
+        self._flying = []
+        self._seen_block = stage.store.log.taken_block
+        self.states = {self._seen_block: copy.deepcopy(self.state)}
+        self._let_pass(0)  # what became due meanwhile
+
+    def define(self) -> None:
+        """Make what the load needs. Anything that is there already stays."""
+        for name, arguments in FIXED.items():
+            self.state.queues.setdefault(name, Queued())
+            self._call("queue.declare", queue=name, durable=True, arguments=arguments)
+        self._call("exchange.declare", exchange="fan", type="fanout", durable=True)
+        later = {"x-delayed-type": "direct"}
+        self._call(
+            "exchange.declare",
+            exchange="later",
+            type="x-delayed-message",
+            durable=True,
+            arguments=later,
+        )
+        self._call("queue.bind", queue="plain", exchange="later", routing_key="plain")
+        for name in ("plain", "prio"):
+            self._call("queue.bind", queue=name, exchange="fan")
+
+    def define_queue(self, name: str) -> None:
+        self.state.queues[name] = Queued()
+        self._call("queue.declare", queue=name, durable=True, arguments=FIXED[name])
+
+    def define_few(self) -> None:
+        """The least with which every kind of record can be written."""
+        for name in ("plain", "prio", "quorum"):
+            self.define_queue(name)
+        self._call("exchange.declare", exchange="fan", type="fanout", durable=True)
+        for name in ("plain", "prio"):
+            self._call("queue.bind", queue=name, exchange="fan")
+
+    def run_few(self, steps: int) -> None:
+        """A load whose queues stay short."""
+        actions = [self.publish, self.publish_to_all, *[self.get, self.settle] * 3]
+        for _ in range(steps):
+            self.rng.choice(actions)()
+            if self.rng.random() < 0.5:
+                self.write_acks()
+
+    def run(self, steps: int) -> None:
+        actions = [
+            (self.publish, 8),
+            (self.publish_transient, 2),
+            (self.publish_to_all, 2),
+            (self.publish_later, 2),
+            (self.get, 8),
+            (self.settle, 8),
+            (self.declare, 1),
+            (self.delete, 1),
+            (self.bind, 1),
+            (self.purge, 1),
+            (self.advance, 2),
+            (self.write_acks, 2),
+            (self.hear, 6),
+        ]
+        names = [action for action, weight in actions for _ in range(weight)]
+        for _ in range(steps):
+            self.rng.choice(names)()
+
+    # Steps
+
+    def _call(self, name: str, **fields: object) -> None:
+        for event in self.client.call(2, name, **fields):
+            assert event.name == f"{name}-ok", event
+        self._note()
+
+    def _note(self) -> None:
+        """Remember what every new block tells of, and what was confirmed when."""
+        taken = self.stage.store.log.taken_block
+        while self._seen_block < taken:
+            self._seen_block += 1
+            self.states[self._seen_block] = copy.deepcopy(self.state)
+        self.client.read()
+        confirmed = self.client.confirmed
+        while self._confirms_seen < len(confirmed):
+            self._confirms_seen += 1
+            if confirmed[self._confirms_seen]:
+                block = self._blocks[self._confirms_seen]
+                self.floors.append((self.stage.disk.moment, block))
+
+    def _new(self, name: str, priority: int = 0, *, persistent: bool = True) -> Entry:
+        self._place += 1
+        body = b"%d." % self._serial + b"x" * self.rng.choice(self.sizes)
+        entry = Entry(body, self._place, priority, persistent)
+        if name:
+            self.state.queues[name].entries[body] = entry
+        return entry
+
+    def _publish(self, key: str, body: bytes, exchange: str = "", **properties: object) -> None:
+        block = self.stage.store.log.taken_block + 1
+        number = self.client.publish(key, body, {**PERSISTENT, **properties}, exchange)
+        is_kept = properties.get("delivery_mode", 2) == 2
+        self._blocks[number] = block if is_kept else 0
+        self._note()
+
+    def publish(self) -> None:
+        name = self.rng.choice(sorted(self.state.queues))
+        self._serial += 1
+        if name == "prio":
+            priority = self.rng.randrange(6)
+            self._publish(name, self._new(name, priority).body, priority=priority)
+        else:
+            self._publish(name, self._new(name).body)
+
+    def publish_transient(self) -> None:
+        name = self.rng.choice([n for n in sorted(self.state.queues) if n not in ("quorum",)])
+        self._serial += 1
+        self._publish(name, self._new(name, persistent=False).body, delivery_mode=1)
+
+    def publish_to_all(self) -> None:
+        self._serial += 1
+        body = self._new("plain").body
+        for name in ("prio", *self.state.bound):
+            self._place += 1
+            self.state.queues[name].entries[body] = Entry(body, self._place, 0, True)
+        self._publish("", body, "fan")
+
+    def publish_later(self) -> None:
+        self._serial += 1
+        entry = self._new("")
+        delay_ms = self.rng.randrange(1, 5000)
+        entry.due_ms = self.stage.now_ms + delay_ms
+        self.state.held.append(entry)
+        self._publish("plain", entry.body, "later", headers={"x-delay": delay_ms})
+
+    def get(self) -> None:
+        name = self.rng.choice(sorted(self.state.queues))
+        message = self.client.get(name)
+        queue = self.state.queues[name]
+        if message is None:
+            assert queue.head() is None
+            return
+        entry = queue.entries[message.body]
+        assert not entry.flying
+        if name in ORDERED:
+            assert entry is queue.head()
+        entry.flying = True
+        entry.delivered = True
+        if entry.persistent:
+            queue.mark = max(queue.mark, entry.place)
+        self._flying.append((name, entry.body, cast(int, message.fields["delivery_tag"])))
+        self._note()
+
+    def settle(self) -> None:
+        """Ack, requeue or refuse something that is in flight."""
+        if not self._flying:
+            return
+        name, body, tag = self._flying.pop(self.rng.randrange(len(self._flying)))
+        if name not in self.state.queues or body not in self.state.queues[name].entries:
+            return
+        entry = self.state.queues[name].entries[body]
+        fate = self.rng.choice(("ack", "ack", "nack", "reject", "refuse"))
+        if fate == "ack" or entry.failures > 10:
+            del self.state.queues[name].entries[body]
+            self.client.peer.send(3, "basic.ack", delivery_tag=tag)
+        elif fate == "refuse":
+            self._refuse(name, entry)
+            self.client.peer.send(3, "basic.reject", delivery_tag=tag, requeue=False)
+        else:
+            self._requeue(name, entry, failed=fate == "reject")
+            method = f"basic.{fate}"
+            self.client.peer.send(3, method, delivery_tag=tag, requeue=True)
+        self._note()
+
+    def _refuse(self, name: str, entry: Entry) -> None:
+        del self.state.queues[name].entries[entry.body]
+        if name == "dead":
+            self._place += 1
+            dead = Entry(entry.body, self._place, 0, entry.persistent)
+            dead.deaths = entry.deaths + 1
+            self.state.queues["grave"].entries[entry.body] = dead
+
+    def _requeue(self, name: str, entry: Entry, *, failed: bool) -> None:
+        entry.flying = False
+        entry.returns += 1
+        entry.failures += failed
+        if name == "retry":
+            wait_ms = RETRY_MS * max(1, entry.failures)
+            entry.due_ms = self.stage.now_ms + wait_ms
+
+    def declare(self) -> None:
+        name = self.rng.choice(PASSING)
+        if name not in self.state.queues:
+            self.state.queues[name] = Queued()
+            self._call("queue.declare", queue=name, durable=True)
+
+    def delete(self) -> None:
+        name = self.rng.choice(PASSING)
+        if name in self.state.queues:
+            del self.state.queues[name]
+            self.state.bound.discard(name)
+            self._flying = [held for held in self._flying if held[0] != name]
+            self._call("queue.delete", queue=name)
+
+    def bind(self) -> None:
+        name = self.rng.choice(PASSING)
+        if name not in self.state.queues:
+            return
+        if name in self.state.bound:
+            self.state.bound.discard(name)
+            self._call("queue.unbind", queue=name, exchange="fan")
+        else:
+            self.state.bound.add(name)
+            self._call("queue.bind", queue=name, exchange="fan")
+
+    def purge(self) -> None:
+        name = self.rng.choice(PASSING)
+        if name in self.state.queues:
+            queue = self.state.queues[name]
+            queue.entries = {e.body: e for e in queue.entries.values() if e.flying}
+            self._call("queue.purge", queue=name)
+
+    def advance(self) -> None:
+        self._let_pass(self.rng.randrange(1, 2000))
+
+    def _let_pass(self, ms: int) -> None:
+        now_ms = self.stage.now_ms + ms
+        for entry in sorted(self.state.held, key=lambda e: (e.due_ms, e.place)):
+            if entry.due_ms <= now_ms:
+                self.state.held.remove(entry)
+                self._place += 1
+                entry.place = self._place
+                entry.due_ms = 0
+                self.state.queues["plain"].entries[entry.body] = entry
+        if "retry" in self.state.queues:
+            for entry in self.state.queues["retry"].entries.values():
+                if entry.due_ms <= now_ms:
+                    entry.due_ms = 0
+        self.stage.advance(ms)
+        self._note()
+
+    def write_acks(self) -> None:
+        self.stage.run_timers()
+        self._note()
+
+    def hear(self) -> None:
+        """Hear what the log says, if reports are held back."""
+        self.stage.take_report()
+        self._note()
+
+
+# What a start found
+
+Found = dict[str, list[tuple[bytes, bool, int, int, int]]]
+
+
+def found_in(stage: StorageStage) -> Found:
+    """Take everything out of every durable queue: body, redelivered, returns, failures, deaths."""
+    stage.advance(SOON_MS)
+    client = Client(stage)
+    found: Found = {}
+    for name, queue in sorted(stage.broker.vhost("/").queues.items()):
+        if queue.durable:
+            found[name] = [_seen(message) for message in client.drain(name)]
+    return found
+
+
+def _seen(message: Method) -> tuple[bytes, bool, int, int, int]:
+    assert message.content is not None
+    headers = cast(dict[str, object], message.content.properties.get("headers", {}))
+    deaths = cast(list[object], _plain(headers.get("x-death", [])))
+    tables = [cast(dict[str, object], _plain(death)) for death in deaths]
+    count = sum(cast(int, _plain(table["count"])) for table in tables)
+    returns = cast(int, _plain(headers.get("x-acquired-count", 0)))
+    failures = cast(int, _plain(headers.get("x-delivery-count", 0)))
+    return message.body, bool(message.fields["redelivered"]), returns, failures, count
+
+
+def _plain(value: object) -> object:
+    return value.value if isinstance(value, Typed) else value
+
+
+def check(state: State, found: Found, stage: StorageStage) -> None:
+    """What was found is what the state says, in its order."""
+    left = state.after_start()
+    assert sorted(found) == sorted(left.queues)
+    for name, queue in left.queues.items():
+        held = left.held if name == "plain" else []
+        want = [*queue.order(), *sorted(held, key=lambda e: (e.due_ms, e.place))]
+        bodies = [body for body, *_ in found[name]]
+        if name in ORDERED:
+            assert bodies == [e.body for e in want], name
+        else:
+            assert sorted(bodies) == sorted(e.body for e in want), name
+        entries = {e.body: e for e in want}
+        for body, redelivered, returns, failures, deaths in found[name]:
+            _check_entry(name, entries[body], redelivered)
+            assert deaths == entries[body].deaths
+            if name in ("quorum", "retry"):
+                assert (returns, failures) == (entries[body].returns, entries[body].failures)
+    _check_bindings(left, stage)
+
+
+def _check_entry(name: str, entry: Entry, redelivered: bool) -> None:
+    """After a crash every message may say that it was delivered before; one that was, must."""
+    if entry.delivered:
+        assert redelivered, (name, entry.body)
+
+
+def _check_bindings(state: State, stage: StorageStage) -> None:
+    exchanges = stage.broker.vhost("/").exchanges
+    if "fan" not in exchanges:
+        assert not state.bound
+        return
+    bound = {binding.target.name for binding in exchanges["fan"].bindings.values()}
+    assert bound & set(PASSING) == state.bound
+
+
+def start(disk: FakeDisk, load: Load, *, file_bytes: int, holds: bool = False) -> StorageStage:
+    return StorageStage(disk, file_bytes=file_bytes, now_ms=load.stage.now_ms, holds=holds)

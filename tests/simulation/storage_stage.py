@@ -1,0 +1,348 @@
+"""A broker with its store on a fake disk: no sockets, no clock, no event loop.
+
+`StorageStage` is the protocol tests' `Stage` with a store under it. The log writes in its thread as
+in a node, but what it reports waits in a `ManualLoop` until the stage takes it: `sync` runs until
+everything is on disk, and a test that holds reports back (`holds`) sees what happens meanwhile. One
+block is on its way at a time and the stage waits for its report before it goes on, so a run is the
+same every time, to the order of operations on the disk.
+
+`durable_view` is what must be the same before and after a restart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+from collections.abc import Callable
+from random import Random
+from typing import Any, Final, cast
+
+from leveret.amqp.link import Limits
+from leveret.engine.exchanges.exchange import Exchange
+from leveret.engine.message import LOGGED, REDELIVERED, Message
+from leveret.engine.queue import Queue
+from leveret.storage.log import FULL_RETRY_S
+from leveret.storage.store import Store
+from leveret.testing.disk import FakeDisk
+from tests.compat.client import Method
+from tests.protocol.stage import START_MS, Peer, Stage, method, publish
+
+REPORT_WITHIN_S: Final = 20.0
+PERSISTENT: Final[dict[str, object]] = {"delivery_mode": 2}
+
+
+class Timer:
+    """A call that waits for its time."""
+
+    def __init__(self, delay_s: float, callback: Callable[..., object], arguments: tuple[Any, ...]):
+        self.delay_s = delay_s
+        self._callback = callback
+        self._arguments = arguments
+        self.is_done = False
+
+    def cancel(self) -> None:
+        self.is_done = True
+
+    def run(self) -> None:
+        if not self.is_done:
+            self.is_done = True
+            self._callback(*self._arguments)
+
+
+class ManualLoop:
+    """What the log needs of an event loop, run by hand."""
+
+    def __init__(self) -> None:
+        self.reports: queue.SimpleQueue[Timer] = queue.SimpleQueue()
+        self.timers: list[Timer] = []
+
+    def call_soon_threadsafe(self, callback: Callable[..., object], *arguments: Any) -> None:
+        self.reports.put(Timer(0, callback, arguments))
+
+    def call_later(self, delay_s: float, callback: Callable[..., object], *arguments: Any) -> Timer:
+        timer = Timer(delay_s, callback, arguments)
+        self.timers.append(timer)
+        return timer
+
+    def waiting(self) -> list[Timer]:
+        """Timers that have not run."""
+        self.timers = [timer for timer in self.timers if not timer.is_done]
+        return self.timers
+
+    def is_retrying(self) -> bool:
+        """Whether a block that found the disk full waits for its next try."""
+        return any(timer.delay_s >= FULL_RETRY_S for timer in self.waiting())
+
+
+class StorageStage(Stage):
+    """One broker on one disk."""
+
+    def __init__(
+        self,
+        disk: FakeDisk,
+        *,
+        file_bytes: int = 1 << 20,
+        now_ms: int = START_MS,
+        limits: Limits | None = None,
+        holds: bool = False,
+    ) -> None:
+        super().__init__(limits)
+        self.now_ms = now_ms
+        self.broker.begin_turn(now_ms)
+        self.disk = disk
+        self.loop = ManualLoop()
+        self.alarms: list[bool] = []
+        self.holds = holds  # reports of the log wait for `sync`
+        self._report: Timer | None = None  # what the log's thread said last
+        self.store = Store(disk, self.broker)
+        self.found = self.store.open(
+            cast(asyncio.AbstractEventLoop, self.loop),
+            end_turn=self._on_synced,
+            on_alarm=self._on_alarm,
+            file_bytes=file_bytes,
+        )
+
+    def _on_synced(self) -> None:
+        self.broker.begin_turn(self.now_ms)
+        self.end_turn()
+
+    def _on_alarm(self, is_on: bool) -> None:
+        self.alarms.append(is_on)
+
+    def end_turn(self) -> None:
+        """As the runtime does: the engine, the log, then what goes to the peers."""
+        broker = self.broker
+        turn = broker.turn
+        while True:
+            broker.end_turn()
+            broker.perform()
+            if turn.dirty or turn.ended:
+                continue
+            self.store.flush()
+            self._await_report()
+            self._flush()
+            if not turn.dirty:
+                break
+        if not self.holds:
+            self.sync()
+
+    # The log
+
+    def is_writing(self) -> bool:
+        """Whether a block is on its way, its report taken or not."""
+        log = self.store.log
+        if self.store.fault is not None or self.loop.is_retrying():
+            return False
+        return log.taken_block > log.synced_block
+
+    def _await_report(self) -> None:
+        """Let the thread do its work; what it says is not heard yet."""
+        if self._report is None and self.is_writing():
+            self._report = self.loop.reports.get(timeout=REPORT_WITHIN_S)
+
+    def take_report(self) -> bool:
+        """Hear what the log's thread has to say; False if it has nothing."""
+        self._await_report()
+        report = self._report
+        if report is None:
+            return False
+        self._report = None
+        report.run()
+        return True
+
+    def sync(self) -> None:
+        """Until no block is on its way. Acks that nobody waits for stay where they are."""
+        while self.take_report():
+            pass
+
+    def sync_all(self) -> None:
+        """Until everything is on disk, acks included."""
+        self.sync()
+        self.run_timers()
+        self.sync()
+
+    def run_timers(self) -> None:
+        """The time has come for acks to be written, and for a full disk to be tried again."""
+        for timer in list(self.loop.waiting()):
+            timer.run()
+            self._await_report()
+        if not self.holds:
+            self.sync()
+
+    # Endings
+
+    def stop(self) -> FakeDisk:
+        """A clean end; the disk that it leaves behind."""
+        self.store.close()
+        return self.disk.copy()
+
+    def abandon(self) -> None:
+        """The power is gone: nothing more reaches the disk."""
+        self.disk.unplug()
+        self.store.close()
+
+    def killed(self, moment: int | None = None) -> FakeDisk:
+        """End at once, with everything kept that was written until then."""
+        self.abandon()
+        return self.disk.killed(moment)
+
+    def crashed(self, rng: Random, moment: int | None = None) -> FakeDisk:
+        """End at once, with what was not synced in doubt."""
+        self.abandon()
+        return self.disk.crash(rng, moment)
+
+
+class Client:
+    """A peer with one channel that waits for confirms, and another that consumes."""
+
+    def __init__(self, stage: StorageStage) -> None:
+        self.stage = stage
+        self.peer: Peer = stage.opened()
+        self.peer.open_channel(1, 2, 3)
+        self.published = 0
+        self.confirmed: dict[int, bool] = {}  # by publish: True for ack, False for nack
+        self._through = 0
+        self.deliveries: list[Method] = []
+        self.others: list[Method] = []
+        self.call(1, "confirm.select")
+
+    def call(self, channel: int, name: str, **fields: object) -> list[Method]:
+        """Send a method; the answers to it."""
+        self.peer.feed(method(channel, name, **fields))
+        self.read()
+        answers = self.others
+        self.others = []
+        return answers
+
+    def publish(
+        self,
+        key: str,
+        body: bytes,
+        properties: dict[str, object] | None = None,
+        exchange: str = "",
+    ) -> int:
+        """Publish in a turn of its own; the number by which it will be confirmed."""
+        self.published += 1
+        properties = PERSISTENT if properties is None else properties
+        self.peer.feed(publish(1, key, body, properties, exchange=exchange))
+        self.read()
+        return self.published
+
+    def read(self) -> None:
+        """Take in what came: confirms by number, deliveries in order, the rest apart."""
+        for event in self.peer.take():
+            if not isinstance(event, Method):
+                continue
+            if event.name in ("basic.ack", "basic.nack"):
+                self._on_confirm(event)
+            elif event.name == "basic.deliver":
+                self.deliveries.append(event)
+            else:
+                self.others.append(event)
+
+    def _on_confirm(self, event: Method) -> None:
+        tag = cast(int, event.fields["delivery_tag"])
+        is_ack = event.name == "basic.ack"
+        first = self._through + 1 if event.fields["multiple"] else tag
+        for number in range(first, tag + 1):
+            assert number not in self.confirmed, f"publish {number} was confirmed twice"
+            self.confirmed[number] = is_ack
+        while self._through + 1 in self.confirmed:
+            self._through += 1
+
+    def declare(self, name: str, **arguments: object) -> None:
+        (answer,) = self.call(2, "queue.declare", queue=name, durable=True, arguments=arguments)
+        assert answer.name == "queue.declare-ok", answer
+
+    def get(self, name: str, *, no_ack: bool = False) -> Method | None:
+        """Take one message on channel 3; None from an empty queue."""
+        (answer,) = self.call(3, "basic.get", queue=name, no_ack=no_ack)
+        return answer if answer.name == "basic.get-ok" else None
+
+    def drain(self, name: str) -> list[Method]:
+        """Take all that is there."""
+        found: list[Method] = []
+        while (message := self.get(name, no_ack=True)) is not None:
+            found.append(message)
+        return found
+
+
+def bodies_in(stage: StorageStage, name: str) -> list[bytes]:
+    """The bodies that a queue holds, in order; they are taken."""
+    return [message.body for message in Client(stage).drain(name)]
+
+
+# What must survive
+
+View = dict[str, Any]
+
+
+def durable_view(stage: StorageStage) -> View:
+    """Everything durable, in a form that is equal before and after a restart.
+
+    What is in flight counts as waiting; a message whose time has come is no longer scheduled.
+    """
+    flying = _in_flight(stage)
+    now_ms = stage.now_ms
+    view: View = {}
+    for vhost in stage.broker.vhosts.values():
+        held = {name: q for name, q in vhost.holding.items() if q.durable}
+        queues = {name: q for name, q in vhost.queues.items() if q.durable}
+        view[vhost.name] = {
+            "exchanges": {e.name: _exchange_view(e) for e in vhost.exchanges.values() if e.durable},
+            "queues": {n: _queue_view(q, flying, now_ms) for n, q in queues.items()},
+            "held": {n: _queue_view(q, flying, now_ms) for n, q in held.items()},
+        }
+    return view
+
+
+def _in_flight(stage: StorageStage) -> dict[int, list[Message]]:
+    found: dict[int, list[Message]] = {}
+    for connection in stage.peers:
+        for channel in connection.channels.values():
+            for message in channel.unacked.messages():
+                found.setdefault(int(message.queue), []).append(message)
+    return found
+
+
+def _exchange_view(exchange: Exchange) -> View:
+    durable = [b for b in exchange.bindings.values() if getattr(b.target, "durable", False)]
+    return {
+        "kind": exchange.kind,
+        "flags": (exchange.auto_delete, exchange.internal),
+        "arguments": {name: field.value for name, field in exchange.arguments.items()},
+        "bindings": sorted((b.target.name, b.is_queue, b.routing_key) for b in durable),
+    }
+
+
+def _queue_view(queue: Queue, flying: dict[int, list[Message]], now_ms: int) -> View:
+    waiting = [*queue.ready.messages(), *flying.get(int(queue.slot), [])]
+    messages = {int(m.seq): _message_view(queue, m, 0) for m in waiting if m.flags & LOGGED}
+    for due_ms, message in queue.scheduled.entries():
+        if message.flags & LOGGED:
+            due = int(due_ms) if due_ms > now_ms else 0
+            messages[int(message.seq)] = _message_view(queue, message, due)
+    return {
+        "id": int(queue.ledger.id),
+        "auto_delete": queue.auto_delete,
+        "arguments": {name: field.value for name, field in queue.arguments.items()},
+        "messages": dict(sorted(messages.items())),
+    }
+
+
+def _message_view(queue: Queue, message: Message, due_ms: int) -> tuple[object, ...]:
+    was_delivered = message.seq <= queue.ledger.delivered_seq or message.flags & REDELIVERED != 0
+    counts = (int(message.returns), int(message.failures)) if queue.counts else (0, 0)
+    address = message.address
+    return (
+        message.body,
+        message.header,
+        address.exchange,
+        tuple(address.keys),
+        int(address.shown),
+        int(message.priority),
+        int(message.expires_ms),
+        due_ms,
+        was_delivered,
+        counts,
+    )
