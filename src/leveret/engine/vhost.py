@@ -212,6 +212,11 @@ class Vhost:
         settings = queue_settings(
             name, self.name, durable, owner is not None, auto_delete, arguments
         )
+        if settings.kind == "stream":  # its arguments are known; a queue would not be a stream
+            raise PreconditionFailed(
+                f"invalid arg 'x-queue-type' for queue '{name}' in vhost '{self.name}': "
+                "\"unsupported queue type 'stream'\""
+            )
         queue = self._new_queue(name, settings, durable, auto_delete, owner, arguments)
         self.queues[name] = queue
         self.targets[name] = queue

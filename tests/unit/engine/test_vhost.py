@@ -144,3 +144,10 @@ def test_the_queue_for_parked_messages_is_made_when_first_needed(vhost: Vhost) -
 def test_line_breaks_in_names_are_left_out(vhost: Vhost) -> None:
     declare(vhost, "a\r\nb")
     assert list(vhost.queues) == ["ab"]
+
+
+def test_a_stream_is_refused_rather_than_made_a_queue(vhost: Vhost) -> None:
+    before = state(vhost)
+    with pytest.raises(PreconditionFailed, match="unsupported queue type 'stream'"):
+        declare(vhost, "s", table_of({"x-queue-type": "stream"}), durable=True)
+    assert state(vhost) == before
