@@ -217,7 +217,7 @@ class AmqpProtocol(asyncio.BufferedProtocol):
     def _is_log_behind(self) -> bool:
         """Whether the disk is slower than the publishers: every sync looks at this again."""
         journal = self._front.broker.turn.journal
-        return journal is not None and journal.size() > JOURNAL_BYTES_MAX
+        return journal is not None and journal.waiting_bytes() > JOURNAL_BYTES_MAX
 
     def _is_pressing(self) -> bool:
         """Whether a queue with consumers has more to do than it should wait for."""

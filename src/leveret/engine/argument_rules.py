@@ -20,6 +20,7 @@ QUEUE_KINDS: Final = (CLASSIC, QUORUM, STREAM)
 
 # Ten years: RabbitMQ's bound of the times that it bounds.
 TIME_MS_MAX: Final = 315_360_000_000
+CURSOR_NAME_BYTES_MAX: Final = 255
 _NO_MAX: Final = 1 << 63
 
 _ESCAPES: Final[dict[int, str]] = {
@@ -146,6 +147,17 @@ class StreamOffset(Check):
         return "" if field.kind in INTEGERS or field.kind == TIMESTAMP else _unacceptable(field)
 
 
+class CursorName(Check):
+    """Text that is neither empty nor long."""
+
+    def fault(self, field: Field, arguments: Table) -> str:
+        value = field.value
+        if field.kind != LONGSTR or not isinstance(value, str):
+            return _unacceptable(field)
+        size = len(value.encode("utf-8", "surrogateescape"))
+        return "" if 0 < size <= CURSOR_NAME_BYTES_MAX else "invalid_cursor_name"
+
+
 class StreamFilter(Check):
     """Text or an array of texts."""
 
@@ -250,4 +262,5 @@ CONSUMER_RULES: Final[list[Rule]] = [
     Rule("x-stream-offset", _STREAM, StreamOffset()),
     Rule("x-stream-filter", _STREAM, StreamFilter()),
     Rule("x-stream-match-unfiltered", _STREAM, FLAG),
+    Rule("x-stream-cursor", _STREAM, CursorName()),  # Leveret's own
 ]

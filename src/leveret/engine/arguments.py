@@ -37,7 +37,9 @@ QUORUM_PRIORITY: Final = 4  # of a message that names none
 QUORUM_DELIVERY_LIMIT: Final = 20
 QUORUM_GROUP_SIZE: Final = 3
 CONSUMER_DISCONNECTED_TIMEOUT_MS: Final = 60_000
-SEGMENT_BYTES: Final = 500_000_000
+SEGMENT_BYTES: Final = 64 * 1024 * 1024
+SEGMENT_BYTES_MIN: Final = 1024 * 1024  # of a stream that has a limit and names no size
+SEGMENTS_OF_LIMIT: Final = 8
 SEGMENT_BYTES_MAX: Final = 3_000_000_000
 FILTER_BYTES_MIN: Final = 16
 FILTER_BYTES_MAX: Final = 255
@@ -108,6 +110,7 @@ class ConsumerSettings:
         self.cancel_on_failover: bool = False
         self.stream_offset: Field | None = None  # as sent; None means next
         self.stream_filters: list[str] = []
+        self.stream_cursor: str = ""  # the name of a position that the broker keeps
         self.match_unfiltered: bool = False
 
 
@@ -156,6 +159,7 @@ def consumer_settings(
     settings.stream_offset = arguments.get("x-stream-offset")
     settings.stream_filters = _texts(arguments, "x-stream-filter")
     settings.match_unfiltered = _flag(arguments, "x-stream-match-unfiltered")
+    settings.stream_cursor = _text(arguments, "x-stream-cursor") or ""
     return settings
 
 
@@ -274,12 +278,21 @@ def _read_placement(settings: QueueSettings, arguments: Table) -> None:
 
 def _read_stream(settings: QueueSettings, arguments: Table) -> None:
     settings.max_age_ms = age_ms(_text(arguments, "x-max-age") or "") or -1
-    settings.segment_bytes = _number(arguments, "x-stream-max-segment-size-bytes", SEGMENT_BYTES)
+    settings.segment_bytes = _number(
+        arguments, "x-stream-max-segment-size-bytes", _segment_bytes(settings.max_bytes)
+    )
     if settings.segment_bytes > SEGMENT_BYTES_MAX:
         raise PreconditionFailed("Exceeded max value for x-stream-max-segment-size-bytes")
     settings.filter_bytes = _number(arguments, "x-stream-filter-size-bytes", FILTER_BYTES_MIN)
     if not FILTER_BYTES_MIN <= settings.filter_bytes <= FILTER_BYTES_MAX:
         raise PreconditionFailed("Invalid value for x-stream-filter-size-bytes")
+
+
+def _segment_bytes(max_bytes: int) -> int:
+    """Segments are forgotten as a whole: a small stream gets small ones."""
+    if max_bytes < 0:
+        return SEGMENT_BYTES
+    return min(SEGMENT_BYTES, max(max_bytes // SEGMENTS_OF_LIMIT, SEGMENT_BYTES_MIN))
 
 
 # The readers below run after the checks: what has another type now is one that goes unchecked.

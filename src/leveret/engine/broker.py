@@ -20,6 +20,7 @@ from leveret.engine.runs import Pages
 from leveret.engine.session import DELIVERY_LIMIT, DUE, REJECTED, Leaving, Turn
 from leveret.engine.settling import take_back_late
 from leveret.engine.slots import Slots
+from leveret.engine.streams.segments import SegmentStore
 from leveret.engine.vhost import Vhost
 from leveret.errors import NotFound
 from leveret.journal.journal import Journal
@@ -34,12 +35,14 @@ class Broker:
         self.pulse = Pulse()
         self.turn = Turn(self.pulse)
         self.slots = Slots()
+        self.segment_store: SegmentStore | None = None  # None: streams are in memory
         self.vhosts: dict[str, Vhost] = {}
         self.parks = True  # messages over their delivery limit are parked, not dropped
         self.add_vhost("/")
 
     def add_vhost(self, name: str) -> Vhost:
         vhost = Vhost(name, self.turn, self.slots, self.seed)
+        vhost.segment_store = self.segment_store
         self.vhosts[name] = vhost
         return vhost
 
@@ -49,15 +52,16 @@ class Broker:
             raise NotFound(f"vhost {name} not found")
         return found
 
-    def attach(self, journal: Journal, pages: Pages) -> None:
-        """Write everything durable to a journal from now on, and read it back by pages."""
+    def attach(self, journal: Journal, pages: Pages, segments: SegmentStore) -> None:
+        """Write everything durable to a journal from now on, and read it back."""
         self.turn.journal = journal
         self.turn.pages = pages
+        self.segment_store = segments
+        for vhost in self.vhosts.values():
+            vhost.segment_store = segments
         for queue in self.slots.queues:
             if queue is not None:
-                queue.ledger.journal = journal
-                if queue.ready.pages is None:
-                    queue.open_pages(pages)
+                queue.attach(journal, pages)
 
     # Turns
 

@@ -10,6 +10,7 @@ from leveret.engine.definitions import (
 )
 from leveret.engine.exchanges.exchange import Exchange
 from leveret.engine.queue import Queue
+from leveret.engine.streams.stream import Stream
 from leveret.engine.vhost import Vhost
 from leveret.journal.journal import Journal
 
@@ -23,7 +24,10 @@ def checkpoint_records(broker: Broker, last_block: int) -> list[bytes]:
         _write_vhost(journal, vhost)
     for queue in broker.slots.queues:
         if queue is not None and queue.durable and not queue.deleted:
-            _write_queue(journal, queue)
+            if isinstance(queue, Stream):
+                _write_stream(journal, queue)
+            else:
+                _write_queue(journal, queue)
     return journal.take()
 
 
@@ -50,6 +54,12 @@ def _write_vhost(journal: Journal, vhost: Vhost) -> None:
 def _is_own(exchange: Exchange) -> bool:
     """Exchanges that every vhost has anyway."""
     return not exchange.name or exchange.name.startswith("amq.")
+
+
+def _write_stream(journal: Journal, stream: Stream) -> None:
+    journal.stream(stream.writer, stream.first_offset)
+    for name, offset in stream.cursors.cursors.items():
+        journal.cursor(stream.ledger.id, offset, name.encode("utf-8", "surrogateescape"))
 
 
 def _write_queue(journal: Journal, queue: Queue) -> None:

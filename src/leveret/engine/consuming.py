@@ -7,7 +7,15 @@ from leveret.engine.message import Message
 from leveret.engine.queue import Queue
 from leveret.engine.session import Consumer, Outlet, Session
 from leveret.engine.slots import Slots
-from leveret.errors import AccessRefused, NotAllowed, ResourceLocked, Unsupported
+from leveret.engine.streams.reader import Reader
+from leveret.engine.streams.stream import Stream
+from leveret.errors import (
+    AccessRefused,
+    NotAllowed,
+    PreconditionFailed,
+    ResourceLocked,
+    Unsupported,
+)
 from leveret.wire.tables import Table
 
 
@@ -22,6 +30,8 @@ def consume(
 ) -> Consumer:
     """Subscribe a session to a queue. `timeout_ms` is the node's default for quorum queues."""
     require_new_tag(session, tag)
+    if isinstance(queue, Stream):
+        return follow(session, queue, tag, no_ack, arguments)
     settings = consumer_settings(queue.name, queue.vhost, queue.settings.kind, arguments)
     where = f"queue '{queue.name}' in vhost '{queue.vhost}'"
     if queue.is_quorum and (session.shared_prefetch != 0 or session.shared_prefetch_bytes != 0):
@@ -38,6 +48,27 @@ def consume(
     session.consumers[tag] = consumer
     queue.add_consumer(consumer)
     return consumer
+
+
+def follow(session: Session, stream: Stream, tag: str, no_ack: bool, arguments: Table) -> Consumer:
+    """Subscribe a session to a stream."""
+    where = f"queue '{stream.name}' in vhost '{stream.vhost}'"
+    if session.prefetch == 0 and session.shared_prefetch == 0:
+        raise PreconditionFailed(f"consumer prefetch count is not set for '{where}'")
+    if no_ack:
+        raise Unsupported(f"automatic acknowledgement not supported by stream queues {where}")
+    if session.shared_prefetch != 0 or session.shared_prefetch_bytes != 0:
+        raise Unsupported(f"{where} does not support global qos")
+    settings = consumer_settings(stream.name, stream.vhost, stream.settings.kind, arguments)
+    reader = Reader(session, stream.slot, tag, False)
+    reader.arguments = arguments
+    reader.filters = settings.stream_filters
+    reader.match_unfiltered = settings.match_unfiltered
+    reader.cursor = settings.stream_cursor
+    stream.start(reader, settings.stream_offset)
+    session.consumers[tag] = reader
+    stream.add_consumer(reader)
+    return reader
 
 
 def require_new_tag(session: Session, tag: str) -> None:

@@ -11,8 +11,10 @@ settles it.
 
 from typing import Final
 
+from librt.strings import read_i32_be
 from mypy_extensions import i64, mypyc_attr
 
+from leveret.errors import Corrupt
 from leveret.journal.records import NOWHERE
 
 PERSISTENT: Final = 1  # must survive a restart if its queue does
@@ -54,6 +56,38 @@ def short_string(text: str) -> bytes:
 def _long_string(text: str) -> bytes:
     data = text.encode("utf-8", "surrogateescape")
     return len(data).to_bytes(4, "big") + data
+
+
+def read_address(data: bytes, at: i64) -> tuple[Address, i64]:
+    """What `Address.record` wrote at a place, and where it ends. Raises Corrupt."""
+    require_bytes(data, at, 8)
+    left = (i64(read_i32_be(data, at)) & 0xFFFFFFFF) - 1
+    shown = i64(read_i32_be(data, at + 4)) & 0xFFFFFFFF
+    exchange, at = _read_text(data, at + 8, 1)
+    routing_key, at = _read_text(data, at, 1)
+    address = Address(exchange, routing_key)
+    address.shown = shown
+    while left > 0:
+        key, at = _read_text(data, at, 4)
+        address.keys.append(key)
+        left -= 1
+    return address, at
+
+
+def _read_text(data: bytes, at: i64, width: i64) -> tuple[str, i64]:
+    """A text behind a length of one or four octets, and where it ends."""
+    require_bytes(data, at, width)
+    size: i64 = data[at]
+    if width == 4:
+        size = i64(read_i32_be(data, at)) & 0xFFFFFFFF
+    at += width
+    require_bytes(data, at, size)
+    return data[at : at + size].decode("utf-8", "surrogateescape"), at + size
+
+
+def require_bytes(data: bytes, at: i64, size: i64) -> None:
+    if size > len(data) - at:
+        raise Corrupt("a message record is cut short")
 
 
 class Holder:

@@ -49,6 +49,7 @@ from leveret.engine.session import (
 from leveret.engine.subscribers import Subscribers
 from leveret.engine.target import Target
 from leveret.errors import Corrupt
+from leveret.journal.journal import Journal
 from leveret.wire.tables import Table
 
 # Messages moved by one wake-up before other work gets its turn again.
@@ -136,12 +137,17 @@ class Queue(Target):
         self.dropped: i64 = 0
         self.refused: i64 = 0
         self.purged: i64 = 0
-        self.arm()
+        if settings.expires_ms >= 0:
+            self.arm()
 
     @property
     def consumers(self) -> list[Consumer]:
         """Everybody subscribed, in order of arrival."""
         return self.subscribers.members
+
+    def message_count(self) -> i64:
+        """Messages that can be had: what clients are told."""
+        return self.ready.count
 
     # Coming in
 
@@ -508,6 +514,12 @@ class Queue(Target):
             self.ledger.forget(message)
         for run in self.ready.paged_runs():
             self.ledger.forget_run(run)
+
+    def attach(self, journal: Journal, pages: Pages) -> None:
+        """From now on there is a log."""
+        self.ledger.journal = journal
+        if self.ready.pages is None:
+            self.open_pages(pages)
 
     def open_pages(self, pages: Pages) -> None:
         """From now on messages beyond the window stay in the log."""

@@ -10,6 +10,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from leveret.engine.argument_rules import STREAM
 from leveret.engine.arguments import (
     QueueSettings,
     exchange_alternate,
@@ -32,6 +33,8 @@ from leveret.engine.queue import Queue
 from leveret.engine.routing import Router
 from leveret.engine.session import Consumer, Outlet, Turn
 from leveret.engine.slots import Slots
+from leveret.engine.streams.segments import SegmentStore
+from leveret.engine.streams.stream import Stream
 from leveret.engine.stuck import Stuck
 from leveret.engine.target import Target
 from leveret.errors import AccessRefused, NotFound, PreconditionFailed, ResourceLocked, Unsupported
@@ -58,6 +61,7 @@ class Vhost:
         self.replies: dict[str, Consumer] = {}  # who waits for direct replies, by name
         self.stuck = Stuck(turn)
         self.holding: dict[str, Queue] = {}  # what delayed exchanges hold back, by exchange
+        self.segment_store: SegmentStore | None = None  # where streams are kept, if not in memory
 
     def _log(self, definition: bytes) -> None:
         """Keep a definition for the next start."""
@@ -212,12 +216,10 @@ class Vhost:
         settings = queue_settings(
             name, self.name, durable, owner is not None, auto_delete, arguments
         )
-        if settings.kind == "stream":  # its arguments are known; a queue would not be a stream
-            raise PreconditionFailed(
-                f"invalid arg 'x-queue-type' for queue '{name}' in vhost '{self.name}': "
-                "\"unsupported queue type 'stream'\""
-            )
-        queue = self._new_queue(name, settings, durable, auto_delete, owner, arguments)
+        if settings.kind == STREAM:
+            queue: Queue = self._new_stream(name, settings, arguments)
+        else:
+            queue = self._new_queue(name, settings, durable, auto_delete, owner, arguments)
         self.queues[name] = queue
         self.targets[name] = queue
         self._changed()
@@ -244,6 +246,15 @@ class Vhost:
         self.slots.put(slot, queue)
         return queue
 
+    def _new_stream(self, name: str, settings: QueueSettings, arguments: Table) -> Stream:
+        slot = self.slots.take()
+        stream = Stream(self.name, name, slot, settings, arguments, self.turn)
+        stream.ledger.id = self.slots.new_id()
+        self.slots.put(slot, stream)
+        if self.segment_store is not None:
+            stream.open(self.segment_store.open(stream.ledger.id))
+        return stream
+
     def delete_queue(self, name: str, if_unused: bool, if_empty: bool, user: Outlet | None) -> int:
         """Remove a queue, its bindings and its messages; how many were ready.
 
@@ -261,9 +272,9 @@ class Vhost:
             )
         if if_unused and queue.consumers:
             raise PreconditionFailed(f"queue '{name}' in vhost '{self.name}' in use")
-        if if_empty and queue.ready.count != 0:
+        if if_empty and queue.message_count() != 0:
             raise PreconditionFailed(f"queue '{name}' in vhost '{self.name}' not empty")
-        count = queue.ready.count
+        count = queue.message_count()
         self.remove_queue(queue)
         return count
 

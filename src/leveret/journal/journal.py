@@ -6,6 +6,8 @@ written one after the other, so the place of the next one is known when the last
 
 A message that goes to several queues is written once: its further copies refer back to it, which
 works as long as they follow it directly, as they do in one publish.
+
+Streams collect their messages in chunks, which are written when the block is taken.
 """
 
 from typing import Final
@@ -13,11 +15,14 @@ from typing import Final
 from librt.strings import BytesWriter, write_i32_be, write_i64_be
 from mypy_extensions import i32, i64
 
+from leveret.journal.chunks import ChunkWriter, Written
 from leveret.journal.index import write_entry
 from leveret.journal.records import (
     BLOCK,
+    CHUNK,
     COPY,
     COPY_BYTES,
+    CURSOR,
     DEFINE,
     END,
     GONE,
@@ -27,6 +32,8 @@ from leveret.journal.records import (
     OFFSET_BITS,
     RETURNED,
     SPILLED,
+    STREAM,
+    TRIM,
     write_copy,
     write_head,
 )
@@ -48,6 +55,9 @@ class Journal:
         self._piece_bytes: i64 = 0
         self._index = BytesWriter()  # of the file being written
         self._released: list[int] = []  # positions to be released once the block is on disk
+        self._open: list[ChunkWriter] = []  # streams that have messages for this block
+        self._written: list[Written] = []  # their chunks, since they were taken
+        self._dropped: list[tuple[int, int]] = []  # segments that are no longer wanted
         # The last message written, for the copies that follow it.
         self._last_address: bytes | None = None
         self._last_header: bytes | None = None
@@ -58,6 +68,13 @@ class Journal:
         """Bytes of records so far."""
         return self._piece_bytes + len(self._writer)
 
+    def waiting_bytes(self) -> i64:
+        """Bytes that wait to be written, about: records, and chunks that are still open."""
+        waiting = self.size()
+        for chunk in self._open:
+            waiting += chunk.size()
+        return waiting
+
     def place(self, file: i64, start: i64) -> None:
         """The next block will stand here."""
         assert self.size() == 0
@@ -66,6 +83,7 @@ class Journal:
 
     def take(self) -> list[bytes]:
         """The records of the block; the next one starts empty."""
+        self.close_chunks()
         pieces = self._pieces
         if len(self._writer) != 0:
             pieces.append(self._writer.getvalue())
@@ -159,6 +177,79 @@ class Journal:
         self._writer.truncate(0)
         self._pieces.append(body)
 
+    # Streams
+
+    def open_chunk(self, chunk: ChunkWriter) -> None:
+        """A stream has messages for this block; consumers wait to see them."""
+        chunk.is_open = True
+        self._open.append(chunk)
+        self.must_sync = True
+
+    def close_chunks(self) -> None:
+        """Write the chunks of all streams."""
+        if self._open:
+            chunks = self._open
+            self._open = []
+            for chunk in chunks:
+                chunk.is_open = False
+                self.write_chunk(chunk)
+
+    def write_chunk(self, chunk: ChunkWriter) -> None:
+        """Write what a stream has collected, which may be nothing."""
+        if chunk.count == 0:
+            return
+        written = chunk.close()
+        write_head(self._writer, CHUNK, 8 + len(written.data))
+        write_i64_be(self._writer, chunk.stream)
+        self._add_piece(written.data)
+        self._written.append(written)
+
+    def take_written(self) -> list[Written]:
+        """The chunks of the block that was taken."""
+        written = self._written
+        self._written = []
+        return written
+
+    def drop_segment(self, stream: i64, segment: i64) -> None:
+        """A segment is not wanted once this block is on disk."""
+        self._dropped.append((stream, segment))
+
+    def take_dropped(self) -> list[tuple[int, int]]:
+        """The segments that nobody wants once the block that was taken is on disk."""
+        dropped = self._dropped
+        self._dropped = []
+        return dropped
+
+    def stream(self, chunk: ChunkWriter, first_offset: i64) -> None:
+        """In a checkpoint: where a stream begins and ends."""
+        writer = self._writer
+        place = chunk.place
+        write_head(writer, STREAM, 56)
+        write_i64_be(writer, chunk.stream)
+        write_i64_be(writer, first_offset)
+        write_i64_be(writer, place.segment)
+        write_i64_be(writer, place.at)
+        write_i64_be(writer, place.began_ms)
+        write_i64_be(writer, chunk.next_offset)
+        write_i64_be(writer, chunk.last_ms)
+
+    def trim(self, stream: i64, first_offset: i64) -> None:
+        """A stream has forgotten what comes before an offset."""
+        writer = self._writer
+        write_head(writer, TRIM, 16)
+        write_i64_be(writer, stream)
+        write_i64_be(writer, first_offset)
+
+    def cursor(self, stream: i64, offset: i64, name: bytes) -> None:
+        """A named cursor has moved; an offset of -1 ends it."""
+        writer = self._writer
+        write_head(writer, CURSOR, 16 + len(name))
+        write_i64_be(writer, stream)
+        write_i64_be(writer, offset)
+        writer.write(name)
+
+    # Queues
+
     def gone(self, queue: i64, runs: list[int]) -> None:
         """Messages are done with: `runs` holds first and last sequence numbers in turn."""
         writer = self._writer
@@ -191,6 +282,7 @@ class Journal:
 
     def end(self) -> None:
         """The node stops: what was delivered is known exactly."""
+        self.close_chunks()
         write_head(self._writer, END, 0)
 
     def define(self, table: bytes) -> None:

@@ -11,6 +11,11 @@
     BLOCK    = number:u64                          in a checkpoint: the last block before it
     END      =                                     the node has stopped as it should
     DEFINE   = table                               a definition, see `leveret.engine.definitions`
+    CHUNK    = stream:u64 chunk                    see `leveret.journal.chunks`
+    STREAM   = stream:u64 first_offset:u64 segment:u64 at:u64 began_ms:u64 next_offset:u64
+               last_ms:u64                         in a checkpoint: where a stream begins and ends
+    TRIM     = stream:u64 first_offset:u64         what comes before is forgotten
+    CURSOR   = stream:u64 offset:i64 name          the next offset of a named reader; -1 ends it
 
     copy     = queue:u64 seq:u64 expires_ms:u64 due_ms:u64 priority:i32 flags:u8
     content  = address header_size:u32 header body
@@ -34,6 +39,10 @@ MARK: Final = 5
 DEFINE: Final = 6
 BLOCK: Final = 7
 END: Final = 8
+CHUNK: Final = 9
+STREAM: Final = 10
+CURSOR: Final = 11
+TRIM: Final = 12
 
 RECORD_HEAD_BYTES: Final = 5
 COPY_BYTES: Final = 37

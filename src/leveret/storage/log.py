@@ -9,6 +9,9 @@ A log file is full at `file_bytes`; the next block starts a new one, and a check
 before it is written, so that older files are needed only for the messages in them. A file that is
 older than the last checkpoint and has no live message is removed.
 
+Chunks of streams are put into their segments when their block is synced, and the segments are
+synced before the next checkpoint.
+
 A full disk keeps the block and tries again; every other fault ends all writing, because nobody can
 know what is on disk after a failed sync (`on_fault`).
 """
@@ -22,11 +25,13 @@ from collections.abc import Callable
 from typing import Final
 
 from leveret.errors import Corrupt
+from leveret.journal.chunks import Written
 from leveret.journal.journal import Journal
 from leveret.storage.blocks import BLOCK_HEAD_BYTES, HEAD_BYTES, encode_block_head, encode_head
 from leveret.storage.checkpoint import write_checkpoint, write_index
 from leveret.storage.disk import Disk, DiskFile, is_full
 from leveret.storage.names import index_name, log_name
+from leveret.storage.segment_files import SegmentFiles
 
 FILE_BYTES: Final = 64 * 1024 * 1024
 ACKS_WAIT_S: Final = 0.1
@@ -42,6 +47,8 @@ class Work:
         self.offset = offset
         self.released: list[int] = []  # positions that nobody needs once it is on disk
         self.removable: list[int] = []  # files that nobody needs then
+        self.chunks: list[Written] = []  # of streams, to be put into their segments
+        self.dropped: list[tuple[int, int]] = []  # segments that nobody needs then
         self.is_written = False
         self.is_followed = False  # by the new file
         self.next_file = 0  # number of the file to start after this block; 0 = none
@@ -55,6 +62,7 @@ class Log:
     def __init__(
         self,
         disk: Disk,
+        segments: SegmentFiles,
         journal: Journal,
         loop: asyncio.AbstractEventLoop,
         *,
@@ -62,6 +70,7 @@ class Log:
         file_bytes: int = FILE_BYTES,
     ) -> None:
         self._disk = disk
+        self._segments = segments
         self._journal = journal
         self._loop = loop
         self._syncs = syncs
@@ -116,7 +125,7 @@ class Log:
 
     def kick(self) -> None:
         """Send the next block on its way, if there is one and none is."""
-        if self._working is not None or self._has_failed or self._journal.size() == 0:
+        if self._working is not None or self._has_failed or self._journal.waiting_bytes() == 0:
             return
         if not self._journal.must_sync:
             if self._acks_timer is None:
@@ -126,7 +135,7 @@ class Log:
 
     def _on_acks_waited(self) -> None:
         self._acks_timer = None
-        if self._working is None and not self._has_failed and self._journal.size() != 0:
+        if self._working is None and not self._has_failed and self._journal.waiting_bytes() != 0:
             self._send()
 
     def _send(self) -> None:
@@ -134,6 +143,8 @@ class Log:
         self.taken_block += 1
         work = Work(pieces, self.taken_block, self._offset)
         work.released = self._journal.take_released()
+        work.chunks = self._journal.take_written()
+        work.dropped = self._journal.take_dropped()
         work.removable = self._empty_files()
         self._working_file = self._number
         end = self._offset + BLOCK_HEAD_BYTES + sum(map(len, pieces))
@@ -158,6 +169,9 @@ class Log:
         for position in work.released:
             self._journal.release(position)
         self._remove(work.removable)
+        self._segments.forget(work.dropped)
+        for chunk in work.chunks:
+            chunk.owner.on_written(chunk)
         self.synced_block = work.number
         self.on_synced(work.number)
         self.kick()
@@ -232,8 +246,9 @@ class Log:
         if not self._has_failed:
             if self._working is not None:
                 self._queue.put(self._working)  # again, if the disk was full; else it is written
-            if self._journal.size() != 0:
+            if self._journal.waiting_bytes() != 0:
                 last = Work(self._journal.take(), self.taken_block + 1, self._offset)
+                last.chunks = self._journal.take_written()
                 self._queue.put(last)
         self._queue.put(None)
         self._thread.join()
@@ -241,6 +256,7 @@ class Log:
             self._file.close()
         for file in self._readers.values():
             file.close()
+        self._segments.close()
 
     # In the thread
 
@@ -273,7 +289,11 @@ class Log:
             if self._syncs:
                 file.sync()
             work.is_written = True
+        self._segments.append(work.chunks)
+        self._segments.remove(work.dropped)
         if work.next_file and not work.is_followed:
+            if self._syncs:
+                self._segments.sync()
             write_index(self._disk, work.next_file - 1, work.index)
             following = self._create(work.next_file)
             try:

@@ -3,7 +3,7 @@
 from librt.strings import read_i32_be, read_i64_be
 from mypy_extensions import i64
 
-from leveret.engine.message import Address, Message
+from leveret.engine.message import Message, read_address, require_bytes
 from leveret.errors import Corrupt
 from leveret.journal.records import COPY_BYTES
 
@@ -31,46 +31,13 @@ def distance_of(payload: bytes) -> int:
 
 def make_message(copy: Copy, payload: bytes, slot: i64) -> Message:
     """The message of a copy; `payload` is that of its MESSAGE record."""
-    address, at = _read_address(payload)
-    _require(payload, at, 4)
+    address, at = read_address(payload, COPY_BYTES)
+    require_bytes(payload, at, 4)
     header_size = i64(read_i32_be(payload, at)) & 0xFFFFFFFF
-    _require(payload, at + 4, header_size)
+    require_bytes(payload, at + 4, header_size)
     body_at = at + 4 + header_size
     header = payload[at + 4 : body_at]
     body = payload[body_at:]
     return Message(
         address, header, body, copy.seq, copy.expires_ms, copy.priority, copy.flags, slot
     )
-
-
-def _read_address(payload: bytes) -> tuple[Address, i64]:
-    """The address, and where it ends."""
-    at: i64 = COPY_BYTES
-    _require(payload, at, 8)
-    left = (i64(read_i32_be(payload, at)) & 0xFFFFFFFF) - 1
-    shown = i64(read_i32_be(payload, at + 4)) & 0xFFFFFFFF
-    exchange, at = _read_text(payload, at + 8, 1)
-    routing_key, at = _read_text(payload, at, 1)
-    address = Address(exchange, routing_key)
-    address.shown = shown
-    while left > 0:
-        key, at = _read_text(payload, at, 4)
-        address.keys.append(key)
-        left -= 1
-    return address, at
-
-
-def _read_text(payload: bytes, at: i64, width: i64) -> tuple[str, i64]:
-    """A text behind a length of one or four octets, and where it ends."""
-    _require(payload, at, width)
-    size: i64 = payload[at]
-    if width == 4:
-        size = i64(read_i32_be(payload, at)) & 0xFFFFFFFF
-    at += width
-    _require(payload, at, size)
-    return payload[at : at + size].decode("utf-8", "surrogateescape"), at + size
-
-
-def _require(payload: bytes, at: i64, size: i64) -> None:
-    if size > len(payload) - at:
-        raise Corrupt("a message record is cut short")

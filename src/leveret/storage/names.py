@@ -3,13 +3,16 @@
 0000000000000007.log          the records of the node, see `blocks`
 0000000000000007.checkpoint   what held when that log file began, see `checkpoint`
 0000000000000007.index        where the messages of that log file stand, once it is full
+stream-12-4711.segment        messages of stream 12 from offset 4711 on, see `segments`
 *.new                         being written; not yet anything
 lock                          held by the node that uses the directory
 """
 
+import re
 from typing import Final
 
 _DIGITS: Final = 16
+_SEGMENT: Final = re.compile(r"stream-(\d+)-(\d+)\.segment")
 
 
 def log_name(number: int) -> str:
@@ -22,6 +25,20 @@ def checkpoint_name(number: int) -> str:
 
 def index_name(number: int) -> str:
     return f"{number:0{_DIGITS}d}.index"
+
+
+def segment_name(stream: int, first_offset: int) -> str:
+    return f"stream-{stream}-{first_offset}.segment"
+
+
+def segments(names: list[str]) -> dict[int, list[int]]:
+    """The first offsets of all segments, ascending, by stream."""
+    found: dict[int, list[int]] = {}
+    for name in names:
+        match = _SEGMENT.fullmatch(name)
+        if match is not None:
+            found.setdefault(int(match[1]), []).append(int(match[2]))
+    return {stream: sorted(firsts) for stream, firsts in found.items()}
 
 
 def numbers(names: list[str], ending: str) -> list[int]:

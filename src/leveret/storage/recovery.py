@@ -8,6 +8,7 @@ and the node does not start on it: nothing unexplained is ever deleted.
 from leveret.engine.broker import Broker
 from leveret.engine.restore import define
 from leveret.engine.runs import Pages
+from leveret.engine.streams.stream import Stream
 from leveret.errors import Corrupt
 from leveret.storage.blocks import (
     BLOCK_HEAD_BYTES,
@@ -21,6 +22,8 @@ from leveret.storage.disk import Disk, DiskFile, is_full
 from leveret.storage.names import checkpoint_name, index_name, log_name, numbers
 from leveret.storage.replay import Replay, later_block
 from leveret.storage.restoring import restore
+from leveret.storage.segment_files import SegmentFiles
+from leveret.storage.streams import restore_streams
 
 
 class Recovered:
@@ -35,7 +38,7 @@ class Recovered:
         self.live: dict[int, int] = {}  # messages by log file
 
 
-def recover(disk: Disk, broker: Broker, pages: Pages) -> Recovered:
+def recover(disk: Disk, broker: Broker, pages: Pages, segments: SegmentFiles) -> Recovered:
     """Build the broker's state from the data directory."""
     found = Recovered()
     replay = Replay()
@@ -70,6 +73,7 @@ def recover(disk: Disk, broker: Broker, pages: Pages) -> Recovered:
     broker.turn.is_restoring = False
     broker.end_turn()
     _load(broker, pages, replay, found)
+    restore_streams(disk, broker, replay, segments)
     return found
 
 
@@ -145,7 +149,7 @@ def _begin_again(file: DiskFile, data: bytes, number: int, found: Recovered) -> 
 def _load(broker: Broker, pages: Pages, replay: Replay, found: Recovered) -> None:
     """Give every queue the messages that are left of it."""
     for queue in broker.slots.queues:
-        if queue is None or not queue.durable:
+        if queue is None or not queue.durable or isinstance(queue, Stream):
             continue
         log = replay.queues.get(int(queue.ledger.id))
         if log is not None:

@@ -23,8 +23,10 @@ from leveret.errors import Corrupt
 from leveret.journal.index import ENTRY_BYTES, signed32, write_entry
 from leveret.journal.records import (
     BLOCK,
+    CHUNK,
     COPY,
     COPY_BYTES,
+    CURSOR,
     DEFINE,
     END,
     GONE,
@@ -35,7 +37,10 @@ from leveret.journal.records import (
     RECORD_HEAD_BYTES,
     RETURNED,
     SPILLED,
+    STREAM,
+    TRIM,
 )
+from leveret.storage.blocks import HEAD_BYTES
 from leveret.wire.tables import Table, decode_table
 
 
@@ -100,11 +105,26 @@ class QueueLog:
             self.scheduled[seq] = due_ms
 
 
+class StreamLog:
+    """What the log says of one stream: where it was at the checkpoint, and its cursors."""
+
+    def __init__(self) -> None:
+        self.first_offset: i64 = 0
+        self.segment: i64 = 0
+        self.at: i64 = HEAD_BYTES
+        self.began_ms: i64 = 0
+        self.next_offset: i64 = 0
+        self.last_ms: i64 = 0
+        self.cursors: dict[str, int] = {}
+
+
 class Replay:
     """What the log says."""
 
     def __init__(self) -> None:
         self.queues: dict[int, QueueLog] = {}
+        self.streams: dict[int, StreamLog] = {}
+        self.chunks: list[tuple[int, int, int, int]] = []  # stream, file, offset and size of record
         self.definitions: list[Table] = []
         self.last_block: i64 = 0  # before the checkpoint
         self.has_ended = False  # the last record says that the node has stopped as it should
@@ -143,6 +163,10 @@ class Replay:
                 self._message(data, kind, start, size, file << OFFSET_BITS | at)
             elif messages_only:
                 pass
+            elif kind == CHUNK:
+                self.chunks.append((read_i64_be(data, start), file, at, size))
+            elif kind == STREAM or kind == TRIM or kind == CURSOR:
+                self._stream(data, kind, start, size)
             elif kind == GONE:
                 self._gone(data, start, start + size)
             elif kind == RETURNED:
@@ -192,6 +216,26 @@ class Replay:
                 read_i64_be(data, at + 24),
             )
             at += ENTRY_BYTES
+
+    def _stream(self, data: bytes, kind: i64, start: i64, size: i64) -> None:
+        if size < 16 or (kind == STREAM and size < 56):
+            raise Corrupt("a stream record is cut short")
+        stream = self.streams.setdefault(read_i64_be(data, start), StreamLog())
+        number = read_i64_be(data, start + 8)
+        if kind == CURSOR:
+            name = data[start + 16 : start + size].decode("utf-8", "surrogateescape")
+            if number < 0:
+                stream.cursors.pop(name, None)
+            else:
+                stream.cursors[name] = number
+            return
+        stream.first_offset = number
+        if kind == STREAM:
+            stream.segment = read_i64_be(data, start + 16)
+            stream.at = read_i64_be(data, start + 24)
+            stream.began_ms = read_i64_be(data, start + 32)
+            stream.next_offset = read_i64_be(data, start + 40)
+            stream.last_ms = read_i64_be(data, start + 48)
 
     def _gone(self, data: bytes, at: i64, end: i64) -> None:
         queue = self.queue(read_i64_be(data, at))

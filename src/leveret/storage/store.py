@@ -19,6 +19,7 @@ from leveret.storage.disk import Disk, is_full
 from leveret.storage.log import FILE_BYTES, Log
 from leveret.storage.pages import LogPages
 from leveret.storage.recovery import Recovered, recover
+from leveret.storage.segment_files import SegmentFiles
 
 log = logging.getLogger(__name__)
 
@@ -46,9 +47,12 @@ class Store:
     ) -> Recovered:
         """Recover what the directory holds, and keep everything durable from now on."""
         self._disk.prepare()
-        self.log = Log(self._disk, self._journal, loop, syncs=syncs, file_bytes=file_bytes)
+        segments = SegmentFiles(self._disk)
+        self.log = Log(
+            self._disk, segments, self._journal, loop, syncs=syncs, file_bytes=file_bytes
+        )
         pages = LogPages(self.log.read)
-        found = recover(self._disk, self._broker, pages)
+        found = recover(self._disk, self._broker, pages, segments)
         if found.cut_bytes:
             log.warning("the log ended in %d bytes of a torn write: cut off", found.cut_bytes)
         self._end_turn = end_turn
@@ -67,7 +71,7 @@ class Store:
                 raise
             log.warning("the disk is full: started without a checkpoint")
         pages.trusted_from = found.next_file
-        self._broker.attach(self._journal, pages)
+        self._broker.attach(self._journal, pages, segments)
         self.log.remove_empty_files()
         return found
 
@@ -80,7 +84,7 @@ class Store:
         if turn.unsynced:
             unsynced = turn.unsynced
             turn.unsynced = []
-            block = self.log.taken_block + (1 if self._journal.size() != 0 else 0)
+            block = self.log.taken_block + (1 if self._journal.waiting_bytes() != 0 else 0)
             for session in unsynced:
                 if self.fault is not None:
                     session.on_unsafe(session.publish_seq)
@@ -95,7 +99,7 @@ class Store:
             self._is_full = False
             self._on_alarm(False)
         waiting = self._waiting
-        if not waiting or waiting[0][0] > block:
+        if not self._broker.turn.dirty and (not waiting or waiting[0][0] > block):
             return
         while waiting and waiting[0][0] <= block:
             _, session, seq = waiting.popleft()

@@ -55,7 +55,7 @@ def on_declare(channel: Channel, reader: Reader) -> None:
     queue.catch_up()
     channel.last_queue = queue.name
     if not flags & _NO_WAIT:
-        _declared(channel, queue.name, queue.ready.count, len(queue.consumers))
+        _declared(channel, queue.name, queue.message_count(), len(queue.consumers))
 
 
 def _name_to_declare(channel: Channel, name: str) -> str:

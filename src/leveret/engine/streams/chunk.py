@@ -1,0 +1,143 @@
+"""A chunk as it is read: its messages, made when they are delivered.
+
+What messages share, the envelope, is unpacked once for each chunk. A delivery carries its offset in
+the header `x-stream-offset`: the envelope keeps the encoded properties in two parts, and a delivery
+puts its offset between them.
+"""
+
+from typing import Final
+from zlib import crc32
+
+from librt.strings import BytesWriter, read_i32_le, read_i64_le, write_i64_be
+from mypy_extensions import i64
+
+from leveret.engine.message import NO_EXPIRY, Address, Message, read_address
+from leveret.errors import Corrupt
+from leveret.journal.chunks import CHUNK_HEAD_BYTES, PROPERTIES_AT
+from leveret.wire.properties import decode_properties, encode_header, parse_traits
+from leveret.wire.tables import Field
+
+OFFSET_HEADER: Final = "x-stream-offset"
+FILTER_HEADER: Final = "x-stream-filter-value"
+
+_LONG: Final = ord("l")
+_CLASS: Final = b"\x00\x3c\x00\x00"  # class and weight of a content header
+_NO_SIZE: Final = b"\x00\x00\x00\x00\x00\x00\x00\x00"
+
+
+class Envelope:
+    """Address and properties that messages of a chunk share."""
+
+    def __init__(self, data: bytes) -> None:
+        address, at = read_address(data, 0)
+        self.address: Address = address
+        self.properties: bytes = data[at:]  # as they were published
+        decoded = decode_properties(_CLASS + _NO_SIZE + self.properties)
+        headers = decoded.headers if decoded.headers is not None else {}
+        found = headers.get(FILTER_HEADER)
+        self.filter_value: str | None = None  # what consumers may choose by
+        if found is not None and isinstance(found.value, str):
+            self.filter_value = found.value
+        headers.pop(OFFSET_HEADER, None)
+        headers[OFFSET_HEADER] = Field(_LONG, 0)
+        decoded.headers = headers
+        shown = encode_header(decoded, 0)
+        end = parse_traits(shown).headers_end
+        self.before: bytes = shown[PROPERTIES_AT : end - 8]
+        self.after: bytes = shown[end:]
+
+    def header(self, offset: i64, body_bytes: i64) -> bytes:
+        """The content header of a delivery."""
+        writer = BytesWriter()
+        writer.write(_CLASS)
+        write_i64_be(writer, body_bytes)
+        writer.write(self.before)
+        write_i64_be(writer, offset)
+        writer.write(self.after)
+        return writer.getvalue()
+
+
+class Chunk:
+    """Messages of a stream."""
+
+    def __init__(self, data: bytes, segment: i64, at: i64) -> None:
+        self.data = data
+        self.segment = segment  # that it stands in, by the first offset of that
+        self.at = at  # where it stands there
+        self.first_offset: i64 = read_i64_le(data, 8)
+        self.first_ms: i64 = read_i64_le(data, 16)
+        self.last_ms: i64 = read_i64_le(data, 24)
+        self.count: i64 = i64(read_i32_le(data, 32))
+        envelope_count: i64 = i64(read_i32_le(data, 36))
+        self.end_offset: i64 = self.first_offset + self.count
+        # Where the columns stand
+        self._which_at: i64 = CHUNK_HEAD_BYTES + 4 * self.count
+        self._ends_at: i64 = self._which_at + 4 * self.count
+        self._envelope_ends_at: i64 = self._ends_at + 4 * (self.count + 1)
+        self._envelopes_at: i64 = self._envelope_ends_at + 4 * (envelope_count + 1)
+        self._bodies_at: i64 = self._envelopes_at + self._number(
+            self._envelope_ends_at + 4 * envelope_count
+        )
+        self._envelopes: list[Envelope | None] = [None] * envelope_count
+
+    def size(self) -> i64:
+        return len(self.data)
+
+    def _number(self, at: i64) -> i64:
+        return i64(read_i32_le(self.data, at)) & 0xFFFFFFFF
+
+    def envelope(self, index: i64) -> Envelope:
+        """What the message of an index shares with others."""
+        number = self._number(self._which_at + 4 * index)
+        if number >= len(self._envelopes):
+            raise Corrupt("a chunk names an envelope that it does not have")
+        found = self._envelopes[number]
+        if found is None:
+            at = self._envelope_ends_at + 4 * number
+            start = self._envelopes_at + self._number(at)
+            found = Envelope(self.data[start : self._envelopes_at + self._number(at + 4)])
+            self._envelopes[number] = found
+        return found
+
+    def body(self, index: i64) -> bytes:
+        at = self._ends_at + 4 * index
+        start = self._bodies_at + self._number(at)
+        return self.data[start : self._bodies_at + self._number(at + 4)]
+
+    def time_ms(self, index: i64) -> i64:
+        """When the broker took the message."""
+        return self.first_ms + self._number(CHUNK_HEAD_BYTES + 4 * index)
+
+    def message(self, index: i64, slot: i64) -> Message:
+        """A message as it is delivered."""
+        envelope = self.envelope(index)
+        body = self.body(index)
+        offset = self.first_offset + index
+        header = envelope.header(offset, len(body))
+        return Message(envelope.address, header, body, offset, NO_EXPIRY, 0, 0, slot)
+
+    def index_at(self, time_ms: i64) -> i64:
+        """The first message that is not older than a time; `count` where all are."""
+        index: i64 = 0
+        while index < self.count and self.time_ms(index) < time_ms:
+            index += 1
+        return index
+
+
+def read_chunk(data: bytes, segment: i64, at: i64) -> Chunk:
+    """A chunk from bytes that were read; raises Corrupt where they are not what was written."""
+    size = chunk_bytes(data)
+    if size == 0 or size > len(data):
+        raise Corrupt("a chunk is cut short")
+    if len(data) > size:
+        data = data[:size]
+    if crc32(memoryview(data)[8:]) != i64(read_i32_le(data, 4)) & 0xFFFFFFFF:
+        raise Corrupt("a chunk has been changed")
+    return Chunk(data, segment, at)
+
+
+def chunk_bytes(head: bytes) -> i64:
+    """The size of the chunk that begins with these bytes; 0 where they are too few."""
+    if len(head) < CHUNK_HEAD_BYTES:
+        return 0
+    return CHUNK_HEAD_BYTES + (i64(read_i32_le(head, 0)) & 0xFFFFFFFF)

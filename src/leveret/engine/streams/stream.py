@@ -1,0 +1,398 @@
+"""A stream: a queue whose messages stay, each with an offset.
+
+Messages are collected in a chunk, written to the log with the block of the turn, and copied into
+the stream's segments. Only then consumers see them (`end_offset`). Every consumer reads for itself,
+from where it asked to begin; an ack gives it room for more and moves its cursor, if it has one.
+
+Old segments are forgotten by bytes and by age (`_retain`), never the last one.
+
+Invariant: `first_offset` <= what can be read < `end_offset` <= `writer.next_offset`.
+"""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from leveret.engine.argument_rules import age_ms
+from leveret.engine.arguments import QueueSettings
+from leveret.engine.ledger import Ledger
+from leveret.engine.message import Address, Holder, Message
+from leveret.engine.pulse import NEVER
+from leveret.engine.queue import Queue
+from leveret.engine.runs import Pages
+from leveret.engine.session import Consumer, Session, Turn
+from leveret.engine.streams.chunk import Chunk
+from leveret.engine.streams.reader import Reader
+from leveret.engine.streams.segments import MemorySegments, Segments
+from leveret.errors import Corrupt, Unsupported
+from leveret.journal.chunks import ChunkWriter, Place, Written
+from leveret.journal.journal import Journal
+from leveret.wire.scan import TIMESTAMP
+from leveret.wire.tables import Field, Table
+
+RECENT_BYTES: Final = 4 * 1024 * 1024  # of the newest chunks, in memory for those who follow
+PASSED_MAX: Final = 10_000  # messages that one wake-up looks at and does not deliver
+TIME_S_MAX: Final = 1 << 40  # of a timestamp: 35 thousand years
+SEGMENT_AGES: Final = 4  # segments that a maximum age is divided into
+
+
+class StreamWriter(ChunkWriter):
+    """Tells its stream of chunks that are on disk."""
+
+    def __init__(self, stream: "Stream", place: Place) -> None:
+        super().__init__(place)
+        self._stream = stream
+
+    def on_written(self, written: Written) -> None:
+        self._stream.on_written(written)
+
+
+class StreamLedger(Ledger):
+    """What the log knows of a stream: nothing of single messages, but where its cursors are."""
+
+    def __init__(self, turn: Turn) -> None:
+        super().__init__(turn.journal, True, turn.unlogged)
+        self.cursors: dict[str, int] = {}  # the next offset of each
+        self._moved: dict[str, None] = {}
+
+    def forget(self, message: Message) -> None:
+        reader = message.holder
+        if isinstance(reader, Reader) and reader.cursor:
+            self.note_settled(reader, message)
+
+    def hand_over(self, message: Message) -> None:
+        self.forget(message)
+
+    def note_settled(self, reader: Reader, message: Message) -> None:
+        """Everything up to some offset is settled: nobody of this name needs it again."""
+        offset = reader.note_settled(message)
+        if offset > self.cursors.get(reader.cursor, -1):
+            self.move(reader.cursor, offset)
+
+    def move(self, name: str, offset: i64) -> None:
+        """Keep an offset under a name; -1 forgets the name."""
+        if offset < 0:
+            self.cursors.pop(name, None)
+        else:
+            self.cursors[name] = offset
+        self._moved[name] = None
+        if not self._is_listed:
+            self._list()
+
+    def write(self) -> None:
+        self._is_listed = False
+        journal = self.journal
+        if journal is not None and not self.closed:
+            for name in self._moved:
+                journal.cursor(
+                    self.id, self.cursors.get(name, -1), name.encode("utf-8", "surrogateescape")
+                )
+        self._moved.clear()
+
+
+class Stream(Queue):
+    """Messages by offset."""
+
+    def __init__(
+        self,
+        vhost: str,
+        name: str,
+        slot: i64,
+        settings: QueueSettings,
+        arguments: Table,
+        turn: Turn,
+    ) -> None:
+        super().__init__(vhost, name, slot, settings, True, False, None, arguments, turn)
+        self.cursors = StreamLedger(turn)
+        self.ledger = self.cursors
+        self.segments: Segments = MemorySegments()
+        self.writer = StreamWriter(self, self._new_place())
+        self.first_offset: i64 = 0
+        self.end_offset: i64 = 0  # what comes before can be read
+        self._settling: Holder | None = None  # who held the message that was settled last
+        self._recent: list[Chunk] = []  # the newest ones, while somebody reads
+        self._recent_bytes: i64 = 0
+
+    def _new_place(self) -> Place:
+        settings = self.settings
+        age_ms: i64 = settings.max_age_ms // SEGMENT_AGES if settings.max_age_ms > 0 else 0
+        return Place(settings.segment_bytes, age_ms, self.segments.head_bytes)
+
+    def open(self, segments: Segments) -> None:
+        """Keep chunks here from now on; what is there can be read."""
+        self.segments = segments
+        self.writer.place = self._new_place()
+        self.writer.stream = self.ledger.id
+
+    def restore(self, next_offset: i64, last_ms: i64) -> None:
+        """What `open` brought is on disk: go on behind it."""
+        self.writer.next_offset = next_offset
+        self.writer.last_ms = last_ms
+        self.end_offset = next_offset
+        found = self.segments.segments
+        self.first_offset = found[0].first_offset if found else next_offset
+
+    def attach(self, journal: Journal, pages: Pages) -> None:
+        self.ledger.journal = journal
+
+    def message_count(self) -> i64:
+        return self.end_offset - self.first_offset
+
+    # Coming in
+
+    def push(
+        self,
+        address: Address,
+        header: bytes,
+        body: bytes,
+        ttl_ms: i64,
+        priority: i64,
+        flags: i64,
+        delay_ms: i64,
+    ) -> bool:
+        """Append a message; it is kept whatever its delivery mode."""
+        writer = self.writer
+        journal = self.ledger.journal
+        if writer.count != 0 and writer.is_full():
+            self._close_chunk(journal)
+        if journal is None:
+            self.touch()
+        else:
+            self.turn.logged = True
+            if not writer.is_open:
+                journal.open_chunk(writer)
+        writer.add(address.record(), header, body, self.turn.now_ms)
+        self.published += 1
+        return True
+
+    def _close_chunk(self, journal: Journal | None) -> None:
+        if journal is not None:
+            journal.write_chunk(self.writer)
+        elif self.writer.count != 0:
+            self.on_written(self.writer.close())
+
+    def on_written(self, written: Written) -> None:
+        """A chunk is on disk: let consumers see it."""
+        if self.deleted:
+            return
+        is_new = self.segments.add(written)
+        self.end_offset = written.first_offset + written.count
+        if self.consumers:
+            self._recent.append(Chunk(written.data, written.segment, written.at))
+            self._recent_bytes += len(written.data)
+            while self._recent_bytes > RECENT_BYTES:
+                self._recent_bytes -= self._recent.pop(0).size()
+        if is_new:
+            self._retain()
+        self.touch()
+
+    def _retain(self) -> None:
+        """Forget the oldest segments, as far as size and age ask for it."""
+        segments = self.segments
+        max_bytes = self.settings.max_bytes
+        total = segments.total_bytes()
+        while len(segments.segments) > 1:
+            is_old = self._age_limit_ms() != NEVER and self._age_limit_ms() <= self.turn.now_ms
+            if not is_old and (max_bytes < 0 or total <= max_bytes):
+                break
+            dropped = segments.drop_first()
+            total -= dropped.end
+            self._drop(dropped.first_offset)
+        self._note_first(segments.segments[0].first_offset)
+        self.arm()
+
+    def _note_first(self, offset: i64) -> None:
+        """What comes before has been forgotten."""
+        if offset > self.first_offset:
+            self.first_offset = offset
+            journal = self.ledger.journal
+            if journal is not None:
+                journal.trim(self.ledger.id, offset)
+
+    def _drop(self, segment: i64) -> None:
+        journal = self.ledger.journal
+        if journal is not None:
+            journal.drop_segment(self.ledger.id, segment)
+
+    def _age_limit_ms(self) -> i64:
+        """When the oldest segment is too old: everything in it is older than the next one."""
+        segments = self.segments.segments
+        if self.settings.max_age_ms <= 0 or len(segments) < 2:
+            return NEVER
+        return segments[1].first_ms + self.settings.max_age_ms
+
+    # Going out
+
+    def add_consumer(self, consumer: Consumer) -> None:
+        self.subscribers.members.append(consumer)
+        self.touch()
+
+    def remove_consumer(self, consumer: Consumer) -> None:
+        self.subscribers.members.remove(consumer)
+        consumer.parked = False
+        if not self.consumers:
+            self._recent = []
+            self._recent_bytes = 0
+
+    def unpark(self, consumer: Consumer) -> None:
+        consumer.parked = False
+        self.touch()
+
+    def pump(self) -> None:
+        """Deliver to everybody who has room."""
+        if self.ledger.journal is None:
+            self._close_chunk(None)
+        for consumer in self.consumers:
+            if not consumer.parked:
+                assert isinstance(consumer, Reader)
+                self._serve(consumer)
+
+    def _serve(self, reader: Reader) -> None:
+        passed = PASSED_MAX
+        while reader.offset < self.end_offset:
+            if reader.session.outlet.credit <= 0:
+                reader.session.outlet.starved.append(reader)
+                reader.parked = True
+                return
+            if not reader.has_room():
+                reader.parked = True
+                return
+            if passed <= 0:  # the rest in another turn: others want to be served too
+                self.turn.pulse.arm(self.timer, self.turn.now_ms)
+                return
+            try:
+                chunk = self._chunk(reader)
+                index = reader.offset - chunk.first_offset
+                if reader.filters and not reader.wants(chunk.envelope(index)):
+                    reader.offset += 1
+                    passed -= 1
+                    continue
+                message = chunk.message(index, self.slot)
+            except Corrupt as fault:
+                self._skip_damage(reader, fault)
+                continue
+            reader.offset += 1
+            if reader.cursor:
+                reader.note_sent(message)
+            self._deliver(reader, message)
+
+    def _chunk(self, reader: Reader) -> Chunk:
+        """The chunk with the reader's next message."""
+        offset = reader.offset
+        chunk = reader.chunk
+        if chunk is not None and chunk.first_offset <= offset < chunk.end_offset:
+            return chunk
+        if offset < self.first_offset:
+            offset = self.first_offset  # what it wanted has been forgotten
+            reader.offset = offset
+        for recent in self._recent:
+            if recent.first_offset <= offset < recent.end_offset:
+                reader.chunk = recent
+                return recent
+        if chunk is not None and chunk.end_offset == offset:
+            chunk = self.segments.next(chunk)
+        else:
+            chunk = self.segments.find(offset)
+        reader.chunk = chunk
+        return chunk
+
+    def _skip_damage(self, reader: Reader, fault: Corrupt) -> None:
+        """Go on behind what cannot be read, and say so."""
+        offset = reader.offset
+        reader.chunk = None
+        reader.offset = max(self.segments.skip_damage(offset, self.end_offset), offset + 1)
+        self.note_damage(Corrupt(f"offsets {offset} to {reader.offset - 1}: {fault}"))
+
+    # Where readers begin
+
+    def start(self, reader: Reader, wanted: Field | None) -> None:
+        """Let a reader begin where its cursor stands, or else where it asks to."""
+        offset = self.cursors.cursors.get(reader.cursor, -1) if reader.cursor else -1
+        if offset < 0:
+            offset = self.offset_of(wanted)
+        reader.offset = min(max(offset, self.first_offset), self.writer.next_offset)
+
+    def offset_of(self, wanted: Field | None) -> i64:
+        """What the argument `x-stream-offset` means now. An offset may be out of range."""
+        value = wanted.value if wanted is not None else "next"
+        if value == "next":
+            return self.writer.next_offset
+        if value == "first":
+            return self.first_offset
+        if value == "last":
+            return self._last_chunk_offset()
+        if isinstance(value, str):
+            return self._offset_at(self.turn.now_ms - age_ms(value))
+        assert wanted is not None
+        assert isinstance(value, int)
+        if wanted.kind == TIMESTAMP:
+            return self._offset_at(min(value, TIME_S_MAX) * 1000)
+        return max(value, 0)
+
+    def _last_chunk_offset(self) -> i64:
+        """Where the newest chunk begins."""
+        if self.end_offset == self.first_offset:
+            return self.end_offset
+        try:
+            return self.segments.find(self.end_offset - 1).first_offset
+        except Corrupt as fault:
+            self.note_damage(fault)
+            return self.end_offset
+
+    def _offset_at(self, time_ms: i64) -> i64:
+        """The first message that is not older than a time."""
+        try:
+            return self.segments.find_time(time_ms, self.end_offset)
+        except Corrupt as fault:  # too early is safe: the reader passes over what it cannot read
+            self.note_damage(fault)
+            return self.first_offset
+
+    # Coming back: a stream takes nothing back, and nothing leaves it
+
+    def settle(self, message: Message) -> None:
+        self._settling = message.holder
+        super().settle(message)
+
+    def put_back(self, message: Message, *, failed: bool) -> None:
+        """Whoever reads on under the same name will get it again."""
+
+    def discard(self, message: Message) -> None:
+        reader = self._settling
+        if isinstance(reader, Reader) and reader.cursor:
+            self.cursors.note_settled(reader, message)
+
+    def get(self, session: Session, no_ack: bool) -> Message | None:
+        raise self._unsupported("basic.get")
+
+    def purge(self) -> int:
+        raise self._unsupported("queue.purge")
+
+    def _unsupported(self, what: str) -> Unsupported:
+        return Unsupported(
+            f"{what} not supported by stream queues queue '{self.name}' in vhost '{self.vhost}'"
+        )
+
+    # Time
+
+    def on_due(self, now_ms: i64) -> i64:
+        if self._age_limit_ms() != NEVER and self._age_limit_ms() <= now_ms:
+            self._retain()
+        self.touch()
+        return self._age_limit_ms()
+
+    def arm(self) -> None:
+        due = self._age_limit_ms()
+        if due != NEVER:
+            self.turn.pulse.arm(self.timer, due)
+
+    def catch_up(self) -> None:
+        return
+
+    def close(self) -> None:
+        """The stream is deleted, with its segments."""
+        self.ledger.closed = True
+        self.deleted = True
+        for segment in self.segments.segments:
+            self._drop(segment.first_offset)
+        self.turn.pulse.disarm(self.timer)
+        self.turn.ended.extend(self.subscribers.end_all())

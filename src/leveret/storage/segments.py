@@ -1,0 +1,88 @@
+"""Segments of streams, read from disk.
+
+    segment = head chunk*          the head is that of every file, see `leveret.storage.blocks`
+
+Which chunks stand where is found by reading their heads, when somebody asks for the first time.
+Every chunk that is read from disk is checked. Bytes are read by a function that the storage gives,
+so that this module opens no files.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from librt.strings import read_i64_le
+from mypy_extensions import i64
+
+from leveret.engine.streams.chunk import Chunk, chunk_bytes, read_chunk
+from leveret.engine.streams.segments import Index, Segment, Segments
+from leveret.journal.chunks import CHUNK_HEAD_BYTES, Written
+from leveret.storage.blocks import HEAD_BYTES
+
+INDEXES_MAX: Final = 64  # kept in memory for one stream
+_AHEAD_BYTES: Final = 64 * 1024  # read at a place without knowing how much is there
+
+# Stream, first offset of the segment, offset in the file, bytes: the bytes.
+Read = Callable[[int, int, int, int], bytes]
+
+
+class DiskSegments(Segments):
+    """The segments of one stream on disk."""
+
+    def __init__(self, stream: i64, read: Read) -> None:
+        super().__init__(HEAD_BYTES)
+        self._stream = stream
+        self._read = read
+        self._indexes: dict[int, Index] = {}  # by segment, the one used last at the end
+
+    def read(self, segment: Segment, at: i64) -> Chunk:
+        first = segment.first_offset
+        data = self._read(self._stream, first, at, _AHEAD_BYTES)
+        size = chunk_bytes(data)
+        if size > len(data):
+            data = self._read(self._stream, first, at, size)
+        return read_chunk(data, first, at)
+
+    def index(self, segment: Segment) -> Index:
+        found = self._indexes.pop(segment.first_offset, None)
+        if found is None:
+            found = self._scan(segment)
+        self._indexes[segment.first_offset] = found
+        if len(self._indexes) > INDEXES_MAX:
+            del self._indexes[next(iter(self._indexes))]
+        return found
+
+    def _scan(self, segment: Segment) -> Index:
+        """Read the heads of all chunks; those behind one that does not fit are not found."""
+        index = Index()
+        at: i64 = HEAD_BYTES
+        start: i64 = 0  # of the bytes at hand
+        data = b""
+        offset = segment.first_offset
+        while at < segment.end:
+            if at + CHUNK_HEAD_BYTES > start + len(data):
+                start = at
+                data = self._read(self._stream, segment.first_offset, at, _AHEAD_BYTES)
+            head = data[at - start : at - start + CHUNK_HEAD_BYTES]
+            size = chunk_bytes(head)
+            if size == 0 or read_i64_le(head, 8) != offset:
+                break
+            index.note(offset, read_i64_le(head, 16), at)
+            offset += read_i64_le(head, 32) & 0x7FFFFFFF
+            at += size
+        if not index.places:
+            index.note(segment.first_offset, segment.first_ms, HEAD_BYTES)
+        return index
+
+    def keep(self, written: Written) -> None:
+        index = self._indexes.get(written.segment)
+        if index is None:
+            if written.at != HEAD_BYTES:
+                return  # nobody has asked yet
+            index = Index()
+            self._indexes[written.segment] = index
+        index.note(written.first_offset, written.first_ms, written.at)
+
+    def drop_first(self) -> Segment:
+        segment = super().drop_first()
+        self._indexes.pop(segment.first_offset, None)
+        return segment
