@@ -206,12 +206,16 @@ class Channel(Session):
             return
         if size > self.missing:
             raise UnexpectedFrame("expected content body, got non content body frame instead")
-        self._keep_part(data, size)
+        self.keep_part(data, size)
+        self.end_part()
+
+    def end_part(self) -> None:
+        """A frame has ended: publish, if the body is complete."""
         if self.missing == 0:
             self.expects = METHOD
             self._publish(self._whole_body())
 
-    def _keep_part(self, data: bytes, size: i64) -> None:
+    def keep_part(self, data: bytes, size: i64) -> None:
         """Keep a part of a body. Many small parts are piled up: they cost what they hold."""
         self._hold_bytes(size)
         self.missing -= size

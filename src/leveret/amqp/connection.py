@@ -83,6 +83,7 @@ STATE_NAMES: Final = ("starting", "starting", "tuning", "opening", "running", "c
 
 _HEARTBEAT: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 _FRAME_HEAD: Final = 7  # type, channel, size
+_STREAMED_BYTES: Final = 4096  # a body frame that is larger is taken as it comes
 _CHUNKS_MAX: Final = 64  # pieces of a frame that are kept apart: many small ones cost too much
 
 
@@ -106,6 +107,9 @@ class Connection(Link):
         self._chunk_bytes: i64 = 0
         self.needed: i64 = 8  # bytes before it is worth looking
         self._frame_end: i64 = 0  # where to go on after an error
+        # A body frame that is taken as it comes: what is left of it, its end octet included.
+        self._body_left: i64 = 0
+        self._body_channel: Channel | None = None  # None: it is passed over
         self._channel: Channel | None = None  # the one of the last frame
         self._number: i64 = 0  # of that frame
         self._method: i64 = 0  # the method being handled, for the close that an error sends
@@ -169,6 +173,10 @@ class Connection(Link):
         end: i64 = len(data)
         if self.state == AWAIT_HEADER:
             return at
+        if self._body_left != 0:
+            at = self._read_body(data, at, end)
+            if self._body_left != 0:
+                return at
         while end - at >= _FRAME_HEAD:
             size = i64(read_i32_be(data, at + 3)) & 0xFFFFFFFF
             kind: i64 = data[at]
@@ -179,6 +187,12 @@ class Connection(Link):
                 raise too_large(kind, size, self.frame_max - FRAME_OVERHEAD)
             stop = at + _FRAME_HEAD + size
             if stop >= end:
+                if (
+                    kind == FRAME_BODY
+                    and size >= _STREAMED_BYTES
+                    and self._begin_body(data, at, size)
+                ):
+                    return self._read_body(data, at + _FRAME_HEAD, end)
                 self.needed = size + FRAME_OVERHEAD
                 return at
             number = i64(read_i16_be(data, at + 1)) & 0xFFFF
@@ -209,6 +223,50 @@ class Connection(Link):
             if self.state == CLOSED:
                 return end
         self.needed = _FRAME_HEAD
+        return at
+
+    def _begin_body(self, data: bytes, at: i64, size: i64) -> bool:
+        """Whether a body frame that has not come as a whole can be taken as it comes.
+
+        Where anything is unusual the frame is collected first, and handled as all others are.
+        """
+        number = i64(read_i16_be(data, at + 1)) & 0xFFFF
+        channel = self._find_channel(number)
+        if channel is None or channel.is_closing or self.state != RUNNING:
+            return False
+        if channel.expects != BODY or not _STREAMED_BYTES <= size <= channel.missing:
+            return False
+        self._body_left = size + 1
+        self._body_channel = channel
+        return True
+
+    def _read_body(self, data: bytes, at: i64, end: i64) -> i64:
+        """Take what has come of a body frame; where the next frame starts."""
+        size = min(end - at, self._body_left - 1)
+        self._body_left -= size
+        channel = self._body_channel
+        if channel is not None and (channel.is_closing or self.state != RUNNING):
+            channel = None
+        self._frame_end = at + size
+        if size > 0 and channel is not None:
+            self._method = BASIC_PUBLISH
+            self._number = channel.number
+            self._body_channel = None  # if it fails, the rest is passed over
+            channel.keep_part(data if size == len(data) else data[at : at + size], size)
+            self._body_channel = channel
+        at += size
+        if self._body_left == 1 and at < end:
+            self._frame_end = end
+            self._body_left = 0
+            self._body_channel = None
+            if data[at] != FRAME_END:
+                self._number = 0
+                raise bad_end(FRAME_BODY, b"", data[at])
+            at += 1
+            self._frame_end = at
+            if channel is not None:
+                channel.end_part()
+        self.needed = self._body_left if self._body_left != 0 else _FRAME_HEAD
         return at
 
     def _find_channel(self, number: i64) -> Channel | None:

@@ -92,7 +92,7 @@ class Link(Outlet):
         self.sent_ms: i64 = 0
         self._is_dirty = False
         self._writer = BytesWriter()
-        self._pieces: list[bytes] = []
+        self._pieces: list[bytes | memoryview] = []
 
     # Output
 
@@ -102,7 +102,7 @@ class Link(Outlet):
             self._is_dirty = True
             self.front.dirty.append(self)
 
-    def take_output(self) -> list[bytes]:
+    def take_output(self) -> list[bytes | memoryview]:
         """Everything that waits to be sent, in order."""
         self._is_dirty = False
         pieces = self._pieces
@@ -150,9 +150,10 @@ class Link(Outlet):
             writer.append(FRAME_END)
 
     def _send_big(self, number: i16, body: bytes, size: i64) -> None:
-        """Body frames as pieces of their own; a body that fits one frame is not copied."""
+        """Body frames as pieces of their own; the body is not copied."""
         most = self.frame_max - FRAME_OVERHEAD
         writer = self._writer
+        view = memoryview(body)
         at: i64 = 0
         while at < size:
             part = min(size - at, most)
@@ -161,7 +162,7 @@ class Link(Outlet):
             write_i32_be(writer, i32(part))
             self._pieces.append(writer.getvalue())
             writer.truncate(0)
-            self._pieces.append(body if part == size else body[at : at + part])
+            self._pieces.append(body if part == size else view[at : at + part])
             writer.append(FRAME_END)
             at += part
 
