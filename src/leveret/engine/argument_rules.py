@@ -10,8 +10,8 @@ Reasons are Erlang terms: an atom, a tuple, or a quoted string.
 
 from typing import Final
 
-from leveret.wire.scan import BOOL, LONGSTR, TIMESTAMP
-from leveret.wire.tables import INTEGERS, Field, Table, kind_name
+from leveret.wire.scan import BOOL, LONGSTR, TABLE, TIMESTAMP
+from leveret.wire.tables import INTEGERS, NAME_BYTES_MAX, Field, Table, kind_name
 
 CLASSIC: Final = "classic"
 QUORUM: Final = "quorum"
@@ -21,6 +21,8 @@ QUEUE_KINDS: Final = (CLASSIC, QUORUM, STREAM)
 # Ten years: RabbitMQ's bound of the times that it bounds.
 TIME_MS_MAX: Final = 315_360_000_000
 _NO_MAX: Final = 1 << 63
+# Keys that one queue or exchange may remember: some 350 MiB of memory.
+DEDUPLICATION_SIZE_MAX: Final = 10_000_000
 
 _ESCAPES: Final[dict[int, str]] = {
     0x08: "\\b",
@@ -160,6 +162,33 @@ class StreamFilter(Check):
         return "" if field.kind == LONGSTR else _unacceptable(field)
 
 
+class HeaderName(Check):
+    """Text that can be the name of a header."""
+
+    def fault(self, field: Field, arguments: Table) -> str:
+        value = field.value
+        if field.kind != LONGSTR or not isinstance(value, str):
+            return _unacceptable(field)
+        octets = len(value.encode("utf-8", "surrogateescape"))
+        return "" if 0 < octets <= NAME_BYTES_MAX else "invalid_header_name"
+
+
+class Deduplicating(Check):
+    """A table of `header`, `window_ms` and `size`, each of which may be missing."""
+
+    def fault(self, field: Field, arguments: Table) -> str:
+        if field.kind != TABLE or not isinstance(field.value, dict):
+            return _unacceptable(field)
+        for name, entry in field.value.items():
+            check = _DEDUPLICATION_ENTRIES.get(name)
+            if check is None:
+                return f"{{unknown_entry,{quoted(name)}}}"
+            fault = check.fault(entry, arguments)
+            if fault:
+                return f"{{{name},{fault}}}"
+        return ""
+
+
 _AGE_UNITS_MS: Final[dict[str, int]] = {
     "Y": 365 * 86_400_000,
     "M": 30 * 86_400_000,
@@ -185,6 +214,13 @@ INTEGER: Final = Integer()
 FLAG: Final = Flag()
 NOT_NEGATIVE: Final = Whole(0, _NO_MAX, "")
 POSITIVE: Final = Whole(1, _NO_MAX, "")
+DEDUPLICATION: Final = Deduplicating()
+
+_DEDUPLICATION_ENTRIES: Final[dict[str, Check]] = {
+    "header": HeaderName(),
+    "window_ms": Whole(1, TIME_MS_MAX, "value_too_large"),
+    "size": Whole(1, DEDUPLICATION_SIZE_MAX, "value_too_large"),
+}
 
 
 class Rule:
@@ -240,7 +276,9 @@ QUEUE_RULES: Final[list[Rule]] = [
     Rule("x-delayed-retry-type", _BOTH, Choice(_RETRY_TYPES, "invalid_delayed_retry_type")),
     Rule("x-delayed-retry-min", _BOTH, POSITIVE),
     Rule("x-delayed-retry-max", _BOTH, POSITIVE),
-    Rule("x-delayed", _BOTH, FLAG),  # Leveret's own: the queue honours the header x-delay
+    # Leveret's own: the queue honours the header x-delay; it takes no message twice.
+    Rule("x-delayed", _BOTH, FLAG),
+    Rule("x-deduplication", QUEUE_KINDS, DEDUPLICATION),
 ]
 
 CONSUMER_RULES: Final[list[Rule]] = [

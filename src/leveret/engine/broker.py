@@ -169,7 +169,7 @@ def _route_due(vhost: Vhost, queue: Queue, message: Message) -> None:
     """A message that a delayed exchange held is due."""
     exchange = vhost.exchanges.get(queue.name)
     if exchange is not None:
-        spread(vhost, exchange, message.address, Content(message.header), message.body, [])
+        spread(vhost, exchange, message.address, Content(message.header), message.body, [], False)
 
 
 def _dead_letter(vhost: Vhost, queue: Queue, message: Message, reason: str) -> i64:
@@ -191,7 +191,7 @@ def _dead_letter(vhost: Vhost, queue: Queue, message: Message, reason: str) -> i
         properties.headers.pop("CC", None)
     content = Content(encode_header(properties, len(message.body)))
     avoid = [] if reason == REJECTED else deaths
-    return spread(vhost, exchange, address, content, message.body, avoid)
+    return spread(vhost, exchange, address, content, message.body, avoid, False)
 
 
 def _park(vhost: Vhost, queue: Queue, message: Message) -> None:

@@ -34,6 +34,8 @@ def _write_vhost(journal: Journal, vhost: Vhost) -> None:
         holding = vhost.holding.get(exchange.name)
         number = int(holding.ledger.id) if holding is not None else 0
         journal.define(exchange_made(vhost.name, exchange, number))
+        if exchange.deduplication is not None:
+            exchange.deduplication.write(journal)
     for queue in vhost.queues.values():
         if queue.durable:
             journal.define(queue_made(queue))
@@ -65,3 +67,5 @@ def _write_queue(journal: Journal, queue: Queue) -> None:
     due = {int(message.seq): due_ms for due_ms, message in queue.scheduled.entries()}
     for seq, (returns, failures) in queue.ledger.returned.items():
         journal.returned(queue.ledger.id, seq, returns, failures, due.get(seq, 0))
+    if queue.deduplication is not None:
+        queue.deduplication.write(journal)

@@ -13,10 +13,12 @@ from mypy_extensions import i64
 from leveret.engine.arguments import (
     QueueSettings,
     exchange_alternate,
+    exchange_deduplication,
     queue_settings,
     require_equivalent_exchange,
     require_equivalent_queue,
 )
+from leveret.engine.deduplication import Deduplication
 from leveret.engine.definitions import (
     binding_gone,
     binding_made,
@@ -102,10 +104,15 @@ class Vhost:
             return have
         require_not_reserved("exchange", name)
         alternate = exchange_alternate(name, self.name, arguments)
+        deduplication = exchange_deduplication(name, self.name, internal, arguments)
         made = make_exchange(
             kind, name, durable, auto_delete, internal, arguments, alternate, self.seed
         )
         self.exchanges[name] = made
+        if deduplication is not None:
+            made.deduplication = Deduplication(
+                deduplication, self.slots.new_id(), durable, self.turn.pulse
+            )
         if made.is_delayed:
             self._add_holding_queue(made)
         self._changed()
@@ -144,6 +151,8 @@ class Vhost:
             self._log(exchange_gone(self.name, exchange.name))
         for binding in exchange.bindings.values():
             self._forget_source(exchange, binding.target)
+        if exchange.deduplication is not None:
+            exchange.deduplication.close()
         holding = self.holding.pop(exchange.name, None)
         if holding is not None:
             self._close_queue(holding)
@@ -241,6 +250,10 @@ class Vhost:
             self.name, name, slot, settings, durable, auto_delete, owner, arguments, self.turn
         )
         queue.ledger.id = self.slots.new_id()
+        if settings.deduplication is not None:
+            queue.deduplication = Deduplication(
+                settings.deduplication, queue.ledger.id, durable, self.turn.pulse
+            )
         self.slots.put(slot, queue)
         return queue
 
@@ -283,6 +296,8 @@ class Vhost:
 
     def _close_queue(self, queue: Queue) -> None:
         queue.close()
+        if queue.deduplication is not None:
+            queue.deduplication.close()
         if queue.unacked == 0:
             self.slots.release(queue.slot)
 

@@ -11,6 +11,8 @@
     BLOCK    = number:u64                          in a checkpoint: the last block before it
     END      =                                     the node has stopped as it should
     DEFINE   = table                               a definition, see `leveret.engine.definitions`
+    KEYS     = owner:u64 count:u32 (time_ms:u64){count} (digest:16 octets){count}
+                                                   keys that a queue or an exchange remembers
 
     copy     = queue:u64 seq:u64 expires_ms:u64 due_ms:u64 priority:i32 flags:u8
     content  = address header_size:u32 header body
@@ -34,9 +36,12 @@ MARK: Final = 5
 DEFINE: Final = 6
 BLOCK: Final = 7
 END: Final = 8
+KEYS: Final = 9
 
 RECORD_HEAD_BYTES: Final = 5
 COPY_BYTES: Final = 37
+KEYS_HEAD_BYTES: Final = 12
+KEY_BYTES: Final = 24
 
 # A position in the log: file number and offset of the record in that file.
 OFFSET_BITS: Final = 32
