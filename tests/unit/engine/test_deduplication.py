@@ -4,10 +4,18 @@ from typing import Any
 
 import pytest
 
-from leveret.engine.deduplication import NO_KEY, key_of
+from leveret.engine.arguments import DeduplicationSettings
+from leveret.engine.deduplication import (
+    FORGET_BATCH,
+    FORGET_EVERY_MS,
+    NO_KEY,
+    Deduplication,
+    key_of,
+)
 from leveret.engine.exchanges.exchange import Exchange
+from leveret.engine.pulse import Pulse
 from leveret.wire.scan import BYTE, FLOAT, LONG
-from leveret.wire.tables import Field, field_of
+from leveret.wire.tables import Field, field_of, table_of
 from tests.compat.client import Method
 from tests.protocol.stage import method, publish
 from tests.unit.engine.front import Client, names, refusal
@@ -140,6 +148,23 @@ def test_memory_of_old_keys_is_given_back_without_a_publish() -> None:
     c.advance(2 * WINDOW_MS)
     assert memory.count() == 0
     assert c.stage.next_due_ms() == -1
+
+
+def test_many_old_keys_are_dropped_in_batches() -> None:
+    pulse = Pulse()
+    memory = Deduplication(DeduplicationSettings(table_of({"window_ms": 100})), 1, False, pulse)
+    for number in range(FORGET_BATCH + 10):
+        memory.remember(key_of(field_of(number)), 1000, None)
+    memory.remember(key_of(field_of("last")), 1050, None)
+    assert pulse.next_due_ms() == 1100
+    pulse.run(1100)
+    assert memory.count() == 11
+    assert pulse.next_due_ms() == 1100
+    pulse.run(1100)
+    assert memory.count() == 1
+    assert pulse.next_due_ms() == 1100 + FORGET_EVERY_MS
+    pulse.run(1100 + FORGET_EVERY_MS)
+    assert (memory.count(), pulse.next_due_ms()) == (0, 0)
 
 
 def test_the_oldest_key_is_forgotten_when_there_are_too_many() -> None:

@@ -153,7 +153,7 @@ def test_numbers_of_keys_may_pass_the_width_of_an_entry() -> None:
             assert keys.added_ms(digest(number - 9), 0) != 0
 
 
-@pytest.mark.parametrize("count", [20_000, 40_000])
+@pytest.mark.parametrize("count", [10_000, 20_000])
 def test_a_key_takes_at_most_forty_bytes(count: int) -> None:
     """A million of them take 40 MB then, of the 150 MiB that they may."""
     tracemalloc.start()
@@ -165,12 +165,12 @@ def test_a_key_takes_at_most_forty_bytes(count: int) -> None:
         after, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert (after - before) / count < 40
+    assert 28 < (after - before) / count < 40  # 24 in pages, the rest in shards
     assert keys.count() == count
 
 
 def test_memory_is_given_back() -> None:
-    count = 20_000
+    count = 12_000
     tracemalloc.start()
     try:
         keys = KnownKeys(count)
@@ -182,4 +182,4 @@ def test_memory_is_given_back() -> None:
     finally:
         tracemalloc.stop()
     assert keys.count() == 100
-    assert after - before < 250_000
+    assert after - before < 200_000, "of 400,000"
