@@ -10,8 +10,8 @@ Reasons are Erlang terms: an atom, a tuple, or a quoted string.
 
 from typing import Final
 
-from leveret.wire.scan import BOOL, LONGSTR, TIMESTAMP
-from leveret.wire.tables import INTEGERS, Field, Table, kind_name
+from leveret.wire.scan import BOOL, LONGSTR, TABLE, TIMESTAMP
+from leveret.wire.tables import INTEGERS, NAME_BYTES_MAX, Field, Table, kind_name
 
 CLASSIC: Final = "classic"
 QUORUM: Final = "quorum"
@@ -20,8 +20,9 @@ QUEUE_KINDS: Final = (CLASSIC, QUORUM, STREAM)
 
 # Ten years: RabbitMQ's bound of the times that it bounds.
 TIME_MS_MAX: Final = 315_360_000_000
-NAME_BYTES_MAX: Final = 255
 _NO_MAX: Final = 1 << 63
+# Keys that one queue or exchange may remember: some 350 MiB of memory.
+DEDUPLICATION_SIZE_MAX: Final = 10_000_000
 
 _ESCAPES: Final[dict[int, str]] = {
     0x08: "\\b",
@@ -172,6 +173,22 @@ class StreamFilter(Check):
         return "" if field.kind == LONGSTR else _unacceptable(field)
 
 
+class Deduplicating(Check):
+    """A table of `header`, `window_ms` and `size`, each of which may be missing."""
+
+    def fault(self, field: Field, arguments: Table) -> str:
+        if field.kind != TABLE or not isinstance(field.value, dict):
+            return _unacceptable(field)
+        for name, entry in field.value.items():
+            check = _DEDUPLICATION_ENTRIES.get(name)
+            if check is None:
+                return f"{{unknown_entry,{quoted(name)}}}"
+            fault = check.fault(entry, arguments)
+            if fault:
+                return f"{{{name},{fault}}}"
+        return ""
+
+
 _AGE_UNITS_MS: Final[dict[str, int]] = {
     "Y": 365 * 86_400_000,
     "M": 30 * 86_400_000,
@@ -198,6 +215,13 @@ NAME: Final = Name()
 FLAG: Final = Flag()
 NOT_NEGATIVE: Final = Whole(0, _NO_MAX, "")
 POSITIVE: Final = Whole(1, _NO_MAX, "")
+DEDUPLICATION: Final = Deduplicating()
+
+_DEDUPLICATION_ENTRIES: Final[dict[str, Check]] = {
+    "header": NAME,
+    "window_ms": Whole(1, TIME_MS_MAX, "value_too_large"),
+    "size": Whole(1, DEDUPLICATION_SIZE_MAX, "value_too_large"),
+}
 
 
 class Rule:
@@ -253,9 +277,10 @@ QUEUE_RULES: Final[list[Rule]] = [
     Rule("x-delayed-retry-type", _BOTH, Choice(_RETRY_TYPES, "invalid_delayed_retry_type")),
     Rule("x-delayed-retry-min", _BOTH, POSITIVE),
     Rule("x-delayed-retry-max", _BOTH, POSITIVE),
-    # Leveret's own: the queue honours the header x-delay, and remembers in a stream.
+    # Leveret's own: the queue honours x-delay, remembers in a stream, takes nothing twice.
     Rule("x-delayed", _BOTH, FLAG),
     Rule("x-remember", _BOTH, NAME),
+    Rule("x-deduplication", QUEUE_KINDS, DEDUPLICATION),
 ]
 
 # What the partitions of a super stream take over from it.

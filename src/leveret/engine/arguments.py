@@ -13,6 +13,7 @@ from mypy_extensions import i64
 from leveret.engine.argument_rules import (
     CLASSIC,
     CONSUMER_RULES,
+    DEDUPLICATION,
     KIND,
     NAME,
     QUEUE_RULES,
@@ -45,6 +46,11 @@ SEGMENT_BYTES_MAX: Final = 3_000_000_000
 FILTER_BYTES_MIN: Final = 16
 FILTER_BYTES_MAX: Final = 255
 
+# What `x-deduplication` means where it does not say.
+DEDUPLICATION_HEADER: Final = "x-deduplication-id"
+DEDUPLICATION_WINDOW_MS: Final = 600_000
+DEDUPLICATION_SIZE: Final = 100_000
+
 _OVERFLOWS: Final[dict[str, int]] = {
     "drop-head": DROP_HEAD,
     "reject-publish": REJECT_PUBLISH,
@@ -52,6 +58,16 @@ _OVERFLOWS: Final[dict[str, int]] = {
 }
 # No client may declare a queue of this name: who makes one is the server, for an empty name.
 _SERVER_NAMED: Final = "amq.gen-"
+
+
+class DeduplicationSettings:
+    """What a queue or an exchange was asked to remember of what is published."""
+
+    def __init__(self, table: Table) -> None:
+        # Whose value is the key; `message_id` is the property of that name.
+        self.header: str = _text(table, "header") or DEDUPLICATION_HEADER
+        self.window_ms: i64 = _number(table, "window_ms", DEDUPLICATION_WINDOW_MS)
+        self.size: i64 = _number(table, "size", DEDUPLICATION_SIZE)  # most keys
 
 
 class QueueSettings:
@@ -78,6 +94,7 @@ class QueueSettings:
         self.retry_min_ms: i64 = 0
         self.retry_max_ms: i64 = 0  # never less than retry_min_ms
         self.delayed: bool = False  # honours the header x-delay
+        self.deduplication: DeduplicationSettings | None = None
         self.leader_locator: str = "client-local"  # or balanced
         self.group_size: i64 = 1  # members of a new group; 0: as many as there are nodes
         self.max_age_ms: i64 = -1
@@ -144,6 +161,7 @@ def queue_settings(
     _read_retry(settings, what, arguments)
     _read_placement(settings, arguments)
     _read_stream(settings, arguments)
+    settings.deduplication = _deduplication(arguments)
     return settings
 
 
@@ -183,6 +201,22 @@ def remembering_stream(what: str, vhost: str, arguments: Table) -> str:
     if fault:
         raise _invalid("x-remember", f"{what} in vhost '{vhost}'", fault)
     return str(field.value)
+
+
+def exchange_deduplication(
+    name: str, vhost: str, internal: bool, arguments: Table
+) -> DeduplicationSettings | None:
+    """What the exchange is to remember, if anything; raises PreconditionFailed.
+
+    An internal one takes no publishes: what it would remember is nothing.
+    """
+    field = arguments.get("x-deduplication")
+    if field is None:
+        return None
+    fault = "internal_exchange" if internal else DEDUPLICATION.fault(field, arguments)
+    if fault:
+        raise _invalid("x-deduplication", f"exchange '{name}' in vhost '{vhost}'", fault)
+    return _deduplication(arguments)
 
 
 def _require_name_type(key: str, what: str, arguments: Table) -> None:
@@ -336,6 +370,13 @@ def _text(arguments: Table, key: str) -> str | None:
 def _flag(arguments: Table, key: str) -> bool:
     field = arguments.get(key)
     return field is not None and field.value is True
+
+
+def _deduplication(arguments: Table) -> DeduplicationSettings | None:
+    field = arguments.get("x-deduplication")
+    if field is None or not isinstance(field.value, dict):
+        return None
+    return DeduplicationSettings(field.value)
 
 
 def _texts(arguments: Table, key: str) -> list[str]:

@@ -183,7 +183,7 @@ def _route_due(vhost: Vhost, queue: Queue, message: Message) -> None:
     exchange = vhost.exchanges.get(queue.name)
     if exchange is not None:
         content = Content(message.header)
-        spread(vhost, exchange, message.address, content, message.body, [], False)
+        spread(vhost, exchange, message.address, content, message.body, [], False, False)
 
 
 def _dead_letter(vhost: Vhost, queue: Queue, message: Message, reason: str) -> i64:
@@ -205,7 +205,7 @@ def _dead_letter(vhost: Vhost, queue: Queue, message: Message, reason: str) -> i
         properties.headers.pop("CC", None)
     content = Content(encode_header(properties, len(message.body)))
     avoid = [] if reason == REJECTED else deaths
-    return spread(vhost, exchange, address, content, message.body, avoid, False)
+    return spread(vhost, exchange, address, content, message.body, avoid, False, False)
 
 
 def _park(vhost: Vhost, queue: Queue, message: Message) -> None:

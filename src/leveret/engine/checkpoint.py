@@ -28,6 +28,8 @@ def checkpoint_records(broker: Broker, last_block: int) -> list[bytes]:
                 _write_stream(journal, queue)
             else:
                 _write_queue(journal, queue)
+            if queue.deduplication is not None:
+                queue.deduplication.write(journal)
     return journal.take()
 
 
@@ -38,6 +40,8 @@ def _write_vhost(journal: Journal, vhost: Vhost) -> None:
         holding = vhost.holding.get(exchange.name)
         number = int(holding.ledger.id) if holding is not None else 0
         journal.define(exchange_made(vhost.name, exchange, number))
+        if exchange.deduplication is not None:
+            exchange.deduplication.write(journal)
     for queue in vhost.queues.values():
         if queue.durable:
             journal.define(queue_made(queue))

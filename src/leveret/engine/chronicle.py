@@ -22,6 +22,7 @@ ROUTED: Final = "routed"  # to one queue
 RETURNED: Final = "returned"  # nobody takes it, and the publisher was told
 UNROUTABLE: Final = "unroutable"  # nobody takes it
 # At a queue
+DUPLICATE: Final = "duplicate"  # the queue knows it already: no copy was made
 QUEUED: Final = "queued"
 DELIVERED: Final = "delivered"
 NACKED: Final = "nacked"

@@ -3,7 +3,8 @@
     op           other entries
     vhost        vhost
     id           id: the last one given to a queue; none before it is given again
-    exchange     vhost, name, type, auto_delete, internal, arguments, id (of what it holds back)
+    exchange     vhost, name, type, auto_delete, internal, arguments, id (of what it holds back),
+                 deduplication (id of what it remembers)
     exchange-    vhost, name
     queue        vhost, name, id, auto_delete, arguments
     queue-       vhost, name
@@ -39,6 +40,8 @@ def exchange_made(vhost: str, exchange: Exchange, holding: int) -> bytes:
         "internal": exchange.internal,
         "id": holding,
     }
+    if exchange.deduplication is not None:
+        values["deduplication"] = int(exchange.deduplication.id)
     return _encode(values, exchange.arguments)
 
 

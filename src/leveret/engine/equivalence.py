@@ -1,8 +1,9 @@
 """Whether a second declaration asks for what is there already.
 
 A queue is compared by durable, auto_delete and the arguments that its kind knows, an exchange by
-type, durable, auto_delete, internal and its alternate exchange; everything else may differ. The
-first difference is told in RabbitMQ's words. Whose an exclusive queue is, the vhost decides.
+type, durable, auto_delete, internal, its alternate exchange and its deduplication; everything else
+may differ. The first difference is told in RabbitMQ's words. Whose an exclusive queue is, the vhost
+decides.
 """
 
 from typing import Final
@@ -55,6 +56,7 @@ def require_equivalent_exchange(
     _require_same_flag("internal", what, have[3], want[3])
     _require_same_argument("alternate-exchange", what, have[4], want[4])
     _require_same_argument("x-remember", what, have[4], want[4])
+    _require_same_argument("x-deduplication", what, have[4], want[4])
 
 
 def _compared(kind: str) -> list[str]:
@@ -89,8 +91,21 @@ def _require_same_argument(key: str, what: str, have: Table, want: Table) -> Non
         return
     if old is None or new is None:
         raise _differs(key, what, _with_type(new), _with_type(old))
-    if not equal_values(old, new):
+    if not _are_equal(key, old, new):
         raise _differs(key, what, _without_type(new), _without_type(old))
+
+
+def _are_equal(key: str, old: Field, new: Field) -> bool:
+    """RabbitMQ wants the same types inside of tables; in one of ours a number is a number."""
+    if key != "x-deduplication":
+        return equal_values(old, new)
+    have, want = old.value, new.value
+    if not isinstance(have, dict) or not isinstance(want, dict) or have.keys() != want.keys():
+        return False
+    for name, field in have.items():
+        if not equal_values(field, want[name]):
+            return False
+    return True
 
 
 def _with_type(field: Field | None) -> str:

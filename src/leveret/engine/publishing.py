@@ -2,8 +2,8 @@
 
 A `Route` is what one `basic.publish` method means. Fronts keep one for each distinct method they
 receive; it remembers the queues while the vhost's definitions stay as they are and the exchange
-routes by the key alone. Everything else (CC and BCC, headers exchanges, delays) is routed anew for
-each message.
+routes by the key alone. Everything else (CC and BCC, headers exchanges, delays, deduplication) is
+routed anew for each message.
 """
 
 from typing import Final
@@ -11,22 +11,27 @@ from zlib import crc32
 
 from mypy_extensions import i64
 
-from leveret.engine.chronicle import PUBLISHED, RETURNED, UNROUTABLE
+from leveret.engine.chronicle import DUPLICATE, PUBLISHED, RETURNED, UNROUTABLE
 from leveret.engine.chronicle import ROUTED as WAS_ROUTED
 from leveret.engine.content import Content
 from leveret.engine.dead_letter import is_cycle
+from leveret.engine.deduplication import NO_KEY, Deduplication, key_of
 from leveret.engine.exchanges.exchange import Exchange, Headers
 from leveret.engine.message import Address, Message
 from leveret.engine.queue import Queue
-from leveret.engine.session import DELIVERY_BYTES
+from leveret.engine.session import DELIVERY_BYTES, Turn
 from leveret.engine.target import Target
 from leveret.engine.vhost import Vhost
 from leveret.errors import AccessRefused
-from leveret.wire.tables import Table
+from leveret.wire.scan import LONGSTR
+from leveret.wire.tables import Field, Table
 
 UNROUTED: Final = 0
 ROUTED: Final = 1
 REFUSED: Final = 2  # a queue that it was routed to is full and said no
+
+# The name that stands for a property instead of a header in `x-deduplication`.
+MESSAGE_ID: Final = "message_id"
 
 # Direct reply-to: this name, a dot and a token address a session instead of a queue.
 REPLY_NAME: Final = "amq.rabbitmq.reply-to"
@@ -94,8 +99,12 @@ def _resolve(vhost: Vhost, route: Route) -> None:
     route.version = vhost.version
     found: list[Target] = []
     vhost.router.route(route.exchange, route.address.keys, Headers(b"", 0, 0), found)
+    queues = queues_of(found)
     route.fixed = vhost.router.key_only and not route.is_reply
-    route.queues = queues_of(found) if route.fixed else []
+    for target in [exchange, *queues]:
+        if target.deduplication is not None:
+            route.fixed = False
+    route.queues = queues if route.fixed else []
 
 
 def _publish_anew(vhost: Vhost, route: Route, content: Content, body: bytes) -> i64:
@@ -104,7 +113,74 @@ def _publish_anew(vhost: Vhost, route: Route, content: Content, body: bytes) -> 
         return _reply(vhost, address, content, body)
     if content.extra_keys:
         address = content.address(address.exchange, address.routing_key)
-    return spread(vhost, route.exchange, address, content, body, [], route.mandatory)
+    if route.exchange.deduplication is not None:
+        return _publish_once(vhost, route, address, content, body)
+    return spread(vhost, route.exchange, address, content, body, [], True, route.mandatory)
+
+
+def _publish_once(
+    vhost: Vhost, route: Route, address: Address, content: Content, body: bytes
+) -> i64:
+    """Route a message unless the exchange knows it. What is not taken may come again."""
+    exchange = route.exchange
+    deduplication = exchange.deduplication
+    assert deduplication is not None
+    key = _key(deduplication, content)
+    if _is_duplicate(vhost.turn, exchange, deduplication, key):
+        return ROUTED
+    result = spread(vhost, exchange, address, content, body, [], True, route.mandatory)
+    if result == ROUTED:
+        _keep_key(vhost.turn, deduplication, key, vhost.turn.logged)
+    return result
+
+
+def _push_once(
+    queue: Queue, address: Address, header: bytes, content: Content, body: bytes, delay_ms: i64
+) -> bool:
+    """Push a message unless the queue knows it: a duplicate counts as taken."""
+    turn = queue.turn
+    deduplication = queue.deduplication
+    assert deduplication is not None
+    key = _key(deduplication, content)
+    if _is_duplicate(turn, queue, deduplication, key):
+        if queue.chronicle is not None:
+            number = turn.publish_id
+            queue.chronicle.note(DUPLICATE, number, number, queue.name, "", "", address)
+        return True
+    was_logged = turn.logged
+    turn.logged = False
+    is_taken = queue.push(
+        address, header, body, content.ttl_ms, content.priority, content.flags, delay_ms
+    )
+    if is_taken:
+        _keep_key(turn, deduplication, key, turn.logged)
+    turn.logged = turn.logged or was_logged
+    return is_taken
+
+
+def _key(deduplication: Deduplication, content: Content) -> bytes:
+    name = deduplication.header
+    if name != MESSAGE_ID:
+        return key_of(content.headers.field(name))
+    text = content.headers.properties().message_id
+    return key_of(Field(LONGSTR, text)) if text is not None else NO_KEY
+
+
+def _is_duplicate(turn: Turn, target: Target, deduplication: Deduplication, key: bytes) -> bool:
+    if not key:
+        return False
+    added_ms = deduplication.added_ms(key, turn.now_ms)
+    if added_ms == 0:
+        return False
+    target.deduplicated += 1
+    if added_ms > 0:
+        turn.logged = True  # confirmed when the first one is on disk: its block may be on its way
+    return True
+
+
+def _keep_key(turn: Turn, deduplication: Deduplication, key: bytes, is_logged: bool) -> None:
+    if key:
+        deduplication.remember(key, turn.now_ms, turn.journal if is_logged else None)
 
 
 def spread(
@@ -114,11 +190,13 @@ def spread(
     content: Content,
     body: bytes,
     deaths: list[Table],
+    is_new: bool,
     mandatory: bool,
 ) -> i64:
     """Route a message by its headers and all its keys; hold it first if the exchange delays.
 
-    `deaths` are those of a dead-lettered message that must not run in a cycle.
+    `deaths` are those of a dead-lettered message that must not run in a cycle. `is_new` says that a
+    client publishes it: what the broker moves by itself is no duplicate, whatever its key.
     """
     if content.delay_ms != 0 and exchange.is_delayed:
         _hold(vhost, exchange, address, content, body)
@@ -139,9 +217,13 @@ def spread(
     for queue in queues:
         delay_ms: i64 = content.delay_ms if queue.settings.delayed else 0
         header = content.after_delay() if delay_ms != 0 else content.header
-        if not queue.push(
-            address, header, body, content.ttl_ms, content.priority, content.flags, delay_ms
-        ):
+        if is_new and queue.deduplication is not None:
+            is_taken = _push_once(queue, address, header, content, body, delay_ms)
+        else:
+            is_taken = queue.push(
+                address, header, body, content.ttl_ms, content.priority, content.flags, delay_ms
+            )
+        if not is_taken:
             result = REFUSED
     vhost.turn.publish_id = 0
     return result

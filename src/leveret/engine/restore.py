@@ -41,7 +41,7 @@ def define(broker: Broker, table: Table) -> None:
 
 def _exchange(vhost: Vhost, table: Table) -> None:
     name = _text(table, "name")
-    vhost.declare_exchange(
+    made = vhost.declare_exchange(
         name,
         _text(table, "type"),
         True,
@@ -52,6 +52,9 @@ def _exchange(vhost: Vhost, table: Table) -> None:
     holding = vhost.holding.get(name)
     if holding is not None:
         _set_id(vhost, holding, _number(table, "id"))
+    if made.deduplication is not None:
+        made.deduplication.id = _number(table, "deduplication")
+        vhost.slots.note_id(made.deduplication.id)
 
 
 def _queue(vhost: Vhost, table: Table) -> None:
@@ -63,6 +66,8 @@ def _queue(vhost: Vhost, table: Table) -> None:
 
 def _set_id(vhost: Vhost, queue: Queue, number: int) -> None:
     queue.ledger.id = number
+    if queue.deduplication is not None:
+        queue.deduplication.id = number
     vhost.slots.note_id(number)
 
 

@@ -7,6 +7,8 @@ a set per message. The serial belongs to the `Router` of the target's vhost and 
 
 from mypy_extensions import i64
 
+from leveret.engine.deduplication import Deduplication
+
 
 class Target:
     """Base of queues and exchanges, as routing sees them."""
@@ -14,3 +16,5 @@ class Target:
     def __init__(self, name: str) -> None:
         self.name = name
         self.mark: i64 = 0  # serial number of the last routing that reached it
+        self.deduplication: Deduplication | None = None  # where duplicates are dropped
+        self.deduplicated: i64 = 0  # how many were

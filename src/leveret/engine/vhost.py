@@ -14,12 +14,14 @@ from leveret.engine.argument_rules import STREAM, STREAM_ARGUMENTS
 from leveret.engine.arguments import (
     QueueSettings,
     exchange_alternate,
+    exchange_deduplication,
     queue_settings,
     remembering_stream,
     require_equivalent_exchange,
     require_equivalent_queue,
 )
 from leveret.engine.chronicle import Chronicle
+from leveret.engine.deduplication import Deduplication
 from leveret.engine.definitions import (
     binding_gone,
     binding_made,
@@ -112,11 +114,16 @@ class Vhost:
         alternate = exchange_alternate(name, self.name, arguments)
         partitions = partition_names(name, arguments) if kind == SUPER_STREAM else []
         self._require_streams(name, partitions)
+        deduplication = exchange_deduplication(name, self.name, internal, arguments)
         made = make_exchange(
             kind, name, durable, auto_delete, internal, arguments, alternate, self.seed
         )
         made.chronicle = self._chronicle(f"exchange '{name}'", arguments)
         self.exchanges[name] = made
+        if deduplication is not None:
+            made.deduplication = Deduplication(
+                deduplication, self.slots.new_id(), durable, self.turn.pulse
+            )
         if made.is_delayed:
             self._add_holding_queue(made)
         self._changed()
@@ -180,6 +187,8 @@ class Vhost:
             self._log(exchange_gone(self.name, exchange.name))
         for binding in exchange.bindings.values():
             self._forget_source(exchange, binding.target)
+        if exchange.deduplication is not None:
+            exchange.deduplication.close()
         holding = self.holding.pop(exchange.name, None)
         if holding is not None:
             self._close_queue(holding)
@@ -276,15 +285,23 @@ class Vhost:
         queue = Queue(
             self.name, name, slot, settings, durable, auto_delete, owner, arguments, self.turn
         )
-        queue.ledger.id = self.slots.new_id()
-        self.slots.put(slot, queue)
+        self._enter(queue)
         return queue
+
+    def _enter(self, queue: Queue) -> None:
+        """Give a new queue its number and its slot."""
+        queue.ledger.id = self.slots.new_id()
+        settings = queue.settings.deduplication
+        if settings is not None:
+            queue.deduplication = Deduplication(
+                settings, queue.ledger.id, queue.durable, self.turn.pulse
+            )
+        self.slots.put(queue.slot, queue)
 
     def _new_stream(self, name: str, settings: QueueSettings, arguments: Table) -> Stream:
         slot = self.slots.take()
         stream = Stream(self.name, name, slot, settings, arguments, self.turn)
-        stream.ledger.id = self.slots.new_id()
-        self.slots.put(slot, stream)
+        self._enter(stream)
         if self.segment_store is not None:
             stream.open(self.segment_store.open(stream.ledger.id))
         return stream
@@ -328,6 +345,8 @@ class Vhost:
 
     def _close_queue(self, queue: Queue) -> None:
         queue.close()
+        if queue.deduplication is not None:
+            queue.deduplication.close()
         if queue.unacked == 0:
             self.slots.release(queue.slot)
 

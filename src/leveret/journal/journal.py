@@ -26,6 +26,9 @@ from leveret.journal.records import (
     DEFINE,
     END,
     GONE,
+    KEY_BYTES,
+    KEYS,
+    KEYS_HEAD_BYTES,
     MARK,
     MESSAGE,
     NOWHERE,
@@ -273,6 +276,24 @@ class Journal:
         write_head(writer, MARK, 16)
         write_i64_be(writer, queue)
         write_i64_be(writer, delivered)
+
+    def key(self, owner: i64, time_ms: i64, digest: bytes) -> None:
+        """A key is remembered from now on."""
+        writer = self._writer
+        write_head(writer, KEYS, KEYS_HEAD_BYTES + KEY_BYTES)
+        write_i64_be(writer, owner)
+        write_i32_be(writer, 1)
+        write_i64_be(writer, time_ms)
+        writer.write(digest)
+
+    def keys(self, owner: i64, columns: bytes) -> None:
+        """In a checkpoint: keys that are remembered, the oldest first; all times, all digests."""
+        count: i64 = len(columns) // KEY_BYTES
+        assert len(columns) == KEY_BYTES * count
+        write_head(self._writer, KEYS, KEYS_HEAD_BYTES + KEY_BYTES * count)
+        write_i64_be(self._writer, owner)
+        write_i32_be(self._writer, i32(count))
+        self._add_piece(columns)
 
     def block(self, number: i64) -> None:
         """In a checkpoint: the number of the last block before it."""

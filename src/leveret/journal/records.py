@@ -16,6 +16,8 @@
                last_ms:u64                         in a checkpoint: where a stream begins and ends
     TRIM     = stream:u64 first_offset:u64         what comes before is forgotten
     CURSOR   = stream:u64 offset:i64 name          the next offset of a named reader; -1 ends it
+    KEYS     = owner:u64 count:u32 (time_ms:u64){count} (digest:16 octets){count}
+                                                   keys that a queue or an exchange remembers
 
     copy     = queue:u64 seq:u64 expires_ms:u64 due_ms:u64 priority:i32 flags:u8
     content  = address header_size:u32 header body
@@ -43,9 +45,12 @@ CHUNK: Final = 9
 STREAM: Final = 10
 CURSOR: Final = 11
 TRIM: Final = 12
+KEYS: Final = 13
 
 RECORD_HEAD_BYTES: Final = 5
 COPY_BYTES: Final = 37
+KEYS_HEAD_BYTES: Final = 12
+KEY_BYTES: Final = 24
 
 # A position in the log: file number and offset of the record in that file.
 OFFSET_BITS: Final = 32

@@ -9,6 +9,7 @@ from leveret.engine.broker import Broker
 from leveret.engine.restore import define
 from leveret.engine.runs import Pages
 from leveret.engine.streams.stream import Stream
+from leveret.engine.target import Target
 from leveret.errors import Corrupt
 from leveret.storage.blocks import (
     BLOCK_HEAD_BYTES,
@@ -74,6 +75,7 @@ def recover(disk: Disk, broker: Broker, pages: Pages, segments: SegmentFiles) ->
     broker.end_turn()
     _load(broker, pages, replay, found)
     restore_streams(disk, broker, replay, segments)
+    _load_keys(broker, replay)
     return found
 
 
@@ -157,3 +159,16 @@ def _load(broker: Broker, pages: Pages, replay: Replay, found: Recovered) -> Non
             for file, count in restore(queue, log, pages, replay.has_ended).items():
                 found.live[file] = found.live.get(file, 0) + count
                 found.messages += count
+
+
+def _load_keys(broker: Broker, replay: Replay) -> None:
+    """Let queues and exchanges remember what they knew."""
+    targets: list[Target] = [queue for queue in broker.slots.queues if queue is not None]
+    for vhost in broker.vhosts.values():
+        targets.extend(vhost.exchanges.values())
+    for target in targets:
+        deduplication = target.deduplication
+        if deduplication is not None and deduplication.durable:
+            keys = replay.keys.pop(int(deduplication.id), None)
+            if keys is not None:
+                deduplication.load(keys.pages, keys.rest())

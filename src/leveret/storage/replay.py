@@ -19,6 +19,7 @@ from librt.strings import (
 from mypy_extensions import i32, i64
 
 from leveret.engine.gone import Gone
+from leveret.engine.known_keys import PAGE_KEYS
 from leveret.errors import Corrupt
 from leveret.journal.index import ENTRY_BYTES, signed32, write_entry
 from leveret.journal.records import (
@@ -30,6 +31,9 @@ from leveret.journal.records import (
     DEFINE,
     END,
     GONE,
+    KEY_BYTES,
+    KEYS,
+    KEYS_HEAD_BYTES,
     MARK,
     MESSAGE,
     OFFSET_BITS,
@@ -118,6 +122,27 @@ class StreamLog:
         self.cursors: dict[str, int] = {}
 
 
+class KeyLog:
+    """Keys that one queue or exchange remembers, oldest first."""
+
+    def __init__(self) -> None:
+        self.pages: list[bytes] = []  # full ones, from a checkpoint
+        self._rest = BytesWriter()  # what follows them, time and digest of each
+
+    def add(self, data: bytes, at: i64, count: i64) -> None:
+        """Take in so many times, and the digests that follow them."""
+        if count == PAGE_KEYS and len(self._rest) == 0:
+            self.pages.append(data[at : at + KEY_BYTES * count])
+            return
+        digests_at = at + 8 * count
+        for place in range(count):
+            self._rest.write(data[at + 8 * place : at + 8 * place + 8])
+            self._rest.write(data[digests_at + 16 * place : digests_at + 16 * place + 16])
+
+    def rest(self) -> bytes:
+        return self._rest.getvalue()
+
+
 class Replay:
     """What the log says."""
 
@@ -125,6 +150,7 @@ class Replay:
         self.queues: dict[int, QueueLog] = {}
         self.streams: dict[int, StreamLog] = {}
         self.chunks: list[tuple[int, int, int, int]] = []  # stream, file, offset and size of record
+        self.keys: dict[int, KeyLog] = {}  # by queue or exchange
         self.definitions: list[Table] = []
         self.last_block: i64 = 0  # before the checkpoint
         self.has_ended = False  # the last record says that the node has stopped as it should
@@ -174,6 +200,8 @@ class Replay:
             elif kind == MARK:
                 queue = self.queue(read_i64_be(data, start))
                 queue.delivered_seq = max(queue.delivered_seq, read_i64_be(data, start + 8))
+            elif kind == KEYS:
+                self._keys(data, start, size)
             elif kind == BLOCK:
                 self.last_block = read_i64_be(data, start)
             elif kind == DEFINE:
@@ -254,6 +282,18 @@ class Replay:
         returns = i64(read_i32_be(data, start + 16)) & 0xFFFFFFFF
         failures = i64(read_i32_be(data, start + 20)) & 0xFFFFFFFF
         queue.returned[seq] = (returns, failures, read_i64_be(data, start + 24))
+
+    def _keys(self, data: bytes, start: i64, size: i64) -> None:
+        at = start + KEYS_HEAD_BYTES
+        count = i64(read_i32_be(data, at - 4)) & 0xFFFFFFFF if size >= KEYS_HEAD_BYTES else 1
+        if size < KEYS_HEAD_BYTES + KEY_BYTES * count:
+            raise Corrupt("a record of keys is cut short")
+        owner = read_i64_be(data, start)
+        log = self.keys.get(owner)
+        if log is None:
+            log = KeyLog()
+            self.keys[owner] = log
+        log.add(data, at, count)
 
 
 def _body_size(data: bytes, start: i64, size: i64) -> i64:

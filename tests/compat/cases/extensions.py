@@ -229,3 +229,18 @@ def _(t: Stage) -> str:
     if at_once != "now":
         return at_once
     return f"now, then {bodies([channel.get_soon(queue)])}"
+
+
+@topic.case(
+    "deduplicating-queue",
+    "a queue declared with x-deduplication takes a key once",
+    "first other",
+    rabbitmq="first second other",
+    difference="deduplication",
+)
+def _(t: Stage) -> str:
+    channel = t.channel()
+    queue = t.queue(channel, arguments={"x-deduplication": {"header": "id"}})
+    for body, key in (("first", "a"), ("second", "a"), ("other", "b")):
+        t.put(channel, "", queue, body, properties={"headers": {"id": key}})
+    return bodies(t.drain(channel, queue))

@@ -230,12 +230,36 @@ REFUSED: list[tuple[str, object, str]] = [
     ("x-delayed-retry-max", "a", NOT_AN_INTEGER),
     # Leveret's own.
     ("x-delayed", 1, "{unacceptable_type,signedint}"),
+    ("x-deduplication", True, "{unacceptable_type,bool}"),
+    ("x-deduplication", {"windows": 1}, '{unknown_entry,"windows"}'),
+    ("x-deduplication", {"header": 1}, "{header,{unacceptable_type,signedint}}"),
+    ("x-deduplication", {"header": ""}, "{header,invalid_header_name}"),
+    ("x-deduplication", {"header": "h" * 256}, "{header,invalid_header_name}"),
+    ("x-deduplication", {"window_ms": 0}, "{window_ms,{value_zero,0}}"),
+    ("x-deduplication", {"window_ms": "a"}, f"{{window_ms,{NOT_AN_INTEGER}}}"),
+    (
+        "x-deduplication",
+        {"window_ms": TIME_MS_MAX + 1},
+        "{window_ms,{value_too_large,315360000001}}",
+    ),
+    ("x-deduplication", {"size": -1}, "{size,{value_negative,-1}}"),
+    ("x-deduplication", {"size": 10_000_001}, "{size,{value_too_large,10000001}}"),
 ]
 
 
 @pytest.mark.parametrize(("name", "value", "reason"), REFUSED)
 def test_bad_value_is_refused_in_rabbitmqs_words(name: str, value: object, reason: str) -> None:
     assert refusal({name: value}) == f"invalid arg '{name}' for queue 'q' in vhost '/': {reason}"
+
+
+def test_deduplication_has_defaults() -> None:
+    assert settings({}).deduplication is None
+    made = settings({"x-deduplication": {}}).deduplication
+    assert made is not None
+    assert (made.header, made.window_ms, made.size) == ("x-deduplication-id", 600_000, 100_000)
+    made = settings({"x-deduplication": {"header": "h", "window_ms": 1, "size": 2}}).deduplication
+    assert made is not None
+    assert (made.header, made.window_ms, made.size) == ("h", 1, 2)
 
 
 def test_text_that_erlang_cannot_print_is_shown_by_its_octets() -> None:
@@ -340,6 +364,7 @@ GOOD: dict[str, object] = {
     "x-delayed-retry-max": 5,
     "x-delayed": True,
     "x-remember": "history",
+    "x-deduplication": {},
 }
 # What each kind refuses, though another kind takes it. RabbitMQ's classic queues also refuse
 # x-delivery-limit, x-consumer-timeout and x-delayed-retry-*, and 3.x's x-queue-leader-locator.
@@ -373,6 +398,7 @@ REFUSED_BY_KIND: dict[str, set[str]] = {
         "x-stream-filter-size-bytes",
         "x-initial-cluster-size",
         "x-queue-leader-locator",
+        "x-deduplication",
     },
 }
 
