@@ -233,8 +233,8 @@ REFUSED: list[tuple[str, object, str]] = [
     ("x-deduplication", True, "{unacceptable_type,bool}"),
     ("x-deduplication", {"windows": 1}, '{unknown_entry,"windows"}'),
     ("x-deduplication", {"header": 1}, "{header,{unacceptable_type,signedint}}"),
-    ("x-deduplication", {"header": ""}, "{header,invalid_header_name}"),
-    ("x-deduplication", {"header": "h" * 256}, "{header,invalid_header_name}"),
+    ("x-deduplication", {"header": ""}, "{header,invalid_name}"),
+    ("x-deduplication", {"header": "h" * 256}, "{header,invalid_name}"),
     ("x-deduplication", {"window_ms": 0}, "{window_ms,{value_zero,0}}"),
     ("x-deduplication", {"window_ms": "a"}, f"{{window_ms,{NOT_AN_INTEGER}}}"),
     (
