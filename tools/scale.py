@@ -48,6 +48,7 @@ class Queues:
     before_mb: float
     memory_mb: float
     restart_s: float
+    restart_cpu_s: float
     restarted_mb: float
     found: int
 
@@ -62,6 +63,7 @@ class Messages:
     before_mb: float
     memory_mb: float
     restart_s: float
+    restart_cpu_s: float
     restarted_mb: float
     drain_s: float
     drain_cpu_s: float
@@ -83,7 +85,16 @@ def measure_queues(data: Path, count: int, log: IO[str]) -> Queues:
         server.start()
         restarted_mb = server.memory_mb()
         found = count_queues(server.port, count)
-        return Queues(count, declare_s, before_mb, memory_mb, server.start_s, restarted_mb, found)
+        return Queues(
+            count,
+            declare_s,
+            before_mb,
+            memory_mb,
+            server.start_s,
+            server.start_cpu_s,
+            restarted_mb,
+            found,
+        )
     finally:
         server.kill()
 
@@ -138,6 +149,7 @@ def measure_messages(data: Path, count: int, log: IO[str]) -> Messages:
             before_mb,
             memory_mb,
             server.start_s,
+            server.start_cpu_s,
             restarted_mb,
             drain_s,
             drain_cpu_s,
@@ -226,7 +238,8 @@ def report_queues(found: Queues) -> str:
             f"{found.count:>10,} durable queues",
             f"{found.declare_s:>10.1f} s to declare them over one connection",
             f"{found.memory_mb:>10.0f} MB of memory (idle {found.before_mb:.0f})",
-            f"{found.restart_s:>10.2f} s from start to ready after kill -9",
+            f"{found.restart_s:>10.2f} s from start to ready after kill -9 "
+            f"({found.restart_cpu_s:.2f} s of CPU)",
             f"{found.restarted_mb:>10.0f} MB of memory then",
             f"{found.count - found.found:>10,} queues missing",
         )
@@ -240,7 +253,8 @@ def report_messages(found: Messages) -> str:
             f"{found.count / found.publish_s:>10,.0f} /s published and confirmed",
             f"{found.publish_cpu_s * 1e6 / found.count:>10.2f} µs of CPU for each",
             f"{found.memory_mb:>10.0f} MB of memory (idle {found.before_mb:.0f})",
-            f"{found.restart_s:>10.2f} s from start to ready after kill -9",
+            f"{found.restart_s:>10.2f} s from start to ready after kill -9 "
+            f"({found.restart_cpu_s:.2f} s of CPU)",
             f"{found.restarted_mb:>10.0f} MB of memory then",
             f"{found.count / found.drain_s:>10,.0f} /s drained by one consumer, acks of 200",
             f"{found.drain_cpu_s * 1e6 / found.count:>10.2f} µs of CPU for each",

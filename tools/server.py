@@ -32,6 +32,7 @@ class Server:
         self._is_up = threading.Condition()
         self.port = 0  # 0 = there is no broker
         self.start_s = 0.0  # from the start of the process to its ready line
+        self.start_cpu_s = 0.0  # the CPU time that it took for that
 
     def start(self) -> None:
         """Start it and wait for the ready line. RuntimeError where that does not come."""
@@ -43,6 +44,7 @@ class Server:
         if ready is None:
             self.kill()
             raise RuntimeError("the broker did not start")
+        self.start_cpu_s = self.cpu_s()
         with self._is_up:
             self.port = int(ready[1])
             self._is_up.notify_all()
