@@ -74,6 +74,10 @@ fuzz: setup ## Fuzz the decoders and a running broker
 chaos: setup ## Kill the broker while it is used, KILLS times, and count the messages
 	@$(PY) -m tools.chaos --kills $(or $(KILLS),500)
 
+.PHONY: scale
+scale: setup ## Measure 10,000 queues and a million waiting messages, killed and started again
+	@$(PY) -m tools.scale $(ARGS)
+
 .PHONY: bench
 bench: setup ## Measure Leveret beside RabbitMQ: rate, latency, CPU per message, memory
 	@test -f tools/bench.py || { echo "make bench: tools/bench.py is missing from this tree"; exit 1; }

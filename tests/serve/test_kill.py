@@ -1,15 +1,15 @@
-"""`kill -9` of a broker under load, again and again: what was confirmed is there."""
+"""`kill -9` of a broker in use by many connections, again and again: the accounts are right."""
 
 from pathlib import Path
 
 import pytest
 
-from tools.chaos import run
+from tools.chaos.run import run
 
 KILLS = 20
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_twenty_kills_lose_and_invent_nothing(tmp_path: Path, seed: int) -> None:
     print(f"seed {seed}")
     with (tmp_path / "stderr").open("w+") as log:
@@ -19,5 +19,10 @@ def test_twenty_kills_lose_and_invent_nothing(tmp_path: Path, seed: int) -> None
     print(outcome)
     assert "Traceback" not in said, said
     assert outcome.faults == []
-    assert outcome.balance == 0
-    assert outcome.confirmed > KILLS
+    assert (outcome.lost, outcome.invented, outcome.balance) == (0, 0, 0)
+    assert outcome.kills >= KILLS
+    # It was a test of something: much was confirmed, and log files came and went.
+    assert outcome.confirmed > 10 * KILLS
+    assert outcome.commits > 0
+    assert outcome.files > 1.5 * KILLS
+    assert outcome.files_left < outcome.files / 2

@@ -305,6 +305,19 @@ def test_node_that_stops_on_a_full_disk_can_be_started(is_free: bool) -> None:
     again.stop()
 
 
+def test_node_that_stops_on_a_full_disk_leaves_no_gap_before_a_block() -> None:
+    """There is no room for the block that waited, and then there is for the one after it."""
+    stage, client = opened(FakeDisk())
+    client.publish("q", b"kept")
+    stage.disk.fail_write()
+    client.publish("q", b"refused" * 50)
+    client.publish("q", b"small")
+    stage.disk.fail_write()
+    again = StorageStage(stage.stop())
+    assert bodies_in(again, "q") == [b"kept"]
+    again.stop()
+
+
 def test_full_disk_holds_no_more_files_open_than_before() -> None:
     stage, client = opened(FakeDisk(), 512)
     for number in range(20):

@@ -145,6 +145,30 @@ def test_dead_letter_is_on_disk_before_the_file_of_its_original_goes() -> None:
     stage.abandon()
 
 
+def test_dead_letter_outlives_a_full_disk_and_a_crash() -> None:
+    """A full disk gives back files without messages; the original of a dead letter counts as one
+    until the dead letter is synced."""
+    stage = StorageStage(FakeDisk(), file_bytes=TINY)
+    client = Client(stage)
+    client.declare("dead")
+    client.declare("q", **{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
+    client.declare("other")
+    client.publish("q", b"precious")
+    for number in range(40):
+        client.publish("other", b"%d" % number * 20)
+        client.drain("other")
+    stage.sync_all()
+    taken = client.get("q")
+    assert taken is not None
+    client.call(3, "basic.reject", delivery_tag=taken.fields["delivery_tag"], requeue=False)
+    stage.disk.fail_write()
+    stage.run_timers()
+    assert stage.alarms == [True]
+    again = StorageStage(stage.killed())
+    assert bodies_in(again, "q") + bodies_in(again, "dead") == [b"precious"]
+    again.abandon()
+
+
 @pytest.mark.parametrize("size", [0, 1, 10, 23])
 def test_file_whose_head_was_never_written_does_no_harm(size: int) -> None:
     stage = StorageStage(FakeDisk())
@@ -191,6 +215,28 @@ def test_power_lost_in_every_moment_of_a_start() -> None:
             third = StorageStage(second.crashed(Random(seed)), file_bytes=TINY)
             assert bodies_in(third, "q") == want, (moment, seed)
             third.abandon()
+
+
+def test_power_lost_in_every_moment_of_a_new_file() -> None:
+    """While the log goes on in the next file, older ones are long gone: nothing can be guessed."""
+    stage = StorageStage(FakeDisk(), file_bytes=TINY)
+    client = Client(stage)
+    client.declare("old")
+    client.declare("new")
+    while "0000000000000001.log" in stage.disk.names():
+        client.publish("new", b"n" * 100)
+        client.drain("new")
+    client.publish("old", b"stays")
+    first_moment = stage.disk.moment
+    files = len(logs(stage.disk.copy()))
+    while len(logs(stage.disk)) == files:
+        client.publish("old", b"o" * 300)
+    stage.abandon()
+    for moment in range(first_moment, stage.disk.moment + 1):
+        for seed in range(20):
+            again = StorageStage(stage.disk.crash(Random(seed), moment))
+            assert bodies_in(again, "old")[:1] == [b"stays"], (moment, seed)
+            again.abandon()
 
 
 def test_redelivered_counts_of_a_message_that_waits_are_there_after_a_start() -> None:

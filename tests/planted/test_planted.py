@@ -1,0 +1,66 @@
+"""Every planted bug is noticed by the tests whose business it is.
+
+Each bug goes into a copy of the sources, and its tests run on that copy in a process of their own.
+They must fail, and by what they check: an edit that does not even run would prove nothing.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.planted.bugs import BUGS, Bug
+
+pytestmark = pytest.mark.interpreted_only("bugs are planted into sources, which run as they are")
+
+ROOT = Path(__file__).parents[2]
+SEED = 1  # of the tests that are run: the same ones fail every time
+# What a broken edit ends in. Tests of storage fail by assertions and by errors of the storage.
+UNRUNNABLE = ("NameError", "SyntaxError", "ImportError", "AttributeError", "UnboundLocalError")
+
+
+def copied(into: Path) -> Path:
+    """A copy of the sources, with what Python has made of them already: that saves time."""
+    return Path(shutil.copytree(ROOT / "src", into / "src"))
+
+
+def plant(bug: Bug, sources: Path) -> None:
+    file = sources / "leveret" / bug.file
+    content = file.read_text()
+    assert content.count(bug.text) == 1, f"{bug.file} does not have this text once: {bug.text!r}"
+    file.write_text(content.replace(bug.text, bug.instead))
+    for stale in (file.parent / "__pycache__").glob(f"{file.stem}.*"):
+        stale.unlink()
+
+
+def run(sources: Path, catchers: list[str], *flags: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest", "-q", "--form=interpreted", f"--seed={SEED}"]
+    command += ["--tb=line", "-rf", "-p", "no:cacheprovider", "-p", "pytest_timeout", *flags]
+    # Plugins that these tests do without take two thirds of the time of such a run.
+    env = {**os.environ, "PYTHONPATH": str(sources), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    return subprocess.run(
+        [*command, *catchers], cwd=ROOT, env=env, capture_output=True, text=True, check=False
+    )
+
+
+def test_catchers_pass_on_the_sources_as_they_are(tmp_path: Path) -> None:
+    catchers = sorted({catcher for bug in BUGS for catcher in bug.catchers})
+    done = run(copied(tmp_path), catchers)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "skipped" not in done.stdout
+    assert "xfailed" not in done.stdout
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=[bug.name for bug in BUGS])
+def test_planted_bug_is_noticed(bug: Bug, tmp_path: Path) -> None:
+    sources = copied(tmp_path)
+    plant(bug, sources)
+    done = run(sources, list(bug.catchers), *(["-x"] if len(bug.catchers) == 1 else []))
+    assert done.returncode == 1, done.stdout + done.stderr
+    failed = [line for line in done.stdout.splitlines() if line.startswith("FAILED ")]
+    for catcher in bug.catchers:
+        assert any(line.startswith(f"FAILED {catcher}") for line in failed), done.stdout
+    assert not any(word in done.stdout for word in UNRUNNABLE), done.stdout

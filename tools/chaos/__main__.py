@@ -1,0 +1,39 @@
+"""`python -m tools.chaos --kills 500 --seed 1`: one run, its figures, and what is wrong."""
+
+import argparse
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from leveret import build_info
+from tools.chaos.accounts import summary
+from tools.chaos.run import run
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Kill a broker under load, and count.")
+    parser.add_argument("--kills", type=int, default=500)
+    parser.add_argument("--seed", type=int, default=int(time.monotonic()))
+    options = parser.parse_args()
+    data = Path(tempfile.mkdtemp(prefix="leveret-chaos-"))
+    print(f"{build_info.describe()}, seed {options.seed}", flush=True)
+    with (data / "stderr").open("w+") as log:
+        outcome = run(data / "data", options.kills, options.seed, log)
+        log.seek(0)
+        has_failed = "Traceback" in log.read()
+    for name, value in vars(outcome).items():
+        if name != "faults":
+            print(f"{value:>10,} {name.replace('_', ' ')}")
+    for fault in summary(outcome.faults):
+        print(fault)
+    if outcome.faults or has_failed:
+        print(f"data and what the broker said are kept in {data}")
+        return 1
+    shutil.rmtree(data)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

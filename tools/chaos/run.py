@@ -1,0 +1,213 @@
+"""A run: a broker in use by many connections, killed at random moments, and what is left of it.
+
+Queues, and who uses them; every queue has a consumer that comes and goes:
+
+    plain          two publishers on connections of their own
+    prio           messages of several priorities
+    later          behind a delayed exchange
+    fan.one, .two  each message goes to both
+    quorum         of that type
+    work, dead     work is acked or rejected, and what is rejected goes to dead
+    tokens.*       moved back and forth by transactions
+
+Most kills hit a broker at work, some one that is just starting; now and then it may end politely.
+"""
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import IO, Final
+
+from tests.compat.client import Channel, is_method
+from tools.chaos.accounts import Account, Sender
+from tools.chaos.actor import Actor
+from tools.chaos.consumers import FENCE, Consumer
+from tools.chaos.publishers import DELAY_MS_MAX, PRIORITIES, Publisher, Route
+from tools.chaos.teller import QUEUES, Teller
+from tools.server import Server
+
+UP_S: Final = (0.05, 1.2)  # how long a broker lives
+START_KILLED_S: Final = (0.05, 0.6)  # one that is killed while it starts
+DRAIN_S: Final = 60.0
+SMALL_FILES: Final = ("-m", "tools.chaos.small_files", "serve")
+
+
+@dataclass
+class Outcome:
+    """What a run has shown."""
+
+    kills: int = 0
+    polite_ends: int = 0
+    files: int = 0  # log files begun
+    files_left: int = 0
+    published: int = 0
+    confirmed: int = 0
+    turned_up: int = 0  # of those that were not confirmed
+    deliveries: int = 0
+    commits: int = 0
+    lost: int = 0
+    invented: int = 0
+    balance: int = 0
+    faults: list[str] = field(default_factory=list)
+
+
+class Chaos:
+    """Everything that takes part in a run."""
+
+    def __init__(self, data: Path, seed: int, log: IO[str]) -> None:
+        self._data = data
+        self._rng = Random(seed)
+        self.server = Server(data, log, SMALL_FILES)
+        names = ("plain", "prio", "fan.one", "fan.two", "work")
+        self.accounts = {name: Account(name) for name in names}
+        self.accounts["quorum"] = Account("quorum", keeps_place=False)
+        self.accounts["later"] = Account("later", is_direct=False)
+        self.accounts["dead"] = Account("dead", is_direct=False)
+        self.publishers = [
+            Publisher(self.server, self._fork(), route, number)
+            for number, route in enumerate(self._routes(), 1)
+        ]
+        self.consumers = [self._consumer(account) for account in self.accounts.values()]
+        self.teller = Teller(self.server, self._fork())
+        self.outcome = Outcome()
+
+    def _fork(self) -> Random:
+        """Chances of one thread's own: a seed gives each the same, however threads run."""
+        return Random(self._rng.getrandbits(64))
+
+    def _routes(self) -> list[Route]:
+        of = self.accounts
+        plain = Route("", "plain", (of["plain"],))
+        return [
+            plain,
+            plain,
+            Route("", "prio", (of["prio"],), has_priorities=True),
+            Route("later", "later", (of["later"],), has_delays=True),
+            Route("fan", "", (of["fan.one"], of["fan.two"])),
+            Route("", "quorum", (of["quorum"],)),
+            Route("", "work", (of["work"],)),
+        ]
+
+    def _consumer(self, account: Account) -> Consumer:
+        rejected = None
+        if account.name == "work":
+            rejected = Sender(0)
+            self.accounts["dead"].senders.append(rejected)
+        return Consumer(self.server, self._fork(), account, rejected)
+
+    # The run
+
+    def run(self, kills: int) -> Outcome:
+        self.server.start()
+        try:
+            self._define()
+            self.teller.set_out()
+            actors: list[Actor] = [*self.publishers, *self.consumers, self.teller]
+            for actor in actors:
+                actor.start()
+            while self.outcome.kills < kills:
+                time.sleep(self._rng.uniform(*UP_S))
+                self._strike()
+            self._end(actors)
+            self._take_the_rest()
+        finally:
+            self.server.kill()
+        return self._add_up()
+
+    def _define(self) -> None:
+        connection = self.server.connect()
+        channel = connection.channel()
+        arguments: dict[str, dict[str, object]] = {
+            "prio": {"x-max-priority": PRIORITIES},
+            "quorum": {"x-queue-type": "quorum"},
+            "work": {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"},
+            FENCE: {"x-max-length": 1},
+        }
+        for name in (*self.accounts, *QUEUES, FENCE):
+            call(channel, "queue.declare", queue=name, durable=True, arguments=arguments.get(name))
+        call(channel, "exchange.declare", exchange="fan", type="fanout", durable=True)
+        later = {"exchange": "later", "type": "x-delayed-message", "durable": True}
+        call(channel, "exchange.declare", **later, arguments={"x-delayed-type": "direct"})
+        call(channel, "queue.bind", queue="later", exchange="later", routing_key="later")
+        for name in ("fan.one", "fan.two"):
+            call(channel, "queue.bind", queue=name, exchange="fan")
+        connection.close()
+
+    def _strike(self) -> None:
+        """End the broker one way or another, and start it again."""
+        if self._rng.random() < 0.1:
+            assert self.server.stop() == 0
+            self.outcome.polite_ends += 1
+        else:
+            self.server.kill()
+            self.outcome.kills += 1
+        if self._rng.random() < 0.15:
+            self.server.start_and_kill(self._rng.uniform(*START_KILLED_S))
+            self.outcome.kills += 1
+        self.server.start()
+
+    def _end(self, actors: list[Actor]) -> None:
+        """Everybody stops; then one more kill, of a broker that is left alone."""
+        for actor in actors:
+            actor.stopping.set()
+        for actor in actors:
+            actor.end()
+        self.server.kill()
+        self.outcome.kills += 1
+        self.server.start()
+
+    def _take_the_rest(self) -> None:
+        """Take out what is left; after a last kill nothing of it may be there again."""
+        time.sleep(DELAY_MS_MAX / 1000)
+        deadline_s = time.monotonic() + DRAIN_S
+        while self._drain() and time.monotonic() < deadline_s:
+            pass
+        connection = self.server.connect()
+        self.teller.audit(connection.channel())
+        connection.close()
+        self.server.kill()
+        self.server.start()
+        assert self._drain() == 0 or self._faults(), "something came back that is no fault"
+
+    def _drain(self) -> int:
+        """`dead` comes last: what is rejected on the way goes there."""
+        return sum(consumer.drain() for consumer in self.consumers)
+
+    # What it comes to
+
+    def _faults(self) -> list[str]:
+        found = [f"teller: {fault}" for fault in self.teller.noted]
+        for account in self.accounts.values():
+            found += account.faults()
+        return found
+
+    def _add_up(self) -> Outcome:
+        accounts = self.accounts.values()
+        senders = [publisher.sender for publisher in self.publishers]
+        outcome = self.outcome
+        outcome.files_left = len(list(self._data.glob("*.log")))
+        outcome.files = max(int(path.stem) for path in self._data.glob("*.log"))
+        outcome.published = sum(len(sender.sent) for sender in senders)
+        outcome.confirmed = sum(len(sender.confirmed) for sender in senders)
+        outcome.turned_up = sum(len(account.turned_up()) for account in accounts)
+        outcome.deliveries = sum(account.deliveries for account in accounts)
+        outcome.commits = self.teller.commits
+        outcome.lost = sum(len(account.lost()) for account in accounts)
+        outcome.invented = sum(len(account.invented()) for account in accounts)
+        outcome.balance = sum(abs(account.balance()) for account in accounts)
+        outcome.faults = self._faults()
+        return outcome
+
+
+def call(channel: Channel, name: str, **fields: object) -> None:
+    """A call that must be answered as it should."""
+    given = {field: value for field, value in fields.items() if value is not None}
+    answer = channel.call(name, **given)
+    if not is_method(answer, f"{name}-ok"):
+        raise RuntimeError(f"{name} was answered by {answer}")
+
+
+def run(data: Path, kills: int, seed: int, log: IO[str]) -> Outcome:
+    """Kill a broker so many times under load, then count."""
+    return Chaos(data, seed, log).run(kills)

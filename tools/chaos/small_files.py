@@ -1,0 +1,29 @@
+"""`leveret serve` with log files so small that they are filled, indexed and removed all the time.
+
+    python -m tools.chaos.small_files serve --data …
+
+The size of log files is no option of a node: nobody but a test wants another one.
+"""
+
+import sys
+from typing import Any, Final
+
+from leveret.cli.main import main
+from leveret.runtime import node
+from leveret.storage.recovery import Recovered
+from leveret.storage.store import Store
+
+FILE_BYTES: Final = 512 * 1024
+
+
+class SmallFilesStore(Store):
+    """A store whose log files are small."""
+
+    def open(self, *arguments: Any, **options: Any) -> Recovered:
+        options["file_bytes"] = FILE_BYTES
+        return super().open(*arguments, **options)
+
+
+if __name__ == "__main__":
+    vars(node)["Store"] = SmallFilesStore
+    sys.exit(main())
