@@ -268,7 +268,7 @@ class Vhost:
         self._changed()
         if owner is not None:
             owner.exclusive_queues[name] = queue
-        if durable:
+        if durable and not self.turn.is_restoring:
             self._log(queue_made(queue))
         return queue
 
@@ -387,7 +387,7 @@ class Vhost:
         if exchange.add(binding):
             self.sources.setdefault(target, {})[source] = exchange
             self._changed()
-            if _is_durable(exchange) and _is_durable(target):
+            if _is_durable(exchange) and _is_durable(target) and not self.turn.is_restoring:
                 self._log(binding_made(self.name, binding))
 
     def has_binding(self, source: str, target: Target, routing_key: str, arguments: Table) -> bool:

@@ -39,6 +39,7 @@ async def _serve(settings: Settings) -> int:
     _stop_on_signals(stopping)
     _raise_descriptor_limit()
     node = Node(settings, Clock(), disk=Disk(settings.data))
+    gc.disable()  # a start makes many objects that stay: looking through them is most of its time
     try:
         await node.start()
     except OSError as fault:
@@ -49,6 +50,7 @@ async def _serve(settings: Settings) -> int:
         return 1
     gc.collect()
     gc.freeze()
+    gc.enable()
     gc.set_threshold(*GC_THRESHOLDS)
     _say_ready(node)
     await stopping.wait()
