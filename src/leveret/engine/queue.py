@@ -56,6 +56,8 @@ BATCH: Final = 5000
 
 NO_TTL: Final = -1
 
+DAMAGE_TEXTS_MAX: Final = 8  # reasons kept for those who ask; all of them are logged
+
 
 class QueueTimer(Timed):
     """Wakes its queue by the pulse."""
@@ -117,6 +119,7 @@ class Queue(Target):
         self.unacked: i64 = 0
         self.unacked_bytes: i64 = 0
         self.stuck: i64 = 0  # dead letters that nobody takes, kept and counted here
+        self.damage: list[str] = []  # why messages were set aside as unreadable, if any were
         # Consumers
         self.subscribers = Subscribers(settings.single_active, self.is_quorum)
         # Time
@@ -137,6 +140,11 @@ class Queue(Target):
         self.refused: i64 = 0
         self.purged: i64 = 0
         self.arm()
+
+    @property
+    def damaged(self) -> int:
+        """How many messages are set aside because they cannot be read."""
+        return self.ready.damaged_count()
 
     @property
     def consumers(self) -> list[Consumer]:
@@ -238,6 +246,8 @@ class Queue(Target):
 
     def note_damage(self, fault: Corrupt) -> None:
         """A part of the queue cannot be read: it has been set aside, the rest goes on."""
+        if len(self.damage) < DAMAGE_TEXTS_MAX:
+            self.damage.append(str(fault))
         self.turn.faults.append(f"queue '{self.name}' in vhost '{self.vhost}': {fault}")
 
     def _pump(self) -> None:
@@ -410,6 +420,7 @@ class Queue(Target):
         self.ready = Ready(prioritised=old.prioritised, returns_first=old.returns_first)
         self.ready.pages = old.pages
         self.ready.window = old.window
+        self.ready.damaged = old.damaged  # unread and unexplained: a purge is not meant for them
         self.purged += old.count
         self.turn.trash.add(old.messages_held())
         return old.count
@@ -519,6 +530,9 @@ class Queue(Target):
         """The queue is deleted: end its consumers and forget its messages."""
         self.ledger.closed = True
         self._forget_ready()
+        if self.ledger.journal is not None:
+            for run in self.ready.damaged:
+                self.ledger.forget_run(run)
         for _, message in self.scheduled.entries():
             self.ledger.forget(message)
         self.deleted = True
