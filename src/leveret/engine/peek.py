@@ -61,7 +61,7 @@ def _first(ready: Ready, count: i64, bytes_max: i64) -> list[Message]:
 def read_on(pages: QueuePages, view: Run) -> list[Message]:
     """The next messages of a view, which is moved on; nothing where they cannot be read."""
     try:
-        messages = pages.look(view)
+        messages = pages.peek(view)
     except Corrupt:
         view.at += pages.unreadable(view)
         return []

@@ -43,6 +43,13 @@ class Run:
         view.at = len(self.offsets) - count
         return view
 
+    def copy(self) -> "Run":
+        """The messages that are left, as a run with columns of its own."""
+        part = Run(self.file)
+        part.seqs = self.seqs[self.at :]
+        part.offsets = self.offsets[self.at :]
+        return part
+
     def cut(self, count: i64) -> "Run":
         """Take the next `count` messages, as a run of their own."""
         part = Run(self.file)
@@ -123,7 +130,7 @@ class QueuePages:
 
     def read(self, runs: Runs) -> list[Message]:
         """Take the next messages of the line."""
-        messages = self.look(runs.runs[0])
+        messages = self.peek(runs.runs[0])
         runs.advance(len(messages))
         return messages
 
@@ -131,7 +138,7 @@ class QueuePages:
         """After Corrupt: how many of the next messages of the run are lost with it."""
         return self._pages.unreadable(run)
 
-    def look(self, run: Run) -> list[Message]:
+    def peek(self, run: Run) -> list[Message]:
         """The next messages of a run, which stay."""
         messages = self._pages.read(run, self._slot)
         for message in messages:

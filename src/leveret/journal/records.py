@@ -11,6 +11,7 @@
     BLOCK    = number:u64                          in a checkpoint: the last block before it
     END      =                                     the node has stopped as it should
     DEFINE   = table                               a definition, see `leveret.engine.definitions`
+    NOTHING  =                                     only so that a block is not empty
 
     copy     = queue:u64 seq:u64 expires_ms:u64 due_ms:u64 priority:i32 flags:u8
     content  = address header_size:u32 header body
@@ -26,6 +27,7 @@ from typing import Final
 from librt.strings import BytesWriter, write_i32_be, write_i64_be
 from mypy_extensions import i32, i64
 
+NOTHING: Final = 0
 MESSAGE: Final = 1
 COPY: Final = 2
 GONE: Final = 3

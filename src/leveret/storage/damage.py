@@ -20,6 +20,7 @@ from leveret.journal.records import (
     GONE,
     MARK,
     MESSAGE,
+    NOTHING,
     RECORD_HEAD_BYTES,
     RETURNED,
     SPILLED,
@@ -32,7 +33,7 @@ from leveret.wire.tables import decode_table
 ADVICE: Final = "`leveret ctl repair` shows the damage and mends it"
 
 _NAMING: Final = (GONE, RETURNED, MARK)  # records that start with the number of a queue
-_PLAIN: Final = (0, BLOCK, END)  # records that concern no queue
+_PLAIN: Final = (NOTHING, BLOCK, END)  # records that concern no queue
 _QUEUE_MAX: Final = (1 << 32) - 1  # an index has no room for more
 _SEQ_MAX: Final = 1 << 48  # nobody has published so many messages
 _BLOCK_MAX: Final = 1 << 48  # nor written so many blocks

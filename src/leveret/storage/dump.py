@@ -7,6 +7,7 @@ valid. Nothing is raised on damage: what can be read is shown, and said to be do
 A further kind of file is a line in `FILES`, a further kind of record one in `RECORDS`.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from struct import Struct, error
@@ -23,6 +24,7 @@ from leveret.journal.records import (
     GONE,
     MARK,
     MESSAGE,
+    NOTHING,
     RECORD_HEAD_BYTES,
     RETURNED,
 )
@@ -39,6 +41,7 @@ _COPY: Final = Struct(">QQQQiB")
 _GONE_RUN: Final = Struct(">QQ")
 _RETURNED: Final = Struct(">QQIIQ")
 _INDEX: Final = Struct(">IIQiIQ")
+_TAKEN_OUT: Final = re.compile(r".*\.damaged-([0-9]+)")
 _FAULTS: Final = (LeveretError, error, IndexError, ValueError, OverflowError)
 
 
@@ -57,6 +60,10 @@ class Entry:
 
 def dump(data: bytes, name: str, *, bodies: bool = False) -> Iterator[Entry]:
     """Everything in a file of this name."""
+    taken_out = _TAKEN_OUT.fullmatch(name)
+    if taken_out is not None:
+        yield from _taken_out(data, int(taken_out[1]), bodies)
+        return
     for ending, read in FILES.items():
         if name.endswith(ending):
             yield from read(data, bodies)
@@ -100,6 +107,13 @@ def _file(data: bytes, bodies: bool, inside: Inside) -> Iterator[Entry]:
                 yield Entry(entry.offset, entry.kind, {**entry.fields, "doubtful": True})
         at = end
     yield Entry(len(data), "end", {"damaged_bytes": damaged})
+
+
+def _taken_out(data: bytes, offset: int, bodies: bool) -> Iterator[Entry]:
+    """Bytes that a repair took out of a log file, shown where they stood."""
+    yield Entry(offset, "damage", {"size": len(data), "fault": _why(data, 0, len(data), -1)})
+    for entry in _records(data, BLOCK_HEAD_BYTES, len(data), bodies):
+        yield Entry(offset + entry.offset, entry.kind, {**entry.fields, "doubtful": True})
 
 
 def _head(data: bytes) -> Entry:
@@ -217,7 +231,7 @@ def _index_entries(data: bytes, at: int, end: int, bodies: bool) -> Iterator[Ent
 
 Read = Callable[[bytes], Fields]
 RECORDS: Final[dict[int, tuple[str, Read]]] = {
-    0: ("nothing", _nothing),
+    NOTHING: ("nothing", _nothing),
     MESSAGE: ("message", _message),
     COPY: ("copy", _message_copy),
     GONE: ("gone", _gone),

@@ -3,6 +3,8 @@
 0000000000000007.log          the records of the node, see `blocks`
 0000000000000007.checkpoint   what held when that log file began, see `checkpoint`
 0000000000000007.index        where the messages of that log file stand, once it is full
+*.damaged-1234                what a repair took out of a file, and where it stood there
+0000000000000008.repair       what a repair said
 *.new                         being written; not yet anything
 lock                          held by the node that uses the directory
 """
@@ -22,6 +24,15 @@ def checkpoint_name(number: int) -> str:
 
 def index_name(number: int) -> str:
     return f"{number:0{_DIGITS}d}.index"
+
+
+def side_name(name: str, offset: int) -> str:
+    """Where a repair puts bytes that it takes out of a file."""
+    return f"{name}.damaged-{offset}"
+
+
+def repair_name(number: int) -> str:
+    return f"{number:0{_DIGITS}d}.repair"
 
 
 def numbers(names: list[str], ending: str) -> list[int]:

@@ -21,7 +21,14 @@ from leveret.storage.blocks import HEAD_BYTES, encode_head
 from leveret.storage.checkpoint import read_file, write_checkpoint
 from leveret.storage.damage import bad_ranges
 from leveret.storage.disk import Disk, DiskFile
-from leveret.storage.names import checkpoint_name, index_name, log_name, numbers
+from leveret.storage.names import (
+    checkpoint_name,
+    index_name,
+    log_name,
+    numbers,
+    repair_name,
+    side_name,
+)
 from leveret.storage.pages import LogPages
 from leveret.storage.recovery import Recovered, rebuild
 from leveret.storage.restoring import restore
@@ -54,6 +61,20 @@ class Report:
     @property
     def is_sound(self) -> bool:
         return not self.ranges
+
+    def lines(self) -> list[str]:
+        """The report for people."""
+        said = [
+            f"{name}: damaged from byte {start} to {end}"
+            for name, ranges in self.ranges.items()
+            for start, end in ranges
+        ]
+        for loss in self.losses:
+            said.append(f"queue {loss.queue} in vhost {loss.vhost}: {loss.messages} messages lost")
+            said.extend(f"  {reason}" for reason in loss.reasons)
+        said.extend(self.notes)
+        said.extend(f"the damaged bytes are in {name}" for name in self.side_files)
+        return said if self.ranges else [*said, "the log is sound"]
 
 
 def repair(disk: Disk, *, dry_run: bool = False) -> Report:
@@ -97,7 +118,8 @@ def _find_ranges(disk: Disk, found: Recovered, report: Report) -> None:
         _note_torn_end(disk, found, report)
     for damage in found.damage:
         if damage.start == damage.end:
-            report.notes.append(f"{log_name(damage.file)}: blocks before byte {damage.end} are gone")
+            text = f"{log_name(damage.file)}: blocks before byte {damage.end} are gone"
+            report.notes.append(text)
         elif not damage.is_clear:
             report.notes.append(f"{damage.place()}: it is not known what stood there")
     if found.has_lost_checkpoint:
@@ -127,9 +149,7 @@ def _rescue(broker: Broker, pages: LogPages, found: Recovered, report: Report) -
     for number, log in sorted(found.replay.queues.items()):
         if number in known or not log.parts:
             continue
-        queue = broker.vhost(_ROOT).declare_queue(
-            f"{RESCUED}{number}", True, None, None, False, {}
-        )
+        queue = broker.vhost(_ROOT).declare_queue(f"{RESCUED}{number}", True, None, None, False, {})
         queue.ledger.id = number
         broker.slots.note_id(number)
         queue.open_pages(pages)
@@ -172,7 +192,7 @@ def _mend(disk: Disk, report: Report, broker: Broker, found: Recovered) -> None:
     for name, ranges in report.ranges.items():
         data = read_file(disk, name)
         for start, end in ranges:
-            side = f"{name}.damaged-{start}"
+            side = side_name(name, start)
             _write(disk, side, data[start:end])
             report.side_files.append(side)
     next_file = found.next_file
@@ -181,6 +201,8 @@ def _mend(disk: Disk, report: Report, broker: Broker, found: Recovered) -> None:
     for name, ranges in report.ranges.items():
         if name.endswith(".log"):
             _write_anew(disk, name, ranges)
+    said = "".join(line + "\n" for line in report.lines())
+    _write(disk, repair_name(next_file), said.encode())
 
 
 def _write_anew(disk: Disk, name: str, ranges: list[tuple[int, int]]) -> None:
