@@ -8,7 +8,7 @@ import http.client
 import json
 from base64 import b64encode
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 from urllib.parse import quote, unquote, urlsplit
 
@@ -74,7 +74,9 @@ class Broker:
             connection = maker(self._host, self._address.port, timeout=timeout_s)
             try:
                 headers = {"Authorization": f"Basic {login}"}
-                connection.request(method, self._path + path, pieces, headers)
+                # A broker that refuses says so without reading to the end.
+                with suppress(BrokenPipeError, ConnectionResetError):
+                    connection.request(method, self._path + path, pieces, headers)
                 yield connection.getresponse()
             finally:
                 connection.close()

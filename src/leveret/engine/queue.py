@@ -230,8 +230,13 @@ class Queue(Target):
             return
         self.pump()
         while self.ready.count != 0 and self._is_over(0, 0):
+            try:
+                message = self.ready.pop()
+            except Corrupt as fault:
+                self.note_damage(fault)
+                continue
             self.dropped += 1
-            self._leave(self.ready.pop(), MAXLEN)
+            self._leave(message, MAXLEN)
 
     # Going out
 
@@ -406,7 +411,11 @@ class Queue(Target):
         """Drop what is dead at the head of a line; a message behind a living one waits."""
         left = BATCH
         while left > 0 and self.ready.count != 0:
-            message = self.ready.pop_expired(now_ms)
+            try:
+                message = self.ready.pop_expired(now_ms)
+            except Corrupt as fault:
+                self.note_damage(fault)
+                continue
             if message is None:
                 return
             self._expire(message)

@@ -107,15 +107,17 @@ def restore_node(backup: BinaryIO, root: Path) -> dict[str, object]:
 def _require_empty(root: Path) -> None:
     if not root.exists():
         return
-    disk = Disk(root)
-    try:
-        disk.prepare()  # StorageError where a node uses it
-        if set(disk.names()) - {"lock"}:
-            raise StorageError(f"the directory {root} is not empty")
-    except NotADirectoryError as fault:
-        raise StorageError(f"{root} is not a directory") from fault
-    finally:
-        disk.release()
+    if not root.is_dir():
+        raise StorageError(f"{root} is not a directory")
+    names = set(os.listdir(root))
+    if "lock" in names:
+        disk = Disk(root)
+        try:
+            disk.prepare()  # StorageError where a node uses it
+        finally:
+            disk.release()
+    if names - {"lock"}:
+        raise StorageError(f"the directory {root} is not empty")
 
 
 def _unpack(reader: ArchiveReader, pieces: Iterable[bytes], root: Path) -> None:
@@ -131,7 +133,7 @@ def _unpack(reader: ArchiveReader, pieces: Iterable[bytes], root: Path) -> None:
 
 def _put(part: Part, root: Path, file: BinaryIO | None) -> BinaryIO | None:
     if part.is_first:
-        file = (root / part.name).open("xb")
+        file = _create(root / part.name)
     assert file is not None
     file.write(part.data)
     if not part.is_last:
@@ -149,9 +151,13 @@ def _complete(root: Path, reader: ArchiveReader) -> None:
         return  # the backup of a queue is a log from its beginning
     if not (root / checkpoint_name(number)).exists():
         raise Corrupt("the backup has no checkpoint")
-    with (root / log_name(number)).open("xb") as file:
+    with _create(root / log_name(number)) as file:
         file.write(encode_head(number))
         os.fsync(file.fileno())
+
+
+def _create(path: Path) -> BinaryIO:
+    return os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb")
 
 
 def _sync(folder: Path) -> None:

@@ -50,7 +50,7 @@ class Entry:
     """One thing in a file."""
 
     offset: int
-    kind: str  # head, block, damage, end, or the kind of a record
+    kind: str  # head, block, damage, eof, or the kind of a record
     fields: Fields = field(default_factory=dict)
 
     def line(self) -> str:
@@ -106,7 +106,7 @@ def _file(data: bytes, bodies: bool, inside: Inside) -> Iterator[Entry]:
             for entry in inside(data, at + BLOCK_HEAD_BYTES, end, bodies):
                 yield Entry(entry.offset, entry.kind, {**entry.fields, "doubtful": True})
         at = end
-    yield Entry(len(data), "end", {"damaged_bytes": damaged})
+    yield Entry(len(data), "eof", {"damaged_bytes": damaged})
 
 
 def _taken_out(data: bytes, offset: int, bodies: bool) -> Iterator[Entry]:
