@@ -214,7 +214,12 @@ class Log:
             except FileNotFoundError as fault:
                 raise Corrupt(f"{log_name(number)} is missing") from fault
             self._readers[number] = file
-        return file.read(size, offset)
+        try:
+            return file.read(size, offset)
+        except OSError as fault:
+            if fault.errno != errno.EIO:
+                raise
+            raise Corrupt(f"{log_name(number)} cannot be read: {fault.strerror}") from fault
 
     def _empty_files(self) -> list[int]:
         """Files that no live message stands in and that the last checkpoint covers."""
