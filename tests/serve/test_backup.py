@@ -165,7 +165,8 @@ def test_backup_under_load_holds_one_moment(tmp_path: Path) -> None:
         declare(broker, "kept", "worked")
         publishers = [Publisher(broker, "kept"), Publisher(broker, "worked")]
         consumer = Consumer(broker, "worked")
-        for thread in (*publishers, consumer):
+        threads: list[Publisher | Consumer] = [*publishers, consumer]
+        for thread in threads:
             thread.start()
         marks = []
         for command in (
@@ -176,10 +177,10 @@ def test_backup_under_load_holds_one_moment(tmp_path: Path) -> None:
             confirmed = [publisher.confirmed for publisher in publishers]
             ctl(*command)
             marks.append((confirmed, [p.issued for p in publishers], consumer.taken))
-        for thread in (*publishers, consumer):
+        for thread in threads:
             thread.stopping.set()
         broker.process.send_signal(signal.SIGKILL)
-        for thread in (*publishers, consumer):
+        for thread in threads:
             thread.join(10)
 
     confirmed, issued, taken = marks[0]

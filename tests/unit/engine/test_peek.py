@@ -26,7 +26,7 @@ def filled(arguments: dict[str, object], window: int = 4) -> Filled:
     rng = Random(3)
     for number in range(60):
         priority = rng.randrange(4)
-        properties = {"delivery_mode": rng.choice((1, 2)), "priority": priority}
+        properties: dict[str, object] = {"delivery_mode": rng.choice((1, 2)), "priority": priority}
         client.publish("q", b"%02d" % number * 20, properties)
     tags = [client.get("q") for _ in range(9)]
     for message in tags[::2]:
