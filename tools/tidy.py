@@ -34,10 +34,10 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
         "embedded": "errors clock engine",
         "amqp": "errors wire engine auth",
         "perf": "errors wire amqp",
-        "http": "errors build_info config engine auth",
+        "http": "errors build_info config wire engine auth",
         "runtime": "errors clock build_info config wire journal engine storage auth amqp http",
         "testing": "errors clock config engine storage runtime",
-        "cli": "errors build_info config perf runtime",
+        "cli": "errors build_info config perf storage runtime",
         "__main__": "cli",
     }.items()
 }

@@ -4,5 +4,8 @@ main.py         entry point; `serve` starts without Typer, everything else goes 
 serve.py        flags of `leveret serve`, made from the option table, then the runtime
 app.py          the Typer application that all other commands hang on
 ctl.py          `leveret ctl …`: asks a running broker over HTTP
-management.py   the HTTP client behind it
+backup.py       backup and restore
+files.py        dump and repair of a stopped broker's files
+options.py      what those commands share
+management.py   the HTTP client behind them
 """

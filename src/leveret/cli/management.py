@@ -1,41 +1,98 @@
 """A small client of the broker's HTTP API, for commands that ask a running broker.
 
-One request, one answer, one deadline. What goes wrong is a `NoAnswer` whose text is a whole
-sentence for the user.
+A `Broker` is an address and a login; each call is one request with a deadline. What goes wrong is a
+`NoAnswer` or a `Refused` whose text is a whole sentence for the user.
 """
 
 import http.client
 import json
-from typing import Final
-from urllib.parse import urlsplit
+from base64 import b64encode
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+from urllib.parse import quote, unquote, urlsplit
 
 _TIMEOUT_S: Final = 5.0
+_STREAM_TIMEOUT_S: Final = 120.0
+_PIECE_BYTES: Final = 1024 * 1024
 
 
 class NoAnswer(Exception):
     """No broker answered, or not in a way that can be used."""
 
 
-def get(url: str, path: str) -> tuple[int, dict[str, object]]:
-    """Status and JSON object of GET `path` at the broker `url`; NoAnswer when there is none."""
-    address = urlsplit(url if "//" in url else f"//{url}")
-    try:
-        secure = address.scheme == "https"
-        maker = http.client.HTTPSConnection if secure else http.client.HTTPConnection
-        connection = maker(address.hostname or "", address.port, timeout=_TIMEOUT_S)
+class Refused(NoAnswer):
+    """The broker does not do it, and says why."""
+
+
+class Broker:
+    """A broker at an address. A login in the address counts where none is given besides."""
+
+    def __init__(self, url: str, user: str | None = None, password: str | None = None) -> None:
+        address = urlsplit(url if "//" in url else f"//{url}")
+        self._secure = address.scheme == "https"
+        self._host = address.hostname or ""
+        self._address = address
+        self._path = address.path.rstrip("/")
+        self._user = user or unquote(address.username or "guest")
+        self._password = password or unquote(address.password or "guest")
+        self.shown = url.replace(f"{address.username}:{address.password}@", "")
+
+    def get(self, path: str) -> Any:
+        """The JSON of GET `path`; Refused where the broker answers with an error."""
+        with self._asked("GET", path, timeout_s=_TIMEOUT_S) as response:
+            return _found(response)
+
+    def get_any(self, path: str) -> dict[str, object]:
+        """The JSON object of GET `path`, whatever the status says."""
+        with self._asked("GET", path, timeout_s=_TIMEOUT_S) as response:
+            found = json.loads(response.read())
+            if not isinstance(found, dict):
+                raise ValueError("the answer is not a JSON object")
+            return found
+
+    def stream(self, path: str) -> Iterator[bytes]:
+        """The body of GET `path`, piece by piece."""
+        with self._asked("GET", path, timeout_s=_STREAM_TIMEOUT_S) as response:
+            if response.status != 200:
+                _found(response)
+            while piece := response.read(_PIECE_BYTES):
+                yield piece
+
+    def send(self, path: str, pieces: Iterable[bytes]) -> Any:
+        """POST pieces as one body; the JSON of the answer."""
+        with self._asked("POST", path, pieces, timeout_s=_STREAM_TIMEOUT_S) as response:
+            return _found(response)
+
+    @contextmanager
+    def _asked(
+        self, method: str, path: str, pieces: Iterable[bytes] | None = None, *, timeout_s: float
+    ) -> Iterator[http.client.HTTPResponse]:
+        login = b64encode(f"{self._user}:{self._password}".encode()).decode()
+        maker = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
         try:
-            connection.request("GET", address.path.rstrip("/") + path)
-            response = connection.getresponse()
-            return response.status, _object(response.read())
-        finally:
-            connection.close()
-    except (OSError, http.client.HTTPException, ValueError) as fault:
-        reason = getattr(fault, "strerror", None) or str(fault) or type(fault).__name__
-        raise NoAnswer(f"no broker answers at {url}: {reason}") from fault
+            connection = maker(self._host, self._address.port, timeout=timeout_s)
+            try:
+                headers = {"Authorization": f"Basic {login}"}
+                # A broker that refuses says so without reading to the end.
+                with suppress(BrokenPipeError, ConnectionResetError):
+                    connection.request(method, self._path + path, pieces, headers)
+                yield connection.getresponse()
+            finally:
+                connection.close()
+        except (OSError, http.client.HTTPException, ValueError) as fault:
+            reason = getattr(fault, "strerror", None) or str(fault) or type(fault).__name__
+            raise NoAnswer(f"no broker answers at {self.shown}: {reason}") from fault
 
 
-def _object(body: bytes) -> dict[str, object]:
-    found = json.loads(body)
-    if not isinstance(found, dict):
-        raise ValueError("the answer is not a JSON object")
+def _found(response: http.client.HTTPResponse) -> Any:
+    found = json.loads(response.read())
+    if response.status >= 400:
+        reason = found.get("reason") if isinstance(found, dict) else None
+        raise Refused(f"the broker refuses: {reason or response.reason}")
     return found
+
+
+def in_path(text: str) -> str:
+    """A name as a part of a path."""
+    return quote(text, safe="")

@@ -63,6 +63,23 @@ class Gone:
         """The runs above the floor, first and last numbers, in order."""
         return sorted((first, end - 1) for first, end in self._ends.items())
 
+    def without(self, seqs: list[int]) -> "Gone":
+        """The same set less some numbers, which are given in ascending order."""
+        runs = self.runs()
+        if self.floor > 0:
+            runs.insert(0, (0, self.floor - 1))
+        rest = Gone()
+        at = 0
+        for first, last in runs:
+            while at < len(seqs) and seqs[at] <= last:
+                if seqs[at] > first:
+                    rest.add_run(first, seqs[at] - 1)
+                first = max(first, seqs[at] + 1)
+                at += 1
+            if first <= last:
+                rest.add_run(first, last)
+        return rest
+
     def _join_floor(self) -> None:
         end = self._ends.pop(self.floor, None)
         if end is not None:

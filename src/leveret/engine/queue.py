@@ -69,6 +69,8 @@ BATCH: Final = 5000
 
 NO_TTL: Final = -1
 
+DAMAGE_TEXTS_MAX: Final = 8  # reasons kept for those who ask; all of them are logged
+
 
 class QueueTimer(Timed):
     """Wakes its queue by the pulse."""
@@ -131,6 +133,7 @@ class Queue(Target):
         self.unacked: i64 = 0
         self.unacked_bytes: i64 = 0
         self.stuck: i64 = 0  # dead letters that nobody takes, kept and counted here
+        self.damage: list[str] = []  # why messages were set aside as unreadable, if any were
         # Consumers
         self.subscribers = Subscribers(settings.single_active, self.is_quorum)
         # Time
@@ -152,6 +155,11 @@ class Queue(Target):
         self.purged: i64 = 0
         if settings.expires_ms >= 0:
             self.arm()
+
+    @property
+    def damaged(self) -> int:
+        """How many messages are set aside because they cannot be read."""
+        return self.ready.damaged_count()
 
     @property
     def consumers(self) -> list[Consumer]:
@@ -246,8 +254,13 @@ class Queue(Target):
             return
         self.pump()
         while self.ready.count != 0 and self._is_over(0, 0):
+            try:
+                message = self.ready.pop()
+            except Corrupt as fault:
+                self.note_damage(fault)
+                continue
             self.dropped += 1
-            self._leave(self.ready.pop(), MAXLEN)
+            self._leave(message, MAXLEN)
 
     # Going out
 
@@ -262,6 +275,8 @@ class Queue(Target):
 
     def note_damage(self, fault: Corrupt) -> None:
         """A part of the queue cannot be read: it has been set aside, the rest goes on."""
+        if len(self.damage) < DAMAGE_TEXTS_MAX:
+            self.damage.append(str(fault))
         self.turn.faults.append(f"queue '{self.name}' in vhost '{self.vhost}': {fault}")
 
     def _pump(self) -> None:
@@ -426,7 +441,11 @@ class Queue(Target):
         """Drop what is dead at the head of a line; a message behind a living one waits."""
         left = BATCH
         while left > 0 and self.ready.count != 0:
-            message = self.ready.pop_expired(now_ms)
+            try:
+                message = self.ready.pop_expired(now_ms)
+            except Corrupt as fault:
+                self.note_damage(fault)
+                continue
             if message is None:
                 return
             self._expire(message)
@@ -442,6 +461,7 @@ class Queue(Target):
         self.ready = Ready(prioritised=old.prioritised, returns_first=old.returns_first)
         self.ready.pages = old.pages
         self.ready.window = old.window
+        self.ready.damaged = old.damaged  # unread and unexplained: a purge is not meant for them
         self.purged += old.count
         self.turn.trash.add(old.messages_held())
         return old.count
@@ -606,6 +626,9 @@ class Queue(Target):
             for _, message in self.scheduled.entries():
                 self.note(DELETED, message, "")
         self._forget_ready()
+        if self.ledger.journal is not None:
+            for run in self.ready.damaged:
+                self.ledger.forget_run(run)
         for _, message in self.scheduled.entries():
             self.ledger.forget(message)
         self.deleted = True

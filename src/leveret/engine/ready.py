@@ -129,7 +129,7 @@ class Ready:
         self.lines: dict[int, Line] = {}  # a line for each of them
         self.mortal = False  # a message with an expiry has been here
         self.window: i64 = WINDOW
-        self.damaged: list[Run] = []  # messages that cannot be read
+        self.damaged: list[Run] = []  # messages that cannot be read: set aside, not counted above
         self.pages: QueuePages | None = None  # where there is a log
 
     def push(self, message: Message) -> None:
@@ -156,9 +156,16 @@ class Ready:
         line.paged.count += run.left()
         self.count += run.left()
 
+    def damaged_count(self) -> i64:
+        """How many messages are set aside."""
+        count: i64 = 0
+        for run in self.damaged:
+            count += run.left()
+        return count
+
     def paged_runs(self) -> list[Run]:
         """Everything that is in the log alone."""
-        return [run for line in self._all_lines() for run in line.paged.runs]
+        return [run for line in self.all_lines() for run in line.paged.runs]
 
     def put_back(self, message: Message) -> None:
         """Return a message that was taken: to its place, or to the line served first."""
@@ -190,8 +197,8 @@ class Ready:
     def _at_hand(self, line: Line) -> Line:
         """The line with its next message in memory.
 
-        Where the log is damaged the rest of the line is set aside: it is no longer counted, and
-        Corrupt is raised. Whoever asks again finds what is left.
+        Where the log is damaged the messages that stand there are set aside: they are no longer
+        counted, and Corrupt is raised. Whoever asks again finds what is left.
         """
         if not line.needs_page():
             return line
@@ -201,11 +208,26 @@ class Ready:
             for message in pages.read(line.paged):
                 line.append(message)
         except Corrupt:
-            self.damaged.extend(line.paged.runs)
-            self.count -= line.paged.count
-            line.paged = Runs()
+            self._set_aside(line.paged, pages.unreadable(line.paged.runs[0]))
             raise
         return line
+
+    def _set_aside(self, paged: Runs, count: i64) -> None:
+        """Keep apart what cannot be read. Sizes of bodies are not known here: their mean counts."""
+        in_log = self.body_bytes - self._bytes_at_hand()
+        paged_count: i64 = 0
+        for line in self.all_lines():
+            paged_count += line.paged.count
+        self.body_bytes -= in_log * count // paged_count
+        self.count -= count
+        self.damaged.append(paged.cut(count))
+
+    def _bytes_at_hand(self) -> i64:
+        """Bodies in memory."""
+        total: i64 = 0
+        for message in self.messages():
+            total += len(message.body)
+        return total
 
     def pop_expired(self, now_ms: i64) -> Message | None:
         """Take a message that is dead and at the head of its line, if there is one."""
@@ -238,7 +260,7 @@ class Ready:
     def messages(self) -> list[Message]:
         """All messages in memory, in the order of delivery, without taking them."""
         listed = self.back.messages()
-        for line in self._all_lines():
+        for line in self.all_lines():
             if line is not self.back:
                 listed.extend(line.messages())
         return listed
@@ -246,7 +268,7 @@ class Ready:
     def messages_held(self) -> list[object]:
         """All messages in no order, so that they can be freed in slices."""
         held: list[object] = []
-        for line in self._all_lines():
+        for line in self.all_lines():
             held.extend(line.fresh)
             held.extend(line.returned)
         return held
@@ -254,10 +276,10 @@ class Ready:
     def _expiring_lines(self) -> list[Line]:
         """Whose heads may expire. RabbitMQ: on classic queues only the head of the whole queue."""
         if self.returns_first:
-            return self._all_lines()
+            return self.all_lines()
         return [self._next_line()] if self.count != 0 else []
 
-    def _all_lines(self) -> list[Line]:
+    def all_lines(self) -> list[Line]:
         """Every line, in the order in which they are served; some may be empty."""
         if self.prioritised:
             lines = [self.lines[-level] for level in sorted(self.levels)]

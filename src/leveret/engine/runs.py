@@ -48,6 +48,32 @@ class Run:
             found.append((first, last))
         return found
 
+    def rest(self, count: i64) -> "Run":
+        """The last `count` messages that are left, as a run that shares the columns with this one.
+
+        It is for reading: nothing may be added to it.
+        """
+        view = Run(self.file)
+        view.seqs = self.seqs
+        view.offsets = self.offsets
+        view.at = len(self.offsets) - count
+        return view
+
+    def copy(self) -> "Run":
+        """The messages that are left, as a run with columns of its own."""
+        part = Run(self.file)
+        part.seqs = self.seqs[self.at :]
+        part.offsets = self.offsets[self.at :]
+        return part
+
+    def cut(self, count: i64) -> "Run":
+        """Take the next `count` messages, as a run of their own."""
+        part = Run(self.file)
+        part.seqs = self.seqs[self.at : self.at + count]
+        part.offsets = self.offsets[self.at : self.at + count]
+        self.advance(count)
+        return part
+
     def advance(self, count: i64) -> None:
         """The next `count` messages have been taken."""
         self.at += count
@@ -81,13 +107,29 @@ class Runs:
         if first.left() == 0:
             self.runs.pop(0)
 
+    def cut(self, count: i64) -> Run:
+        """Take the next messages, all of the first run, as a run of their own."""
+        first = self.runs[0]
+        part = first.cut(count)
+        self.count -= count
+        if first.left() == 0:
+            self.runs.pop(0)
+        return part
+
 
 class Pages:
     """Reads messages of the log. Storage subclasses it."""
 
     def read(self, run: Run, slot: i64) -> list[Message]:
-        """The next messages of a run: at least one, and no more than a page."""
+        """The next messages of a run: at least one, and no more than a page.
+
+        Corrupt where not even the next one can be read.
+        """
         raise NotImplementedError
+
+    def unreadable(self, run: Run) -> i64:
+        """After Corrupt: how many of the next messages of the run are lost with it."""
+        return run.left()
 
 
 class QueuePages:
@@ -104,8 +146,17 @@ class QueuePages:
 
     def read(self, runs: Runs) -> list[Message]:
         """Take the next messages of the line."""
-        messages = self._pages.read(runs.runs[0], self._slot)
+        messages = self.peek(runs.runs[0])
         runs.advance(len(messages))
+        return messages
+
+    def unreadable(self, run: Run) -> i64:
+        """After Corrupt: how many of the next messages of the run are lost with it."""
+        return self._pages.unreadable(run)
+
+    def peek(self, run: Run) -> list[Message]:
+        """The next messages of a run, which stay."""
+        messages = self._pages.read(run, self._slot)
         for message in messages:
             if message.seq <= self.redelivered_through:
                 message.flags |= REDELIVERED

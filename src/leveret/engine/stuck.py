@@ -10,6 +10,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from leveret.engine.chronicle import DELETED
+from leveret.engine.message import Message
 from leveret.engine.pulse import NEVER, Timed
 from leveret.engine.queue import Queue
 from leveret.engine.session import Leaving, Turn
@@ -31,6 +32,10 @@ class Stuck(Timed):
         queue.stuck += 1
         self._waiting.append(gone)
         self._turn.pulse.arm(self, self._turn.now_ms + RETRY_MS)
+
+    def of(self, queue: Queue) -> list[Message]:
+        """Those of one queue."""
+        return [gone.message for gone in self._waiting if gone.queue is queue]
 
     def retry(self) -> None:
         """Try all of them again in this turn; those of deleted queues are gone with them."""

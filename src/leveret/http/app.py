@@ -1,12 +1,9 @@
-"""The Starlette application: its routes, and errors in the form RabbitMQ's management API has.
+"""The Starlette application: its routes.
 
 `make_app` is given what it may ask of the running node and touches nothing else. Bodies are encoded
-by msgspec. An error of any kind is a JSON object with `error` and `reason`; what went wrong inside
-is logged, never sent.
+by msgspec; errors have the form of `answers`. Paths are matched as they were sent, because `%2F` is
+the name of the default vhost and not a slash: handlers decode the parts that they take.
 """
-
-import http
-from typing import Final
 
 import msgspec
 from starlette.applications import Starlette
@@ -14,13 +11,13 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from leveret import __version__, build_info
+from leveret.errors import LeveretError
+from leveret.http import backups, queues
+from leveret.http.answers import json, on_crash, on_http_error, on_refusal
 from leveret.http.facts import BrokerFacts
-
-_encode: Final = msgspec.json.Encoder().encode
-# RabbitMQ: the words of its management API for what clients match on.
-_ERROR_WORDS: Final = {404: "Object Not Found"}
 
 
 class Health(msgspec.Struct, omit_defaults=True):
@@ -40,21 +37,29 @@ class Version(msgspec.Struct):
     python: str
 
 
-class Failure(msgspec.Struct):
-    """Body of every error."""
+class _App(Starlette):
+    """Matches the path as it was sent."""
 
-    error: str
-    reason: str
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            scope = {**scope, "path": scope["raw_path"].decode("latin-1")}
+        await super().__call__(scope, receive, send)
 
 
 def make_app(facts: BrokerFacts) -> Starlette:
     """The application over one node."""
-    app = Starlette(
+    app = _App(
         routes=[
             Route("/api/health", get_health),
             Route("/api/version", get_version),
+            *queues.ROUTES,
+            *backups.ROUTES,
         ],
-        exception_handlers={HTTPException: on_http_error, Exception: on_crash},
+        exception_handlers={
+            HTTPException: on_http_error,
+            LeveretError: on_refusal,
+            Exception: on_crash,
+        },
     )
     app.router.redirect_slashes = False  # a path with a slash too many is unknown, as in RabbitMQ
     app.state.facts = facts
@@ -71,22 +76,3 @@ async def get_health(request: Request) -> Response:
 
 async def get_version(request: Request) -> Response:
     return json(Version("Leveret", __version__, build_info.form(), build_info.python()))
-
-
-async def on_http_error(request: Request, fault: Exception) -> Response:
-    assert isinstance(fault, HTTPException)
-    phrase = http.HTTPStatus(fault.status_code).phrase
-    body = Failure(_ERROR_WORDS.get(fault.status_code, phrase), fault.detail or phrase)
-    return json(body, status=fault.status_code, headers=dict(fault.headers or {}))
-
-
-async def on_crash(request: Request, fault: Exception) -> Response:
-    # Starlette raises the fault again after this answer is sent; uvicorn logs it, with traceback.
-    return json(Failure("Internal Server Error", "Internal Server Error"), status=500)
-
-
-def json(
-    body: msgspec.Struct, *, status: int = 200, headers: dict[str, str] | None = None
-) -> Response:
-    """A JSON response."""
-    return Response(_encode(body), status, headers, media_type="application/json")

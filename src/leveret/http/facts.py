@@ -4,8 +4,24 @@ The node gives an object of this shape to `HttpFront`; the resources under /api 
 else of the node. Kept apart from app.py so that naming the type does not import Starlette.
 """
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
+
+from leveret.auth import Authority
+from leveret.engine.broker import Broker
+
+
+class Backups(Protocol):
+    """Makes backups, and restores queues from them."""
+
+    async def node(self) -> AsyncIterator[bytes]:
+        """An archive of everything durable, as of now."""
+
+    async def queue(self, vhost: str, name: str) -> AsyncIterator[bytes]:
+        """An archive of one queue, as of now."""
+
+    async def restore(self, vhost: str, name: str, pieces: AsyncIterator[bytes]) -> int:
+        """Publish what an archive holds into a queue; how many messages."""
 
 
 class BrokerFacts(Protocol):
@@ -14,6 +30,22 @@ class BrokerFacts(Protocol):
     @property
     def node_name(self) -> str:
         """The name of this node."""
+
+    @property
+    def durability(self) -> str:
+        """Whether confirms wait for the disk: sync, or os where they do not."""
+
+    @property
+    def authority(self) -> Authority:
+        """Who may ask."""
+
+    @property
+    def broker(self) -> Broker:
+        """The queues, to be read."""
+
+    @property
+    def backups(self) -> Backups:
+        """Backup and restore."""
 
     def alarms(self) -> Sequence[str]:
         """The alarms in force, each as a sentence; empty when all is well."""

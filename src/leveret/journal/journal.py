@@ -31,6 +31,7 @@ from leveret.journal.records import (
     KEYS_HEAD_BYTES,
     MARK,
     MESSAGE,
+    NOTHING,
     NOWHERE,
     OFFSET_BITS,
     RETURNED,
@@ -299,6 +300,11 @@ class Journal:
         """In a checkpoint: the number of the last block before it."""
         write_head(self._writer, BLOCK, 8)
         write_i64_be(self._writer, number)
+
+    def nothing(self) -> None:
+        """A record that says nothing, so that there is a block to wait for."""
+        write_head(self._writer, NOTHING, 0)
+        self.must_sync = True
 
     def end(self) -> None:
         """The node stops: what was delivered is known exactly."""

@@ -18,6 +18,7 @@
     CURSOR   = stream:u64 offset:i64 name          the next offset of a named reader; -1 ends it
     KEYS     = owner:u64 count:u32 (time_ms:u64){count} (digest:16 octets){count}
                                                    keys that a queue or an exchange remembers
+    NOTHING  =                                     only so that a block is not empty
 
     copy     = queue:u64 seq:u64 expires_ms:u64 due_ms:u64 priority:i32 flags:u8
     content  = address header_size:u32 header body
@@ -33,6 +34,7 @@ from typing import Final
 from librt.strings import BytesWriter, write_i32_be, write_i64_be
 from mypy_extensions import i32, i64
 
+NOTHING: Final = 0
 MESSAGE: Final = 1
 COPY: Final = 2
 GONE: Final = 3

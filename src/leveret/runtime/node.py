@@ -9,11 +9,13 @@ from collections.abc import Sequence
 from leveret import __version__
 from leveret.amqp.link import Front, Limits
 from leveret.amqp.server import AmqpServer
-from leveret.auth import FixedAuthority
+from leveret.auth import Authority, FixedAuthority
 from leveret.clock import Clock
 from leveret.config.settings import Settings, memory_high_bytes
 from leveret.engine.broker import Broker
+from leveret.engine.message import Message
 from leveret.http.front import HttpFront
+from leveret.runtime.backups import Backups
 from leveret.runtime.memory import REASON, MemoryWatch, machine_bytes
 from leveret.runtime.turns import Turns
 from leveret.storage.disk import Disk
@@ -69,6 +71,9 @@ class Node:
             self._store.open(loop, end_turn=self._synced, on_alarm=self._on_disk, syncs=True)
             self.turns.add_flusher(self._store.flush)
         self.turns.add_flusher(self.amqp.flush)
+        self.backups = Backups(
+            self.settings.node, self.broker, self.turns, self._store, self._in_flight
+        )
         self.amqp_address = await self.amqp.listen(self.settings.host, self.settings.amqp_port)
         if self._serves_http:
             self._http = HttpFront(self.settings.host, self.settings.http_port, self)
@@ -95,8 +100,25 @@ class Node:
     def node_name(self) -> str:
         return self.settings.node
 
+    @property
+    def authority(self) -> Authority:
+        return self.front.authority
+
+    @property
+    def durability(self) -> str:
+        return "sync"
+
     def alarms(self) -> Sequence[str]:
         return [f"low on {reason}" for reason in self.front.alarms]
+
+    def _in_flight(self) -> list[Message]:
+        """Everything that is delivered and not settled, or settled by a transaction to come."""
+        held: list[Message] = []
+        for connection in self.amqp.protocols:
+            for channel in connection.channels.values():
+                held.extend(channel.unacked.messages())
+                held.extend(m for settle in channel.tx_settles for m in settle.messages)
+        return held
 
     def _on_memory(self, is_low: bool) -> None:
         self._set_alarm(REASON, is_low)

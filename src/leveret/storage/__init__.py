@@ -6,6 +6,9 @@
 - `Checkpoint`  definitions and live positions as of the start of a log file
 - `recover`     from checkpoint and log to the state of the broker
 - `Pages`       reads waiting messages back
+- `damage`      bytes that are no block, and whose they were; `repair` takes them out
+- `backup`      the node at one moment, and `queue_backup` one queue, in an `archive`
+- `dump`        what stands in a file, for people
 
 Confirmed means on disk: whoever waits for a block is told only after its sync returned.
 """

@@ -54,11 +54,16 @@ def write_whole(disk: Disk, name: str, number: int, pieces: list[bytes]) -> None
 
 def read_whole(disk: Disk, name: str, number: int) -> bytes | None:
     """What `write_whole` wrote; None where it is damaged."""
-    file = disk.open(name)
-    try:
-        data = file.read(file.size(), 0)
-    finally:
-        file.close()
+    data = read_file(disk, name)
     check_head(data, number, name)
     end = block_end(data, HEAD_BYTES, ONLY_BLOCK)
     return data[HEAD_BYTES + BLOCK_HEAD_BYTES : end] if end else None
+
+
+def read_file(disk: Disk, name: str) -> bytes:
+    """All bytes of a file."""
+    file = disk.open(name)
+    try:
+        return file.read(file.size(), 0)
+    finally:
+        file.close()

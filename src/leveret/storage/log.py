@@ -54,6 +54,7 @@ class Work:
         self.next_file = 0  # number of the file to start after this block; 0 = none
         self.index = b""  # of the file that is full
         self.checkpoint: list[bytes] = []  # records of the checkpoint that goes with the new one
+        self.rolled: list[Callable[[int], None]] = []  # who wanted the new one
 
 
 class Log:
@@ -90,6 +91,7 @@ class Log:
         self._readers: dict[int, DiskFile] = {}  # files that messages were read back from
         self._has_failed = False
         self._is_stopped = False
+        self._rolls: list[Callable[[int], None]] = []  # who wants a new file
         self._acks_timer: asyncio.TimerHandle | None = None
         self._retry_timer: asyncio.TimerHandle | None = None
         self._queue: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
@@ -138,6 +140,23 @@ class Log:
         if self._working is None and not self._has_failed and self._journal.waiting_bytes() != 0:
             self._send()
 
+    def roll(self, done: Callable[[int], None]) -> None:
+        """Begin a new file with the next block, whatever the size of the present one.
+
+        `done` is told its number when its checkpoint is on disk, and 0 if that cannot be: until it
+        returns, no file that the checkpoint needs is removed.
+        """
+        if self._has_failed:
+            done(0)
+            return
+        self._rolls.append(done)
+        self._journal.nothing()
+        self.kick()
+
+    def files(self) -> list[int]:
+        """The log files that exist."""
+        return sorted(self._files)
+
     def _send(self) -> None:
         pieces = self._journal.take()
         self.taken_block += 1
@@ -148,7 +167,9 @@ class Log:
         work.removable = self._empty_files()
         self._working_file = self._number
         end = self._offset + BLOCK_HEAD_BYTES + sum(map(len, pieces))
-        if end >= self._file_bytes:
+        if end >= self._file_bytes or self._rolls:
+            work.rolled = self._rolls
+            self._rolls = []
             work.next_file = self._number + 1
             work.index = self._journal.take_index()
             work.checkpoint = self.make_checkpoint()
@@ -172,6 +193,8 @@ class Log:
         self._segments.forget(work.dropped)
         for chunk in work.chunks:
             chunk.owner.on_written(chunk)
+        for done in work.rolled:
+            done(work.next_file)
         self.synced_block = work.number
         self.on_synced(work.number)
         self.kick()
@@ -184,6 +207,8 @@ class Log:
             self._retry_timer = self._loop.call_later(FULL_RETRY_S, self._queue.put, work)
         else:
             self._has_failed = True
+            for done in [*work.rolled, *self._rolls]:
+                done(0)
         self.on_fault(fault)
 
     def read(self, number: int, offset: int, size: int) -> bytes:
@@ -203,7 +228,12 @@ class Log:
             except FileNotFoundError as fault:
                 raise Corrupt(f"{log_name(number)} is missing") from fault
             self._readers[number] = file
-        return file.read(size, offset)
+        try:
+            return file.read(size, offset)
+        except OSError as fault:
+            if fault.errno != errno.EIO:
+                raise
+            raise Corrupt(f"{log_name(number)} cannot be read: {fault.strerror}") from fault
 
     def _empty_files(self) -> list[int]:
         """Files that no live message stands in and that the last checkpoint covers."""

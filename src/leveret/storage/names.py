@@ -4,6 +4,8 @@
 0000000000000007.checkpoint   what held when that log file began, see `checkpoint`
 0000000000000007.index        where the messages of that log file stand, once it is full
 stream-12-4711.segment        messages of stream 12 from offset 4711 on, see `segments`
+*.damaged-1234                what a repair took out of a file, and where it stood there
+0000000000000008.repair       what a repair said
 *.new                         being written; not yet anything
 lock                          held by the node that uses the directory
 """
@@ -39,6 +41,15 @@ def segments(names: list[str]) -> dict[int, list[int]]:
         if match is not None:
             found.setdefault(int(match[1]), []).append(int(match[2]))
     return {stream: sorted(firsts) for stream, firsts in found.items()}
+
+
+def side_name(name: str, offset: int) -> str:
+    """Where a repair puts bytes that it takes out of a file."""
+    return f"{name}.damaged-{offset}"
+
+
+def repair_name(number: int) -> str:
+    return f"{number:0{_DIGITS}d}.repair"
 
 
 def numbers(names: list[str], ending: str) -> list[int]:

@@ -3,6 +3,7 @@
 Neighbours in the log are read by one call: messages of one queue mostly stand close together. What
 does not fit that (a large body, a copy whose message stands further back) is read by itself. Blocks
 of files that were there before this process started are checked before anything of them is used.
+Bytes that are no block are noted as damaged and passed over; messages in them cannot be read.
 """
 
 from collections.abc import Callable
@@ -21,14 +22,18 @@ from leveret.journal.records import (
     RECORD_HEAD_BYTES,
     SPILLED,
 )
-from leveret.storage.blocks import BLOCK_HEAD_BYTES, HEAD_BYTES
+from leveret.storage.blocks import BLOCK_BYTES_MAX, BLOCK_HEAD_BYTES, HEAD_BYTES
 from leveret.storage.messages import Copy, distance_of, make_message
+from leveret.storage.names import log_name
+from leveret.storage.replay import find_block
 
 PAGE_MESSAGES: Final = 1024
 PAGE_BYTES: Final = 1024 * 1024
 
 _GAP_BYTES: Final = 65536  # so many bytes between two messages are worth reading over
 _AHEAD_BYTES: Final = 4096  # read behind the last message of a stretch, whose size is not known
+_SEARCH_BYTES: Final = 16 * 1024 * 1024  # read at once in search of a whole block
+_NO_LIMIT: Final = 1 << 62
 
 
 class LogPages(Pages):
@@ -37,7 +42,9 @@ class LogPages(Pages):
     def __init__(self, read_bytes: Callable[[int, int, int], bytes]) -> None:
         self._read_bytes = read_bytes  # file, offset, size: fewer bytes only at the end of the file
         self.trusted_from: i64 = 1 << 62  # files from this one on were written by this process
-        self._verified: dict[int, int] = {}  # up to where older files were found sound
+        self._verified: dict[int, int] = {}  # up to where older files were checked
+        self._blocks: dict[int, int] = {}  # number of the last block before that
+        self._damaged: dict[int, list[tuple[int, int]]] = {}  # stretches of files that are no block
 
     def read(self, run: Run, slot: i64) -> list[Message]:
         messages: list[Message] = []
@@ -58,21 +65,67 @@ class LogPages(Pages):
             data = self._read_bytes(run.file, start, size)
             total += len(data)
             while index < end:
+                if self._damaged and self._damage_at(run.file, offsets[index]) >= 0:
+                    if not messages:
+                        raise self._corrupt(run.file, offsets[index])
+                    return messages
                 messages.append(self._message(run.file, offsets[index], data, start, slot))
                 index += 1
         return messages
 
+    def unreadable(self, run: Run) -> i64:
+        """How many of the next messages stand in damaged bytes; all, if the reason is another."""
+        count: i64 = 0
+        for offset in run.offsets[run.at :]:
+            if self._damage_at(run.file, offset) < 0:
+                break
+            count += 1
+        return count if count != 0 else run.left()
+
+    def _damage_at(self, file: i64, offset: i64) -> i64:
+        """Where the damage that covers an offset begins; -1 where there is none."""
+        for first, end in self._damaged.get(file, []):
+            if first <= offset < end:
+                return first
+        return -1
+
+    def _corrupt(self, file: i64, offset: i64) -> Corrupt:
+        return Corrupt(f"{log_name(file)} is damaged at byte {self._damage_at(file, offset)}")
+
     def _verify(self, file: i64, end: i64) -> None:
         """Check the blocks of a file up to `end`, each once: no wrong body is ever delivered."""
         at: i64 = self._verified.get(file, HEAD_BYTES)
+        last: i64 = self._blocks.get(file, 0)
         while at < end:
             head = self._read_bytes(file, at, BLOCK_HEAD_BYTES)
-            size = int.from_bytes(head[:4], "big")
-            data = self._read_bytes(file, at + 8, size + 8)
+            size: i64 = int.from_bytes(head[:4], "big")
+            data = b""
+            if len(head) == BLOCK_HEAD_BYTES and size <= BLOCK_BYTES_MAX:
+                data = self._read_bytes(file, at + 8, size + 8)
             if len(data) != size + 8 or crc32(data) != int.from_bytes(head[4:8], "big"):
-                raise Corrupt(f"log file {file} is damaged at byte {at}")
-            at += BLOCK_HEAD_BYTES + size
+                at = self._pass_over(file, at, last)
+            else:
+                last = int.from_bytes(head[8:16], "big")
+                at += BLOCK_HEAD_BYTES + size
         self._verified[file] = at
+        self._blocks[file] = last
+
+    def _pass_over(self, file: i64, at: i64, last: i64) -> i64:
+        """Note bytes that are no block as damaged; where the next one begins, or the file ends."""
+        pieces: list[bytes] = []
+        while True:
+            piece = self._read_bytes(file, at + len(pieces) * _SEARCH_BYTES, _SEARCH_BYTES)
+            pieces.append(piece)
+            if len(piece) < _SEARCH_BYTES:
+                break
+        data = b"".join(pieces)
+        highest: i64 = last + 1 + len(data) // 17 if last != 0 else _NO_LIMIT
+        found = find_block(data, 0, last, highest)
+        end: i64 = at + found if found >= 0 else _NO_LIMIT
+        if file not in self._damaged:
+            self._damaged[file] = []
+        self._damaged[file].append((at, end))
+        return end
 
     def _message(self, file: i64, offset: i64, data: bytes, start: i64, slot: i64) -> Message:
         record = self._record(file, offset, data, start)

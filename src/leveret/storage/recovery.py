@@ -1,8 +1,10 @@
 """Starting again: from checkpoint and log files to the state of the broker.
 
 The longest valid prefix of the log counts. Bytes behind it in the last file are a write that was
-torn when the node died: they are cut off and reported. Anything else that does not fit is damage,
-and the node does not start on it: nothing unexplained is ever deleted.
+torn when the node died: they are cut off and reported. Anything else that does not fit is damage
+(`damage`): the queues concerned are told, what cannot be read of them is set aside, and everything
+else starts. Where nobody can know who is concerned the node does not start. Nothing unexplained is
+ever deleted: a damaged file stays, without an index, until `repair` has dealt with it.
 """
 
 from leveret.engine.broker import Broker
@@ -18,10 +20,11 @@ from leveret.storage.blocks import (
     check_head,
     encode_head,
 )
-from leveret.storage.checkpoint import read_whole, write_index
+from leveret.storage.checkpoint import read_file, read_whole, write_index
+from leveret.storage.damage import ADVICE, Damage, examine, salvage
 from leveret.storage.disk import Disk, DiskFile, is_full
 from leveret.storage.names import checkpoint_name, index_name, log_name, numbers
-from leveret.storage.replay import Replay, later_block
+from leveret.storage.replay import Replay, find_block, later_block
 from leveret.storage.restoring import restore
 from leveret.storage.segment_files import SegmentFiles
 from leveret.storage.streams import restore_streams
@@ -37,12 +40,25 @@ class Recovered:
         self.messages = 0
         self.cut_bytes = 0  # torn off the end of the log
         self.live: dict[int, int] = {}  # messages by log file
+        self.damage: list[Damage] = []  # in the middle of the log
+        self.is_repair = False  # damage is taken in, whatever it is
+        self.has_lost_marks = False  # nobody knows what was delivered
+        self.has_lost_checkpoint = False  # its definitions are what a repair could read of it
+        self.replay = Replay()
 
 
 def recover(disk: Disk, broker: Broker, pages: Pages, segments: SegmentFiles) -> Recovered:
     """Build the broker's state from the data directory."""
     found = Recovered()
-    replay = Replay()
+    rebuild(disk, broker, pages, segments, found)
+    return found
+
+
+def rebuild(
+    disk: Disk, broker: Broker, pages: Pages, segments: SegmentFiles, found: Recovered
+) -> None:
+    """The same, into what the caller has prepared."""
+    replay = found.replay
     names = disk.names()
     for name in names:
         if name.endswith(".new"):
@@ -50,9 +66,7 @@ def recover(disk: Disk, broker: Broker, pages: Pages, segments: SegmentFiles) ->
     checkpoints = numbers(names, ".checkpoint")
     start = checkpoints[-1] if checkpoints else 0
     if checkpoints:
-        records = read_whole(disk, checkpoint_name(start), start)
-        if records is None:
-            raise Corrupt(f"the checkpoint before log file {start} is damaged")
+        records = _read_checkpoint(disk, start, found)
         replay.read(records, 0, len(records), 0, False)
         found.last_block = replay.last_block
     logs = numbers(names, ".log")
@@ -65,7 +79,9 @@ def recover(disk: Disk, broker: Broker, pages: Pages, segments: SegmentFiles) ->
             continue
         is_last = number == logs[-1]
         _read_file(disk, number, replay, found, is_old=number < start, is_last=is_last)
-        _write_index(disk, number, replay.take_index())
+        entries = replay.take_index()
+        if not any(damage.file == number for damage in found.damage):
+            _write_index(disk, number, entries)
     found.files = set(logs)
     found.next_file = max([start, *logs, 0]) + 1
     broker.turn.is_restoring = True
@@ -73,10 +89,26 @@ def recover(disk: Disk, broker: Broker, pages: Pages, segments: SegmentFiles) ->
         define(broker, table)
     broker.turn.is_restoring = False
     broker.end_turn()
+    replay.has_ended = replay.has_ended and not found.has_lost_marks
     _load(broker, pages, replay, found)
     restore_streams(disk, broker, replay, segments)
     _load_keys(broker, replay)
-    return found
+    _tell_queues(broker, found)
+
+
+def _read_checkpoint(disk: Disk, start: int, found: Recovered) -> bytes:
+    """Its records; for a repair those that can be told apart, if it is damaged."""
+    name = checkpoint_name(start)
+    try:
+        records = read_whole(disk, name, start)
+    except Corrupt:
+        records = None
+    if records is None:
+        if not found.is_repair:
+            raise Corrupt(f"{name} is damaged: {ADVICE}")
+        found.has_lost_checkpoint = True
+        records = salvage(read_file(disk, name), read_file(disk, log_name(start)))
+    return records
 
 
 def _require_complete(logs: list[int], start: int) -> None:
@@ -111,33 +143,68 @@ def _read_file(
     file = disk.open(log_name(number))
     try:
         data = file.read(file.size(), 0)
-        try:
-            check_head(data, number, log_name(number))
-        except Corrupt:
-            if not is_last or later_block(data, 0, found.last_block):
-                raise
+        may_end = is_last and not is_old  # the end of the log may be torn
+        if _has_head(data, number):
+            at = HEAD_BYTES
+        elif may_end and not later_block(data, 0, found.last_block):
             _begin_again(file, data, number, found)
             return
-        at = HEAD_BYTES
+        else:
+            at = 0
+        last = 0 if is_old else found.last_block
         while at < len(data):
-            block = found.last_block + 1
-            if is_old:
-                block = int.from_bytes(data[at + 8 : at + 16], "big")
-            end = block_end(data, at, block)
+            block = last + 1 if not is_old else int.from_bytes(data[at + 8 : at + 16], "big")
+            end = block_end(data, at, block) if at else 0
             if end == 0:
-                break
+                if may_end and not later_block(data, at, last):
+                    found.cut_bytes += len(data) - at
+                    file.truncate(at)
+                    file.sync()
+                    return
+                at, last = _pass_over(data, at, last, number, replay, found, is_old)
+                continue
             replay.read(data, at + BLOCK_HEAD_BYTES, end, number, is_old)
-            if not is_old:
-                found.last_block = block
+            last = block
+            found.last_block = found.last_block if is_old else block
             at = end
-        if at < len(data):
-            if not is_last or is_old or later_block(data, at, found.last_block):
-                raise Corrupt(f"{log_name(number)} is damaged at byte {at}")
-            found.cut_bytes += len(data) - at
-            file.truncate(at)
-            file.sync()
     finally:
         file.close()
+
+
+def _has_head(data: bytes, number: int) -> bool:
+    """Whether the head is whole; Corrupt if it is that of another file."""
+    try:
+        check_head(data, number, log_name(number))
+    except Corrupt:
+        if data[:HEAD_BYTES] == encode_head(int.from_bytes(data[12:20], "big")):
+            raise
+        return False
+    return True
+
+
+def _pass_over(
+    data: bytes, at: int, last: int, number: int, replay: Replay, found: Recovered, is_old: bool
+) -> tuple[int, int]:
+    """Take in damage: where it ends, and the number of the last block before that."""
+    highest = found.last_block if is_old else last + 1 + (len(data) - at) // BLOCK_HEAD_BYTES
+    stop = find_block(data, at, last, highest)
+    end = stop if stop >= 0 else len(data)
+    damage = examine(data, number, at, end, messages_only=is_old)
+    before_next = last + damage.blocks
+    if stop >= 0:
+        before_next = int.from_bytes(data[end + 8 : end + 16], "big") - 1
+        if before_next != last + damage.blocks and not (is_old and last == 0):
+            damage.is_clear = False  # blocks are missing that left no trace
+    if not damage.is_clear and not found.is_repair:
+        raise Corrupt(damage.refusal())
+    for queue, seq, offset in damage.messages:
+        replay.queue(queue).damaged[seq] = (number, offset)
+    found.damage.append(damage)
+    found.live[number] = found.live.get(number, 0) + 1  # whatever it was, the file is kept
+    if not is_old:
+        found.last_block = before_next
+        found.has_lost_marks = True
+    return end, before_next
 
 
 def _begin_again(file: DiskFile, data: bytes, number: int, found: Recovered) -> None:
@@ -146,6 +213,19 @@ def _begin_again(file: DiskFile, data: bytes, number: int, found: Recovered) -> 
     file.truncate(0)
     file.write([encode_head(number)], 0)
     file.sync()
+
+
+def _tell_queues(broker: Broker, found: Recovered) -> None:
+    """Every queue that is concerned knows why."""
+    if not found.damage:
+        return
+    queues = {int(queue.ledger.id): queue for queue in broker.slots.queues if queue is not None}
+    for damage in found.damage:
+        for number in sorted(damage.queues()):
+            if number in queues:
+                queues[number].note_damage(Corrupt(damage.reason(number)))
+            elif number > broker.slots.last_id and not found.is_repair:
+                raise Corrupt(damage.refusal())  # a number that no queue ever had
 
 
 def _load(broker: Broker, pages: Pages, replay: Replay, found: Recovered) -> None:

@@ -97,6 +97,7 @@ class QueueLog:
         self.delivered_seq: i64 = -1
         self.next_seq: i64 = 0
         self.returned: dict[int, tuple[int, int, int]] = {}  # returns, failures, due_ms
+        self.damaged: dict[int, tuple[int, int]] = {}  # file and offset of what cannot be read
 
     def add(self, file: i64, seq: i64, offset: i64, size: i64, priority: i64, due_ms: i64) -> None:
         """A message stands in the log."""
@@ -324,18 +325,39 @@ def _over(data: bytes, at: i64, width: i64, end: i64) -> i64:
 def later_block(data: bytes, at: i64, last_block: i64) -> bool:
     """Whether a whole block stands behind bytes that are none: then they are no torn end.
 
-    Every offset is tried. A block has at least 17 bytes, which bounds its number.
+    A block has at least 17 bytes, which bounds its number.
+    """
+    return find_block(data, at, last_block, last_block + 1 + (len(data) - at) // 17) >= 0
+
+
+def find_block(data: bytes, at: i64, after: i64, highest: i64) -> i64:
+    """Where the next whole block starts; -1 where there is none.
+
+    Its number lies above `after` and is not above `highest`. If the bytes at `at` look like a block
+    whose size leads to a whole one, that one is it: what stands inside a message is never taken for
+    a block of the log. Otherwise every offset is tried.
     """
     end: i64 = len(data)
-    highest = last_block + 1 + (end - at) // 17
+    if end - at >= 17 and not _is_block(data, at, after, highest):
+        stop = at + 16 + (i64(read_i32_be(data, at)) & 0xFFFFFFFF)
+        if stop != at + 16 and _is_block(data, stop, after, highest):
+            return stop
     while end - at >= 17:
-        number = read_i64_be(data, at + 8)
-        if last_block < number <= highest:
-            size = i64(read_i32_be(data, at)) & 0xFFFFFFFF
-            stop = at + 16 + size
-            if size != 0 and stop <= end:
-                crc = i64(read_i32_be(data, at + 4)) & 0xFFFFFFFF
-                if crc32(data[at + 8 : stop]) == crc:
-                    return True
+        if _is_block(data, at, after, highest):
+            return at
         at += 1
-    return False
+    return -1
+
+
+def _is_block(data: bytes, at: i64, after: i64, highest: i64) -> bool:
+    end: i64 = len(data)
+    if end - at < 17:
+        return False
+    number = read_i64_be(data, at + 8)
+    if number <= after or number > highest:
+        return False
+    size = i64(read_i32_be(data, at)) & 0xFFFFFFFF
+    if size == 0 or size > end - at - 16:
+        return False
+    crc = i64(read_i32_be(data, at + 4)) & 0xFFFFFFFF
+    return crc32(data[at + 8 : at + 16 + size]) == crc

@@ -10,6 +10,7 @@ from leveret.engine.gone import Gone
 from leveret.engine.message import COUNTED, REDELIVERED, Message
 from leveret.engine.queue import Queue
 from leveret.engine.runs import Pages, Run
+from leveret.errors import Corrupt
 from leveret.storage.replay import Part, QueueLog
 
 
@@ -30,11 +31,30 @@ def restore(queue: Queue, log: QueueLog, pages: Pages, has_ended: bool) -> dict[
     counts: dict[int, int] = {}
     for part in log.parts:
         counts[part.file] = _restore_part(queue, log, part, live, pages)
+    if log.damaged:
+        queue.next_seq = max(queue.next_seq, max(log.damaged) + 1)
     queue.ledger.gone = live.rest(queue.next_seq)
+    if log.damaged:
+        _set_aside(queue, log, counts)
     queue.has_expiries = True
     queue.ready.mortal = True
     queue.arm()
     return counts
+
+
+def _set_aside(queue: Queue, log: QueueLog, counts: dict[int, int]) -> None:
+    """Messages in damaged blocks live on, unread: they are not gone, and their file is kept."""
+    taken: list[int] = []
+    for seq, (file, offset) in sorted(log.damaged.items()):
+        if log.gone.has(seq) or not queue.ledger.gone.has(seq):
+            continue  # done with, or the number of a message that can be read
+        damaged = queue.ready.damaged
+        if not damaged or damaged[-1].file != file:
+            damaged.append(Run(file))
+        damaged[-1].add(seq, offset)
+        counts[file] = counts.get(file, 0) + 1
+        taken.append(seq)
+    queue.ledger.gone = queue.ledger.gone.without(taken)
 
 
 class _Live:
@@ -98,7 +118,7 @@ def _restore_each(queue: Queue, log: QueueLog, part: Part, live: _Live, pages: P
             count += 1
             due: int | None = log.scheduled.get(seq)
             if due is not None:
-                _schedule(queue, _read_one(part.file, seq, offsets[index], queue.slot, pages), due)
+                _restore_scheduled(queue, part.file, seq, offsets[index], pages, due)
             else:
                 priority = priorities[index] if queue.ready.prioritised else 0
                 if priority not in runs:
@@ -121,10 +141,19 @@ def _restore_returns(queue: Queue, log: QueueLog) -> None:
             log.scheduled.pop(seq, None)
 
 
-def _read_one(file: i64, seq: i64, offset: i64, slot: i64, pages: Pages) -> Message:
+def _restore_scheduled(
+    queue: Queue, file: i64, seq: i64, offset: i64, pages: Pages, due_ms: i64
+) -> None:
+    """Scheduled messages are in memory; one that cannot be read is set aside."""
     run = Run(file)
     run.add(seq, offset)
-    return pages.read(run, slot)[0]
+    try:
+        message = pages.read(run, queue.slot)[0]
+    except Corrupt as fault:
+        queue.ready.damaged.append(run)
+        queue.note_damage(fault)
+        return
+    _schedule(queue, message, due_ms)
 
 
 def _schedule(queue: Queue, message: Message, due_ms: i64) -> None:

@@ -14,7 +14,9 @@ from leveret.engine.broker import Broker
 from leveret.engine.checkpoint import checkpoint_records
 from leveret.engine.session import Session
 from leveret.journal.journal import Journal
+from leveret.storage.backup import NodeBackup
 from leveret.storage.checkpoint import write_checkpoint
+from leveret.storage.damage import ADVICE
 from leveret.storage.disk import Disk, is_full
 from leveret.storage.log import FILE_BYTES, Log
 from leveret.storage.pages import LogPages
@@ -30,7 +32,7 @@ class Store:
     """Durability of one broker."""
 
     def __init__(self, disk: Disk, broker: Broker) -> None:
-        self._disk = disk
+        self.disk = disk
         self._broker = broker
         self._journal = Journal()
         self._waiting: deque[tuple[int, Session, int]] = deque()  # block, session, publish
@@ -46,15 +48,15 @@ class Store:
         file_bytes: int = FILE_BYTES,
     ) -> Recovered:
         """Recover what the directory holds, and keep everything durable from now on."""
-        self._disk.prepare()
-        segments = SegmentFiles(self._disk)
-        self.log = Log(
-            self._disk, segments, self._journal, loop, syncs=syncs, file_bytes=file_bytes
-        )
+        self.disk.prepare()
+        segments = SegmentFiles(self.disk)
+        self.log = Log(self.disk, segments, self._journal, loop, syncs=syncs, file_bytes=file_bytes)
         pages = LogPages(self.log.read)
-        found = recover(self._disk, self._broker, pages, segments)
+        found = recover(self.disk, self._broker, pages, segments)
         if found.cut_bytes:
             log.warning("the log ended in %d bytes of a torn write: cut off", found.cut_bytes)
+        for damage in found.damage:
+            log.error("%s: %s", damage.place(), ADVICE)
         self._end_turn = end_turn
         self._on_alarm = on_alarm
         self._is_full = False
@@ -65,7 +67,7 @@ class Store:
         # The file comes before its checkpoint: a checkpoint without its file means a lost file.
         self.log.start(found.files, found.next_file, found.last_block)
         try:
-            write_checkpoint(self._disk, found.next_file, self._checkpoint())
+            write_checkpoint(self.disk, found.next_file, self._checkpoint())
         except OSError as fault:
             if not is_full(fault):
                 raise
@@ -93,6 +95,15 @@ class Store:
                 else:
                     self._waiting.append((block, session, session.publish_seq))
         self.log.kick()
+
+    def backup(self, number: int, facts: dict[str, object]) -> NodeBackup:
+        """The node as of the beginning of a log file, which the log has just begun."""
+        return NodeBackup(self.disk, number, self.log.files(), facts)
+
+    def wait_for_sync(self, session: Session) -> None:
+        """At the end of this turn: tell a session when everything up to here is on disk."""
+        self._journal.must_sync = True
+        self._broker.turn.unsynced.append(session)
 
     def _on_synced(self, block: int) -> None:
         if self._is_full:
@@ -123,4 +134,4 @@ class Store:
         """Write what is left; blocks until it is on disk."""
         self._journal.end()
         self.log.stop()
-        self._disk.release()
+        self.disk.release()

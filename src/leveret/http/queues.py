@@ -1,0 +1,238 @@
+"""Queues as the management API shows them: lists, one queue, and a look at its messages.
+
+Field names are RabbitMQ's. Ours besides: `durability` (whether a confirm waits for the disk),
+`messages_scheduled`, `messages_damaged` and `damage` (what cannot be read, and why), and the look
+(`peek`), which changes nothing, unlike RabbitMQ's `get`.
+"""
+
+from base64 import b64encode
+from typing import Final
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from leveret.auth import READ, User
+from leveret.engine.message import REDELIVERED, Message
+from leveret.engine.peek import peek
+from leveret.engine.queue import Queue
+from leveret.errors import NotFound
+from leveret.http.access import facts_of, part_of, user_of, vhost_of
+from leveret.http.answers import json
+from leveret.http.facts import BrokerFacts
+from leveret.wire.properties import Properties, decode_properties
+from leveret.wire.tables import plain_table
+
+PEEK_COUNT_MAX: Final = 1000
+PEEK_BYTES_MAX: Final = 4 * 1024 * 1024
+
+
+class MessageStats(msgspec.Struct):
+    """Counts since the queue was made or the node started."""
+
+    publish: int
+    deliver: int
+    deliver_no_ack: int
+    get: int
+    get_no_ack: int
+    deliver_get: int
+    ack: int
+    redeliver: int
+
+
+class QueueInfo(msgspec.Struct):
+    """One queue."""
+
+    name: str
+    vhost: str
+    type: str
+    durable: bool
+    auto_delete: bool
+    exclusive: bool
+    arguments: dict[str, object]
+    node: str
+    state: str
+    consumers: int
+    messages: int
+    messages_ready: int
+    messages_unacknowledged: int
+    messages_unacked: int
+    messages_scheduled: int
+    messages_damaged: int
+    damage: list[str]
+    message_bytes: int
+    message_bytes_ready: int
+    message_bytes_unacknowledged: int
+    durability: str
+    message_stats: MessageStats
+    policy: str | None = None
+    operator_policy: str | None = None
+    effective_policy_definition: dict[str, object] = {}
+
+
+class Peeked(msgspec.Struct):
+    """One message of a look, as RabbitMQ's `get` shows it."""
+
+    payload_bytes: int
+    redelivered: bool
+    exchange: str
+    routing_key: str
+    message_count: int  # ready messages behind this one
+    properties: dict[str, object]
+    payload: str
+    payload_encoding: str  # "string" or "base64"
+
+
+async def list_queues(request: Request) -> Response:
+    user = user_of(request)
+    facts = facts_of(request)
+    open_to_user = [v for v in facts.broker.vhosts if user.may_open(v)]
+    return json([info for vhost in open_to_user for info in _infos(facts, vhost)])
+
+
+async def list_vhost_queues(request: Request) -> Response:
+    vhost = vhost_of(request, user_of(request))
+    return json(_infos(facts_of(request), vhost))
+
+
+async def get_queue(request: Request) -> Response:
+    facts = facts_of(request)
+    return json(queue_info(facts, _queue_of(request, user_of(request))))
+
+
+async def peek_queue(request: Request) -> Response:
+    user = user_of(request)
+    queue = _queue_of(request, user)
+    if not user.may(READ, queue.vhost, "queue", queue.name):
+        raise HTTPException(401, "User not authorised to read from the queue")
+    query = request.query_params
+    count = _number(query.get("count", "1"), "count", PEEK_COUNT_MAX)
+    truncate = _number(query.get("truncate", str(PEEK_BYTES_MAX)), "truncate", PEEK_BYTES_MAX)
+    is_binary = query.get("encoding", "auto") == "base64"
+    from_end = query.get("from_end", "false") == "true"
+    found = peek(queue, count, PEEK_BYTES_MAX, from_end)
+    behind = len(found) - 1 if from_end else int(queue.ready.count) - 1
+    return json([_peeked(m, behind - i, truncate, is_binary) for i, m in enumerate(found)])
+
+
+ROUTES: Final = [
+    Route("/api/queues", list_queues),
+    Route("/api/queues/{vhost}", list_vhost_queues),
+    Route("/api/queues/{vhost}/{name}", get_queue),
+    Route("/api/queues/{vhost}/{name}/peek", peek_queue),
+]
+
+
+def _queue_of(request: Request, user: User) -> Queue:
+    vhost = facts_of(request).broker.vhost(vhost_of(request, user))
+    queue = vhost.queues.get(part_of(request, "name"))
+    if queue is None:
+        raise NotFound("no such queue")
+    return queue
+
+
+def _number(text: str, name: str, most: int) -> int:
+    if not text.isdecimal() or len(text) > len(str(most)) or int(text) > most:
+        raise HTTPException(400, f"{name} must be a number up to {most}")
+    return int(text)
+
+
+def _infos(facts: BrokerFacts, vhost: str) -> list[QueueInfo]:
+    found = facts.broker.vhost(vhost)
+    return [queue_info(facts, queue) for _, queue in sorted(found.queues.items())]
+
+
+def queue_info(facts: BrokerFacts, queue: Queue) -> QueueInfo:
+    ready = queue.ready
+    return QueueInfo(
+        name=_text(queue.name),
+        vhost=_text(queue.vhost),
+        type=queue.settings.kind,
+        durable=queue.durable,
+        auto_delete=queue.auto_delete,
+        exclusive=queue.owner is not None,
+        arguments=plain_table(queue.arguments),
+        node=facts.node_name,
+        state="running",
+        consumers=len(queue.consumers),
+        messages=ready.count + queue.unacked,
+        messages_ready=ready.count,
+        messages_unacknowledged=queue.unacked,
+        messages_unacked=queue.unacked,
+        messages_scheduled=len(queue.scheduled),
+        messages_damaged=queue.damaged,
+        damage=list(queue.damage),
+        message_bytes=ready.body_bytes + queue.unacked_bytes,
+        message_bytes_ready=ready.body_bytes,
+        message_bytes_unacknowledged=queue.unacked_bytes,
+        durability=facts.durability,
+        message_stats=_stats(queue),
+    )
+
+
+def _stats(queue: Queue) -> MessageStats:
+    delivered = queue.delivered + queue.delivered_no_ack
+    return MessageStats(
+        publish=queue.published,
+        deliver=queue.delivered,
+        deliver_no_ack=queue.delivered_no_ack,
+        get=queue.got,
+        get_no_ack=queue.got_no_ack,
+        deliver_get=delivered + queue.got + queue.got_no_ack,
+        ack=queue.acked,
+        redeliver=queue.redelivered,
+    )
+
+
+def _peeked(message: Message, behind: int, truncate: int, is_binary: bool) -> Peeked:
+    payload, encoding = encode_payload(message.body[:truncate], is_binary)
+    return Peeked(
+        payload_bytes=len(message.body),
+        redelivered=message.flags & REDELIVERED != 0,
+        exchange=_text(message.address.exchange),
+        routing_key=_text(message.address.routing_key),
+        message_count=behind,
+        properties=shown_properties(decode_properties(message.header)),
+        payload=payload,
+        payload_encoding=encoding,
+    )
+
+
+def encode_payload(body: bytes, is_binary: bool) -> tuple[str, str]:
+    """A body as JSON can carry it: as text where it is UTF-8, unless base64 is asked for."""
+    if not is_binary:
+        try:
+            return body.decode("utf-8"), "string"
+        except UnicodeDecodeError:
+            pass
+    return b64encode(body).decode(), "base64"
+
+
+def shown_properties(properties: Properties) -> dict[str, object]:
+    """Those that are set, by RabbitMQ's names."""
+    values: dict[str, object] = {
+        "content_type": properties.content_type,
+        "content_encoding": properties.content_encoding,
+        "delivery_mode": properties.delivery_mode,
+        "priority": properties.priority,
+        "correlation_id": properties.correlation_id,
+        "reply_to": properties.reply_to,
+        "expiration": properties.expiration,
+        "message_id": properties.message_id,
+        "timestamp": properties.timestamp,
+        "type": properties.type,
+        "user_id": properties.user_id,
+        "app_id": properties.app_id,
+        "cluster_id": properties.cluster_id,
+    }
+    shown = {k: _text(v) if isinstance(v, str) else v for k, v in values.items() if v is not None}
+    if properties.headers is not None:
+        shown["headers"] = plain_table(properties.headers)
+    return shown
+
+
+def _text(text: str) -> str:
+    """Bytes that are no text, which AMQP allows in names, are shown as U+FFFD."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

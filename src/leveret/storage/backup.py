@@ -1,0 +1,172 @@
+"""Backup of a node while it runs, and restore into an empty directory.
+
+Full log files never change, and a checkpoint says what held when the next one began. So the log is
+made to begin a new file (`Log.roll`), and the backup is that checkpoint with every older log file
+and its index: exactly the state at that moment, whatever happens meanwhile. All files are opened at
+once; one that is removed while the backup runs stays readable until it is closed, and a node that
+dies leaves nothing behind.
+
+Segments of streams grow at their ends alone. Just after the log has begun a new file, they end
+where the checkpoint says (`Member.size`): what comes later is not in the backup.
+"""
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from leveret.errors import Corrupt, StorageError
+from leveret.storage.archive import ArchiveReader, ArchiveWriter, Part
+from leveret.storage.blocks import encode_head
+from leveret.storage.disk import Disk, DiskFile
+from leveret.storage.names import checkpoint_name, index_name, log_name, segment_name, segments
+
+NODE: Final = "node"
+PIECE_BYTES: Final = 1024 * 1024
+
+_HALFWAY: Final = ".restoring"  # ending of the directory until everything is in it
+
+
+class Member:
+    """A file of a backup, open, and how much of it counts."""
+
+    def __init__(self, name: str, file: DiskFile) -> None:
+        self.name = name
+        self.file = file
+        self.size = file.size()
+
+
+class NodeBackup:
+    """The files of a node as of the beginning of log file `number`."""
+
+    def __init__(self, disk: Disk, number: int, files: list[int], facts: dict[str, object]) -> None:
+        self._facts = {"kind": NODE, "checkpoint": number, **facts}
+        self._members: list[Member] = []
+        try:
+            self._open(disk, checkpoint_name(number))
+            for older in files:
+                if older < number:
+                    self._open(disk, log_name(older))
+                    with contextlib.suppress(FileNotFoundError):
+                        self._open(disk, index_name(older))
+            for stream, firsts in segments(disk.names()).items():
+                for first in firsts:
+                    self._open(disk, segment_name(stream, first))
+        except OSError:
+            self.close()
+            raise
+
+    def _open(self, disk: Disk, name: str) -> None:
+        self._members.append(Member(name, disk.open(name)))
+
+    def pieces(self) -> Iterator[bytes]:
+        """The archive, piece by piece; each is read when it is asked for."""
+        writer = ArchiveWriter()
+        yield writer.first(self._facts)
+        for member in self._members:
+            yield writer.begin(member.name, member.size)
+            at = 0
+            while at < member.size:
+                piece = member.file.read(min(PIECE_BYTES, member.size - at), at)
+                if not piece:
+                    raise Corrupt(f"{member.name} became shorter while it was backed up")
+                at += len(piece)
+                yield writer.data(piece)
+            yield writer.end(member.name)
+        yield writer.last({})
+
+    def close(self) -> None:
+        for member in self._members:
+            member.file.close()
+        self._members = []
+
+
+def restore_node(backup: BinaryIO, root: Path) -> dict[str, object]:
+    """Make a data directory of a backup; what the backup says of itself.
+
+    The directory appears when everything is in it, or not at all.
+    """
+    _require_empty(root)
+    halfway = root.with_name(root.name + _HALFWAY)
+    shutil.rmtree(halfway, ignore_errors=True)
+    halfway.mkdir(parents=True)
+    try:
+        reader = ArchiveReader()
+        _unpack(reader, iter(lambda: backup.read(PIECE_BYTES), b""), halfway)
+        reader.finish()
+        _complete(halfway, reader)
+        _sync(halfway)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(root / "lock")
+        os.rename(halfway, root)
+        _sync(root.parent)
+    except BaseException:
+        shutil.rmtree(halfway, ignore_errors=True)
+        raise
+    return reader.facts
+
+
+def _require_empty(root: Path) -> None:
+    if not root.exists():
+        return
+    if not root.is_dir():
+        raise StorageError(f"{root} is not a directory")
+    names = set(os.listdir(root))
+    if "lock" in names:
+        disk = Disk(root)
+        try:
+            disk.prepare()  # StorageError where a node uses it
+        finally:
+            disk.release()
+    if names - {"lock"}:
+        raise StorageError(f"the directory {root} is not empty")
+
+
+def _unpack(reader: ArchiveReader, pieces: Iterable[bytes], root: Path) -> None:
+    file: BinaryIO | None = None
+    try:
+        for piece in pieces:
+            for part in reader.feed(piece):
+                file = _put(part, root, file)
+    finally:
+        if file is not None:
+            file.close()
+
+
+def _put(part: Part, root: Path, file: BinaryIO | None) -> BinaryIO | None:
+    if part.is_first:
+        file = _create(root / part.name)
+    assert file is not None
+    file.write(part.data)
+    if not part.is_last:
+        return file
+    file.flush()
+    os.fsync(file.fileno())
+    file.close()
+    return None
+
+
+def _complete(root: Path, reader: ArchiveReader) -> None:
+    """Add what a start needs: the log file that the checkpoint is the beginning of."""
+    number = reader.facts.get("checkpoint")
+    if not isinstance(number, int):
+        return  # the backup of a queue is a log from its beginning
+    if not (root / checkpoint_name(number)).exists():
+        raise Corrupt("the backup has no checkpoint")
+    with _create(root / log_name(number)) as file:
+        file.write(encode_head(number))
+        os.fsync(file.fileno())
+
+
+def _create(path: Path) -> BinaryIO:
+    return os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb")
+
+
+def _sync(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

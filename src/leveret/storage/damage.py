@@ -1,0 +1,196 @@
+"""Damage in the middle of the log: which bytes, and whose records stood there.
+
+Bytes that are no block were blocks once. Where their records can still be told apart, the queues
+that they name are the ones concerned: their messages there are set aside, their acks there are
+lost, which brings messages back. Nothing of it is believed otherwise, and no body is ever taken
+from it. Where the records cannot be told apart, or definitions are among them, nobody can say who
+is concerned (`is_clear` is not set).
+"""
+
+from typing import Final
+from zlib import crc32
+
+from leveret.errors import LeveretError
+from leveret.journal.records import (
+    BLOCK,
+    CHUNK,
+    COPY,
+    COPY_BYTES,
+    CURSOR,
+    DEFINE,
+    END,
+    GONE,
+    KEYS,
+    MARK,
+    MESSAGE,
+    NOTHING,
+    RECORD_HEAD_BYTES,
+    RETURNED,
+    SPILLED,
+    STREAM,
+    TRIM,
+)
+from leveret.storage.blocks import BLOCK_HEAD_BYTES, HEAD_BYTES, block_end
+from leveret.storage.names import log_name
+from leveret.storage.replay import find_block
+from leveret.wire.tables import decode_table
+
+ADVICE: Final = "`leveret ctl repair` shows the damage and mends it"
+
+# Records that start with the number of a queue, or of an exchange that remembers keys.
+_NAMING: Final = (GONE, RETURNED, MARK, CHUNK, STREAM, TRIM, CURSOR, KEYS)
+_PLAIN: Final = (NOTHING, BLOCK, END)  # records that concern no queue
+_QUEUE_MAX: Final = (1 << 32) - 1  # an index has no room for more
+_SEQ_MAX: Final = 1 << 48  # nobody has published so many messages
+_BLOCK_MAX: Final = 1 << 48  # nor written so many blocks
+
+
+class Damage:
+    """A stretch of a log file that is no block."""
+
+    def __init__(self, file: int, start: int, end: int) -> None:
+        self.file = file
+        self.start = start
+        self.end = end
+        self.blocks = 0  # as many as it seems to have been
+        self.messages: list[tuple[int, int, int]] = []  # queue, sequence number, offset
+        self.settled: set[int] = set()  # queues whose acks, returns or deliveries stood there
+        self.has_definitions = False
+        self.is_clear = False  # the queues above are all that are concerned
+
+    def queues(self) -> set[int]:
+        return self.settled | {queue for queue, _, _ in self.messages}
+
+    def place(self) -> str:
+        return f"{log_name(self.file)} is damaged from byte {self.start} to {self.end}"
+
+    def refusal(self) -> str:
+        """Why the node cannot start over it."""
+        return f"{self.place()}, and it cannot be known which queues are concerned: {ADVICE}"
+
+    def reason(self, queue: int) -> str:
+        """What it means for a queue."""
+        count = sum(owner == queue for owner, _, _ in self.messages)
+        text = f"{self.place()}: {count} messages stood there"
+        return text + (", and acks, which are lost" if queue in self.settled else "")
+
+
+def examine(data: bytes, file: int, start: int, end: int, *, messages_only: bool) -> Damage:
+    """What stood in bytes that are no block; of an old file only its messages matter."""
+    parts = _parts(data, start, end)
+    for guess in (parts, [(parts[0][0], end)] if parts else []):
+        damage = Damage(file, start, end)
+        damage.blocks = len(guess)
+        if all(_read(data, at, stop, damage, messages_only) for at, stop in guess):
+            damage.is_clear = end > start and not damage.has_definitions
+            return damage
+    return Damage(file, start, end)
+
+
+def _parts(data: bytes, start: int, end: int) -> list[tuple[int, int]]:
+    """Where the records of each block stood, by the sizes that can be read."""
+    at = HEAD_BYTES if start == 0 else start
+    parts: list[tuple[int, int]] = []
+    while at < end:
+        records = at + BLOCK_HEAD_BYTES
+        size = int.from_bytes(data[at : at + 4], "big")
+        stop = records + size
+        if size == 0 or stop > end:
+            stop = end
+        parts.append((records, stop))
+        at = stop
+    return parts
+
+
+def _read(data: bytes, at: int, end: int, damage: Damage, messages_only: bool) -> bool:
+    """Note what the records of a block concern; False where they make no sense."""
+    if at >= end:
+        return False
+    while at < end:
+        kind = data[at]
+        size = int.from_bytes(data[at + 1 : at + RECORD_HEAD_BYTES], "big")
+        start = at + RECORD_HEAD_BYTES
+        if end - at < RECORD_HEAD_BYTES or size > end - start:
+            return False
+        if kind in (MESSAGE, COPY):
+            if not _note_message(data, start, size, at, damage):
+                return False
+        elif kind in _NAMING:
+            if not _note_settled(data, start, size, damage, messages_only):
+                return False
+        elif kind == DEFINE:
+            damage.has_definitions = damage.has_definitions or not messages_only
+        elif kind not in _PLAIN:
+            return False
+        at = start + size
+    return True
+
+
+def _note_message(data: bytes, start: int, size: int, offset: int, damage: Damage) -> bool:
+    queue = int.from_bytes(data[start : start + 8], "big")
+    seq = int.from_bytes(data[start + 8 : start + 16], "big")
+    if size < COPY_BYTES or queue > _QUEUE_MAX or seq > _SEQ_MAX:
+        return False
+    if queue != SPILLED:
+        damage.messages.append((queue, seq, offset))
+    return True
+
+
+def _note_settled(data: bytes, start: int, size: int, damage: Damage, messages_only: bool) -> bool:
+    queue = int.from_bytes(data[start : start + 8], "big")
+    if size < 8 or not 0 < queue <= _QUEUE_MAX:
+        return False
+    if not messages_only:
+        damage.settled.add(queue)
+    return True
+
+
+def salvage(checkpoint: bytes, log: bytes) -> bytes:
+    """The definitions that can still be read of a damaged checkpoint, as records.
+
+    What it says of messages that are gone is not believed: a wrong number there would lose others.
+    The number of the last block before it is that of the log's first, less one.
+    """
+    last_block = int.from_bytes(log[HEAD_BYTES + 8 : HEAD_BYTES + 16], "big") - 1
+    head = bytes((BLOCK,)) + (8).to_bytes(4, "big")
+    kept = [head + max(0, last_block).to_bytes(8, "big")]
+    at = HEAD_BYTES + BLOCK_HEAD_BYTES
+    while at + RECORD_HEAD_BYTES <= len(checkpoint):
+        start = at + RECORD_HEAD_BYTES
+        stop = start + int.from_bytes(checkpoint[at + 1 : start], "big")
+        if stop > len(checkpoint):
+            break
+        if checkpoint[at] == DEFINE and _is_table(checkpoint, start, stop):
+            kept.append(checkpoint[at:stop])
+        at = stop
+    return b"".join(kept)
+
+
+def _is_table(data: bytes, start: int, stop: int) -> bool:
+    if stop - start < 4:
+        return False
+    try:
+        decode_table(data, start + 4, stop)
+    except LeveretError:
+        return False
+    return True
+
+
+def bad_ranges(data: bytes) -> list[tuple[int, int]]:
+    """All stretches of a log file that are no block."""
+    found: list[tuple[int, int]] = []
+    at = HEAD_BYTES
+    if len(data) < HEAD_BYTES or crc32(data[:20]) != int.from_bytes(data[20:24], "big"):
+        at = 0
+    last = 0
+    while at < len(data):
+        number = int.from_bytes(data[at + 8 : at + 16], "big")
+        end = block_end(data, at, number) if at and number > last else 0
+        if end == 0:
+            stop = find_block(data, at, last, _BLOCK_MAX)
+            end = stop if stop >= 0 else len(data)
+            found.append((at, end))
+        else:
+            last = number
+        at = end
+    return found

@@ -1,0 +1,256 @@
+"""Files of a data directory as lines that people can read: what stands where, and what is broken.
+
+`dump` takes the bytes of a file and yields an `Entry` for its head, each block, each record, and
+each stretch of bytes that is no block; the last one says where the file ends and how much of it is
+valid. Nothing is raised on damage: what can be read is shown, and said to be doubtful.
+
+A further kind of file is a line in `FILES`, a further kind of record one in `RECORDS`.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from struct import Struct, error
+from typing import Final
+
+from leveret.errors import LeveretError
+from leveret.journal.index import ENTRY_BYTES
+from leveret.journal.records import (
+    BLOCK,
+    COPY,
+    COPY_BYTES,
+    DEFINE,
+    END,
+    GONE,
+    MARK,
+    MESSAGE,
+    NOTHING,
+    RECORD_HEAD_BYTES,
+    RETURNED,
+)
+from leveret.storage.blocks import BLOCK_HEAD_BYTES, HEAD_BYTES, block_end, check_head
+from leveret.storage.messages import Copy, make_message
+from leveret.storage.replay import find_block
+from leveret.wire.tables import decode_table, plain_table
+
+Fields = dict[str, object]
+_ANY_BLOCK: Final = 1 << 62
+_RUNS_SHOWN: Final = 8  # of a record that names many
+
+_COPY: Final = Struct(">QQQQiB")
+_GONE_RUN: Final = Struct(">QQ")
+_RETURNED: Final = Struct(">QQIIQ")
+_INDEX: Final = Struct(">IIQiIQ")
+_TAKEN_OUT: Final = re.compile(r".*\.damaged-([0-9]+)")
+_FAULTS: Final = (LeveretError, error, IndexError, ValueError, OverflowError)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One thing in a file."""
+
+    offset: int
+    kind: str  # head, block, damage, eof, or the kind of a record
+    fields: Fields = field(default_factory=dict)
+
+    def line(self) -> str:
+        shown = " ".join(f"{name}={_shown(value)}" for name, value in self.fields.items())
+        return f"{self.offset:>10}  {self.kind:<8}  {shown}".rstrip()
+
+
+def dump(data: bytes, name: str, *, bodies: bool = False) -> Iterator[Entry]:
+    """Everything in a file of this name."""
+    taken_out = _TAKEN_OUT.fullmatch(name)
+    if taken_out is not None:
+        yield from _taken_out(data, int(taken_out[1]), bodies)
+        return
+    for ending, read in FILES.items():
+        if name.endswith(ending):
+            yield from read(data, bodies)
+            return
+    yield Entry(0, "unknown", {"size": len(data), "fault": "no file of a data directory"})
+
+
+# Files
+
+
+def _blocks(data: bytes, bodies: bool) -> Iterator[Entry]:
+    """A log file or a checkpoint: a head, then blocks of records."""
+    yield from _file(data, bodies, _records)
+
+
+def _index(data: bytes, bodies: bool) -> Iterator[Entry]:
+    yield from _file(data, bodies, _index_entries)
+
+
+Inside = Callable[[bytes, int, int, bool], Iterator[Entry]]
+
+
+def _file(data: bytes, bodies: bool, inside: Inside) -> Iterator[Entry]:
+    yield _head(data)
+    at = HEAD_BYTES
+    last = -1  # number of the block before
+    damaged = 0
+    while at < len(data):
+        number = int.from_bytes(data[at + 8 : at + BLOCK_HEAD_BYTES], "big")
+        end = block_end(data, at, number) if number > last else 0
+        if end:
+            last = number
+            yield Entry(at, "block", {"number": number, "size": end - at - BLOCK_HEAD_BYTES})
+            yield from inside(data, at + BLOCK_HEAD_BYTES, end, bodies)
+        else:
+            found = find_block(data, at, last, _ANY_BLOCK)
+            end = found if found >= 0 else len(data)
+            damaged += end - at
+            yield Entry(at, "damage", {"size": end - at, "fault": _why(data, at, end, last)})
+            for entry in inside(data, at + BLOCK_HEAD_BYTES, end, bodies):
+                yield Entry(entry.offset, entry.kind, {**entry.fields, "doubtful": True})
+        at = end
+    yield Entry(len(data), "eof", {"damaged_bytes": damaged})
+
+
+def _taken_out(data: bytes, offset: int, bodies: bool) -> Iterator[Entry]:
+    """Bytes that a repair took out of a log file, shown where they stood."""
+    yield Entry(offset, "damage", {"size": len(data), "fault": _why(data, 0, len(data), -1)})
+    for entry in _records(data, BLOCK_HEAD_BYTES, len(data), bodies):
+        yield Entry(offset + entry.offset, entry.kind, {**entry.fields, "doubtful": True})
+
+
+def _head(data: bytes) -> Entry:
+    fields: Fields = {
+        "version": int.from_bytes(data[8:12], "big"),
+        "file": int.from_bytes(data[12:20], "big"),
+    }
+    try:
+        check_head(data, int.from_bytes(data[12:20], "big"), "it")
+    except LeveretError as fault:
+        fields["fault"] = str(fault)
+    return Entry(0, "head", fields)
+
+
+def _why(data: bytes, at: int, end: int, last: int) -> str:
+    """What is wrong with bytes that are no block."""
+    if end - at < BLOCK_HEAD_BYTES:
+        return "too short for a block"
+    size = int.from_bytes(data[at : at + 4], "big")
+    if size == 0 or at + BLOCK_HEAD_BYTES + size > len(data):
+        return f"a block of {size} bytes does not fit"
+    number = int.from_bytes(data[at + 8 : at + BLOCK_HEAD_BYTES], "big")
+    return "the block is out of order" if 0 <= number <= last else "the checksum is wrong"
+
+
+# Records
+
+
+def _records(data: bytes, at: int, end: int, bodies: bool) -> Iterator[Entry]:
+    while at < end:
+        size = int.from_bytes(data[at + 1 : at + RECORD_HEAD_BYTES], "big")
+        stop = at + RECORD_HEAD_BYTES + size
+        if end - at < RECORD_HEAD_BYTES or stop > end:
+            yield Entry(at, "waste", {"size": end - at, "fault": "no whole record"})
+            return
+        yield _record(data[at:stop], at, bodies)
+        at = stop
+
+
+def _record(record: bytes, offset: int, bodies: bool) -> Entry:
+    kind, read = RECORDS.get(record[0], (f"kind {record[0]}", _unknown))
+    payload = record[RECORD_HEAD_BYTES:]
+    try:
+        fields = read(payload)
+        if bodies and record[0] == MESSAGE:
+            fields["body"] = make_message(Copy(payload), payload, 0).body
+    except _FAULTS as fault:
+        fields = {"size": len(payload), "fault": str(fault) or "cannot be read"}
+    return Entry(offset, kind, fields)
+
+
+def _unknown(payload: bytes) -> Fields:
+    return {"size": len(payload)}
+
+
+def _copy(payload: bytes) -> Fields:
+    names = ("queue", "seq", "expires_ms", "due_ms", "priority", "flags")
+    fields = dict(zip(names, _COPY.unpack_from(payload), strict=True))
+    kept = ("queue", "seq", "flags")
+    return {name: value for name, value in fields.items() if value or name in kept}
+
+
+def _message(payload: bytes) -> Fields:
+    fields = _copy(payload)
+    message = make_message(Copy(payload), payload, 0)
+    fields["exchange"] = message.address.exchange
+    fields["routing_key"] = message.address.routing_key
+    fields["header_bytes"] = len(message.header)
+    fields["body_bytes"] = len(message.body)
+    return fields
+
+
+def _message_copy(payload: bytes) -> Fields:
+    distance = int.from_bytes(payload[COPY_BYTES : COPY_BYTES + 4], "big")
+    return {**_copy(payload), "distance": distance}
+
+
+def _gone(payload: bytes) -> Fields:
+    whole = len(payload) - (len(payload) - 8) % _GONE_RUN.size
+    runs = [f"{first}-{last}" for first, last in _GONE_RUN.iter_unpack(payload[8:whole])]
+    shown = ",".join(runs[:_RUNS_SHOWN]) + ("…" if len(runs) > _RUNS_SHOWN else "")
+    return {"queue": int.from_bytes(payload[:8], "big"), "runs": len(runs), "gone": shown}
+
+
+def _returned(payload: bytes) -> Fields:
+    names = ("queue", "seq", "returns", "failures", "due_ms")
+    return dict(zip(names, _RETURNED.unpack_from(payload), strict=True))
+
+
+def _mark(payload: bytes) -> Fields:
+    delivered = int.from_bytes(payload[8:16], "big", signed=True)
+    return {"queue": int.from_bytes(payload[:8], "big"), "delivered": delivered}
+
+
+def _define(payload: bytes) -> Fields:
+    return plain_table(decode_table(payload, 4, len(payload)))
+
+
+def _number(payload: bytes) -> Fields:
+    return {"number": int.from_bytes(payload[:8], "big")}
+
+
+def _nothing(payload: bytes) -> Fields:
+    return {}
+
+
+def _index_entries(data: bytes, at: int, end: int, bodies: bool) -> Iterator[Entry]:
+    while end - at >= ENTRY_BYTES:
+        names = ("queue", "at", "seq", "priority", "body_bytes", "due_ms")
+        yield Entry(at, "entry", dict(zip(names, _INDEX.unpack_from(data, at), strict=True)))
+        at += ENTRY_BYTES
+    if at < end:
+        yield Entry(at, "waste", {"size": end - at})
+
+
+Read = Callable[[bytes], Fields]
+RECORDS: Final[dict[int, tuple[str, Read]]] = {
+    NOTHING: ("nothing", _nothing),
+    MESSAGE: ("message", _message),
+    COPY: ("copy", _message_copy),
+    GONE: ("gone", _gone),
+    RETURNED: ("returned", _returned),
+    MARK: ("mark", _mark),
+    DEFINE: ("define", _define),
+    BLOCK: ("blocks", _number),
+    END: ("end", _nothing),
+}
+FILES: Final[dict[str, Callable[[bytes, bool], Iterator[Entry]]]] = {
+    ".log": _blocks,
+    ".checkpoint": _blocks,
+    ".index": _index,
+}
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, str):
+        return repr(value) if not value or not value.isprintable() or " " in value else value
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value)

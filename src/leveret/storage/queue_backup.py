@@ -1,0 +1,234 @@
+"""Backup of one queue, and its messages read back from it.
+
+A backup of a queue is a data directory of its own, in the archive of `leveret.storage.archive`: log
+files from number 1 on, of one block each, with the definition of the queue and its bindings, and
+all its messages in the order of delivery: in flight, ready and scheduled. A node can be started
+from it, and a running node can take it in message by message.
+
+`QueueSnapshot` is taken on the event loop, at one moment; it holds no message that the queue does
+not hold in memory anyway. `pieces` may run in a thread, once everything is on disk.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from leveret.engine.definitions import binding_made, last_id, queue_made, vhost_made
+from leveret.engine.message import PERSISTENT, REDELIVERED, Message
+from leveret.engine.peek import read_on
+from leveret.engine.queue import Queue
+from leveret.engine.runs import QueuePages, Run
+from leveret.engine.vhost import Vhost
+from leveret.errors import Corrupt
+from leveret.journal.journal import Journal
+from leveret.journal.records import COPY, DEFINE, MESSAGE, RECORD_HEAD_BYTES
+from leveret.storage.archive import ArchiveWriter
+from leveret.storage.blocks import (
+    BLOCK_HEAD_BYTES,
+    HEAD_BYTES,
+    block_end,
+    check_head,
+    encode_block_head,
+    encode_head,
+)
+from leveret.storage.disk import Disk, DiskFile
+from leveret.storage.messages import Copy, distance_of, make_message
+from leveret.storage.names import log_name, numbers
+from leveret.storage.pages import LogPages
+from leveret.wire.tables import Table, decode_table
+
+QUEUE: Final = "queue"
+FILE_BYTES: Final = 1024 * 1024  # of a log file of the archive; more only for one large message
+
+
+class QueueSnapshot:
+    """What a queue holds at one moment."""
+
+    def __init__(self, vhost: Vhost, queue: Queue, flying: list[Message]) -> None:
+        self.facts: dict[str, object] = {
+            "kind": QUEUE,
+            "vhost": queue.vhost,
+            "queue": queue.name,
+            "durable": queue.durable,
+            "type": queue.settings.kind,
+        }
+        self._definitions = _definitions(vhost, queue)
+        self._id = int(queue.ledger.id)
+        self._counts = queue.counts
+        self._slot = queue.slot
+        self._returned = dict(queue.ledger.returned)
+        pages = queue.ready.pages
+        self._redelivered_through = -1 if pages is None else int(pages.redelivered_through)
+        self._lines = _lines(vhost, queue, flying)
+        self._scheduled = queue.scheduled.entries()
+        self._files: dict[int, DiskFile] = {}
+
+    def open_files(self, disk: Disk) -> None:
+        """Open the log files that are needed and exist: from then on they may be removed.
+
+        Called at once, and again when everything is on disk.
+        """
+        for _, runs in self._lines:
+            for run in runs:
+                if run.file not in self._files:
+                    try:
+                        self._files[run.file] = disk.open(log_name(run.file))
+                    except FileNotFoundError:
+                        continue  # it is being made, or it is damage that reading will find
+
+    def close(self) -> None:
+        for file in self._files.values():
+            file.close()
+        self._files = {}
+
+    def _read(self, number: int, offset: int, size: int) -> bytes:
+        if number not in self._files:
+            raise Corrupt(f"{log_name(number)} is missing")
+        return self._files[number].read(size, offset)
+
+    def pieces(self) -> Iterator[bytes]:
+        """The archive, piece by piece."""
+        writer = ArchiveWriter()
+        yield writer.first(self.facts)
+        journal = Journal()
+        number = 1
+        count = 0
+        for definition in self._definitions:
+            journal.define(definition)
+        for message, due_ms in self._messages():
+            self._write(journal, message, due_ms, count)
+            count += 1
+            if journal.size() >= FILE_BYTES:
+                yield from _file(writer, journal, number)
+                number += 1
+        if journal.size() != 0:
+            yield from _file(writer, journal, number)
+        yield writer.last({"messages": count, "unreadable": self.unreadable})
+
+    def _messages(self) -> Iterator[tuple[Message, int]]:
+        """Every message and when it is due; 0 = now."""
+        self.unreadable = 0
+        pages = LogPages(self._read)  # every block is checked
+        of_queue = QueuePages(pages, self._slot, self._returned, self._counts)
+        of_queue.redelivered_through = self._redelivered_through
+        for held, runs in self._lines:
+            for message in held:
+                yield message, 0
+            for run in runs:
+                while run.left() > 0:
+                    before = run.left()
+                    messages = read_on(of_queue, run)
+                    self.unreadable += before - run.left() - len(messages)
+                    for message in messages:
+                        yield message, 0
+        for due_ms, message in self._scheduled:
+            yield message, due_ms
+
+    def _write(self, journal: Journal, message: Message, due_ms: int, seq: int) -> None:
+        was_delivered = message.tag != 0 or message.flags & REDELIVERED
+        journal.message(
+            self._id,
+            seq,
+            message.expires_ms,
+            due_ms,
+            message.priority,
+            message.flags & PERSISTENT | (REDELIVERED if was_delivered else 0),
+            message.address.record(),
+            message.header,
+            message.body,
+        )
+        if message.returns:
+            journal.returned(self._id, seq, message.returns, message.failures, due_ms)
+
+
+def _definitions(vhost: Vhost, queue: Queue) -> list[bytes]:
+    made = [last_id(int(queue.ledger.id)), vhost_made(vhost.name), queue_made(queue)]
+    for exchange in vhost.sources.get(queue, {}).values():
+        if exchange.name:
+            bindings = [b for b in exchange.bindings.values() if b.target is queue]
+            made.extend(binding_made(vhost.name, binding) for binding in bindings)
+    return made
+
+
+def _lines(
+    vhost: Vhost, queue: Queue, flying: list[Message]
+) -> list[tuple[list[Message], list[Run]]]:
+    """Messages in memory and positions in the log, in the order in which they are served.
+
+    What is in flight stands where it came from.
+    """
+    ready = queue.ready
+    by_priority: dict[int, list[Message]] = {}
+    for message in [*flying, *vhost.stuck.of(queue)]:
+        if message.queue != queue.slot:
+            continue
+        by_priority.setdefault(message.priority if ready.prioritised else 0, []).append(message)
+    lines: list[tuple[int, list[Message], list[Run]]] = []
+    if ready.returns_first and not ready.back.is_empty():
+        lines.append((1 << 62, ready.back.messages(), []))
+    of_priority = ready.lines if ready.prioritised else {0: ready.line}
+    for priority in by_priority.keys() | of_priority.keys():
+        held = by_priority.get(priority, [])
+        runs: list[Run] = []
+        if priority in of_priority:
+            line = of_priority[priority]
+            held = [*held, *line.messages()]
+            runs = [run.copy() for run in line.paged.runs]
+        held.sort(key=lambda message: int(message.rank))
+        lines.append((priority, held, runs))
+    lines.sort(key=lambda line: -line[0])
+    return [(held, runs) for _, held, runs in lines]
+
+
+def _file(writer: ArchiveWriter, journal: Journal, number: int) -> Iterator[bytes]:
+    """One log file of one block, as a member of the archive."""
+    pieces = journal.take()
+    journal.take_index()  # a start makes its own
+    data = b"".join([encode_head(number), encode_block_head(pieces, number), *pieces])
+    name = log_name(number)
+    yield writer.begin(name, len(data))
+    yield writer.data(data)
+    yield writer.end(name)
+
+
+# Reading
+
+
+class Kept:
+    """A message of a backup."""
+
+    def __init__(self, message: Message, due_ms: int) -> None:
+        self.message = message
+        self.due_ms = due_ms
+
+
+def read_log(data: bytes, name: str) -> tuple[list[Table], list[Kept]]:
+    """Definitions and messages of one log file of a backup."""
+    found = numbers([name], ".log")
+    if not found:
+        raise Corrupt(f"the backup of a queue has no file {name}")
+    check_head(data, found[0], name)
+    end = block_end(data, HEAD_BYTES, found[0])
+    if end != len(data):
+        raise Corrupt(f"{name} of the backup is damaged")
+    tables: list[Table] = []
+    messages: list[Kept] = []
+    at = HEAD_BYTES + BLOCK_HEAD_BYTES
+    while at < end:
+        start = at + RECORD_HEAD_BYTES
+        stop = start + int.from_bytes(data[at + 1 : start], "big")
+        if data[at] == DEFINE:
+            tables.append(decode_table(data, start + 4, stop))
+        elif data[at] in (MESSAGE, COPY):
+            messages.append(_kept(data, at, stop))
+        at = stop
+    return tables, messages
+
+
+def _kept(data: bytes, at: int, stop: int) -> Kept:
+    payload = data[at + RECORD_HEAD_BYTES : stop]
+    copy = Copy(payload)
+    if data[at] == COPY:
+        origin = at - distance_of(payload)
+        start = origin + RECORD_HEAD_BYTES
+        payload = data[start : start + int.from_bytes(data[origin + 1 : start], "big")]
+    return Kept(make_message(copy, payload, 0), int(copy.due_ms))

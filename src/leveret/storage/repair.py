@@ -1,0 +1,295 @@
+"""Mends a data directory whose log is damaged, on a stopped node.
+
+First everything is looked at and nothing is changed: the state is built as a start would build it,
+with all damage taken in, and every block of every file is checked. That gives the report: which
+bytes, which queues, how many messages of each.
+
+Then, in an order that a crash at any moment does not harm: the damaged bytes are copied to side
+files, a checkpoint says what is left, and last the damaged files are written anew without those
+bytes. Nothing unexplained is ever deleted. Queues whose definition is lost get a new one by the
+name `leveret.rescued.…`, so that their messages can be reached.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from leveret.engine.broker import Broker
+from leveret.engine.checkpoint import checkpoint_records
+from leveret.engine.queue import Queue
+from leveret.journal.records import OFFSET_BITS, OFFSET_MASK
+from leveret.storage.blocks import HEAD_BYTES, encode_head
+from leveret.storage.checkpoint import read_file, write_checkpoint
+from leveret.storage.damage import bad_ranges
+from leveret.storage.disk import Disk, DiskFile
+from leveret.storage.names import (
+    checkpoint_name,
+    index_name,
+    log_name,
+    numbers,
+    repair_name,
+    side_name,
+)
+from leveret.storage.pages import LogPages
+from leveret.storage.recovery import Recovered, rebuild
+from leveret.storage.restoring import restore
+from leveret.storage.segment_files import SegmentFiles
+from leveret.storage.streams import restore_streams
+
+RESCUED: Final = "leveret.rescued."
+_ROOT: Final = "/"
+
+Ranges = dict[str, list[tuple[int, int]]]  # stretches that are no block, by name of file
+
+
+@dataclass
+class Loss:
+    """What a queue has lost."""
+
+    vhost: str
+    queue: str
+    messages: int = 0
+    reasons: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Report:
+    """What a repair found."""
+
+    ranges: Ranges = field(default_factory=dict)
+    losses: list[Loss] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # what concerns no queue, or all of them
+    side_files: list[str] = field(default_factory=list)
+
+    @property
+    def is_sound(self) -> bool:
+        return not self.ranges
+
+    def lines(self) -> list[str]:
+        """The report for people."""
+        said = [
+            f"{name}: damaged from byte {start} to {end}"
+            for name, ranges in self.ranges.items()
+            for start, end in ranges
+        ]
+        for loss in self.losses:
+            said.append(f"queue {loss.queue} in vhost {loss.vhost}: {loss.messages} messages lost")
+            said.extend(f"  {reason}" for reason in loss.reasons)
+        said.extend(self.notes)
+        said.extend(f"the damaged bytes are in {name}" for name in self.side_files)
+        return said if self.ranges else [*said, "the log is sound"]
+
+
+def repair(disk: Disk, *, dry_run: bool = False) -> Report:
+    """Look at a data directory, and mend it unless it is only to be looked at."""
+    disk.prepare()
+    try:
+        report, broker, found = _examine(disk)
+        if not dry_run and not report.is_sound:
+            _mend(disk, report, broker, found)
+        return report
+    finally:
+        disk.release()
+
+
+# Looking
+
+
+def _examine(disk: Disk) -> tuple[Report, Broker, Recovered]:
+    look = LookingDisk(disk)
+    broker = Broker(1)
+    pages = LogPages(look.read_at)
+    found = Recovered()
+    found.is_repair = True
+    rebuild(look, broker, pages, SegmentFiles(look), found)
+    report = Report()
+    _find_ranges(disk, found, report)
+    if found.has_lost_checkpoint or any(not damage.is_clear for damage in found.damage):
+        _rescue(broker, pages, found, report)
+    for queue in broker.slots.queues:
+        if queue is not None:
+            _find_loss(queue, report)
+    return report, broker, found
+
+
+def _find_ranges(disk: Disk, found: Recovered, report: Report) -> None:
+    for number in sorted(found.files):
+        ranges = bad_ranges(read_file(disk, log_name(number)))
+        if ranges:
+            report.ranges[log_name(number)] = ranges
+    if found.cut_bytes:
+        _note_torn_end(disk, found, report)
+    for damage in found.damage:
+        if damage.start == damage.end:
+            text = f"{log_name(damage.file)}: blocks before byte {damage.end} are gone"
+            report.notes.append(text)
+        elif not damage.is_clear:
+            report.notes.append(f"{damage.place()}: it is not known what stood there")
+    if found.has_lost_checkpoint:
+        name = checkpoint_name(max(numbers(disk.names(), ".checkpoint")))
+        report.ranges[name] = [(0, len(read_file(disk, name)))]
+        report.notes.append(
+            f"{name} is damaged: definitions are those that can be read, and messages that were"
+            " acked before it come back"
+        )
+
+
+def _note_torn_end(disk: Disk, found: Recovered, report: Report) -> None:
+    """A write that was torn when the node died is no damage: a start cuts it off."""
+    report.notes.append(f"the log ends in {found.cut_bytes} bytes of a torn write")
+    name = log_name(max(found.files))
+    if list(report.ranges) == [name] and len(report.ranges[name]) == 1:
+        start, end = report.ranges[name][0]
+        if end - start == found.cut_bytes:
+            del report.ranges[name]
+
+
+def _rescue(broker: Broker, pages: LogPages, found: Recovered, report: Report) -> None:
+    """Make a queue for messages whose queue is not defined any more, unless it was deleted."""
+    known = {int(queue.ledger.id) for queue in broker.slots.queues if queue is not None}
+    undone = [table for table in found.replay.definitions if table["op"].value == "queue-"]
+    known |= {table["id"].value for table in undone if isinstance(table["id"].value, int)}
+    for number, log in sorted(found.replay.queues.items()):
+        if number in known or not log.parts:
+            continue
+        queue = broker.vhost(_ROOT).declare_queue(f"{RESCUED}{number}", True, None, None, False, {})
+        queue.ledger.id = number
+        broker.slots.note_id(number)
+        queue.open_pages(pages)
+        restore(queue, log, pages, False)
+        if queue.ready.count == 0 and not queue.damaged:
+            broker.vhost(_ROOT).remove_queue(queue)
+            continue
+        report.notes.append(f"queue {queue.name} is made for {queue.ready.count} messages")
+
+
+def _find_loss(queue: Queue, report: Report) -> None:
+    """Count the messages of a queue that stand in damaged bytes, and let go of them."""
+    lost: set[int] = set()
+    for run in queue.ready.damaged:
+        lost.update(run.seqs[run.at :])
+    for run in queue.ready.paged_runs():
+        ranges = report.ranges.get(log_name(run.file), [])
+        if ranges:
+            both = zip(run.seqs[run.at :], run.offsets[run.at :], strict=True)
+            lost.update(seq for seq, offset in both if _is_in(ranges, offset))
+    for _, message in queue.scheduled.entries():
+        ranges = report.ranges.get(log_name(message.position >> OFFSET_BITS), [])
+        if _is_in(ranges, message.position & OFFSET_MASK):
+            lost.add(message.seq)
+    for seq in sorted(lost):
+        queue.ledger.gone.add(seq)
+        queue.ledger.returned.pop(seq, None)
+    if lost or queue.damage:
+        report.losses.append(Loss(queue.vhost, queue.name, len(lost), list(queue.damage)))
+
+
+def _is_in(ranges: list[tuple[int, int]], offset: int) -> bool:
+    return any(start <= offset < end for start, end in ranges)
+
+
+# Mending
+
+
+def _mend(disk: Disk, report: Report, broker: Broker, found: Recovered) -> None:
+    for name, ranges in report.ranges.items():
+        data = read_file(disk, name)
+        for start, end in ranges:
+            side = side_name(name, start)
+            _write(disk, side, data[start:end])
+            report.side_files.append(side)
+    segments = SegmentFiles(disk)
+    restore_streams(disk, broker, found.replay, segments)  # now for real
+    segments.close()
+    next_file = found.next_file
+    _write(disk, log_name(next_file), encode_head(next_file))
+    write_checkpoint(disk, next_file, checkpoint_records(broker, found.last_block))
+    for name, ranges in report.ranges.items():
+        if name.endswith(".log"):
+            _write_anew(disk, name, ranges)
+    said = "".join(line + "\n" for line in report.lines())
+    _write(disk, repair_name(next_file), said.encode())
+
+
+def _write_anew(disk: Disk, name: str, ranges: list[tuple[int, int]]) -> None:
+    """A log file without its damaged bytes. Its index goes first: offsets are others then."""
+    (number,) = numbers([name], ".log")
+    if index_name(number) in disk.names():
+        disk.remove(index_name(number))
+        disk.sync_folder()
+    data = read_file(disk, name)
+    pieces = [encode_head(number)]
+    at = HEAD_BYTES
+    for start, end in ranges:
+        pieces.append(data[at:start])
+        at = end
+    _write(disk, name, b"".join([*pieces, data[at:]]))
+
+
+def _write(disk: Disk, name: str, data: bytes) -> None:
+    file = disk.create(name + ".new")
+    try:
+        file.write([data], 0)
+        file.sync()
+    finally:
+        file.close()
+    disk.rename(name + ".new", name)
+    disk.sync_folder()
+
+
+class LookingDisk(Disk):
+    """A disk that can be read and never changes."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+
+    def names(self) -> list[str]:
+        return self._disk.names()
+
+    def open(self, name: str) -> DiskFile:
+        return LookingFile(read_file(self._disk, name), name)
+
+    def create(self, name: str) -> DiskFile:
+        return LookingFile(b"", name)
+
+    def rename(self, name: str, to: str) -> None:
+        """Nothing changes."""
+
+    def remove(self, name: str) -> None:
+        """Nothing changes."""
+
+    def sync_folder(self) -> None:
+        """Nothing has changed."""
+
+    def read_at(self, number: int, offset: int, size: int) -> bytes:
+        """Bytes of a log file."""
+        file = self._disk.open(log_name(number))
+        try:
+            return file.read(size, offset)
+        finally:
+            file.close()
+
+
+class LookingFile(DiskFile):
+    """A file that can be read and never changes."""
+
+    def __init__(self, data: bytes, name: str) -> None:
+        super().__init__(-1, name)
+        self._data = data
+
+    def write(self, pieces: list[bytes], offset: int) -> None:
+        """Nothing changes."""
+
+    def sync(self) -> None:
+        """Nothing has changed."""
+
+    def read(self, size: int, offset: int) -> bytes:
+        return self._data[offset : offset + size]
+
+    def size(self) -> int:
+        return len(self._data)
+
+    def truncate(self, size: int) -> None:
+        """Nothing changes."""
+
+    def close(self) -> None:
+        """Nothing is held."""

@@ -1,0 +1,35 @@
+"""A node as the HTTP front sees it, without the node."""
+
+from collections.abc import AsyncIterator
+
+from leveret.auth import Authority, FixedAuthority
+from leveret.engine.broker import Broker
+
+
+class NoBackups:
+    """Nothing to back up."""
+
+    async def node(self) -> AsyncIterator[bytes]:
+        raise NotImplementedError
+
+    async def queue(self, vhost: str, name: str) -> AsyncIterator[bytes]:
+        raise NotImplementedError
+
+    async def restore(self, vhost: str, name: str, pieces: AsyncIterator[bytes]) -> int:
+        raise NotImplementedError
+
+
+class Facts:
+    """A node that is as well as its list of alarms says."""
+
+    node_name = "hare"
+    durability = "sync"
+
+    def __init__(self, *alarms: str) -> None:
+        self._alarms = alarms
+        self.broker = Broker(1)
+        self.authority: Authority = FixedAuthority("guest", "guest")
+        self.backups = NoBackups()
+
+    def alarms(self) -> tuple[str, ...]:
+        return self._alarms

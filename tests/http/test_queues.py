@@ -1,0 +1,136 @@
+"""Queues over HTTP, as RabbitMQ's clients read them: lists, one queue, a look at its messages."""
+
+import http.client
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Iterator
+from typing import Any
+
+import pika
+import pytest
+
+from leveret.testing.broker import BrokerUrl, broker
+
+LOGIN = {"Authorization": "Basic " + b64encode(b"guest:guest").decode()}
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[BrokerUrl]:
+    with broker(http=True) as url:
+        connection = pika.BlockingConnection(pika.URLParameters(url))
+        channel = connection.channel()
+        channel.queue_declare("plain", durable=True)
+        channel.queue_declare("sorted", arguments={"x-max-priority": 3, "x-message-ttl": 600000})
+        channel.queue_declare("odd/näme %2F", auto_delete=True)
+        properties = pika.BasicProperties(priority=2, headers={"a": 1, "b": [True, "x"]})
+        channel.basic_publish("", "plain", "grüß".encode(), properties)
+        channel.basic_publish("", "plain", b"\xff\xfe")
+        channel.basic_publish("", "plain", b"third")
+        channel.basic_consume("plain", lambda *_: None, consumer_tag="c")
+        channel.basic_cancel("c")
+        channel.basic_get("plain")
+        yield url
+        connection.close()
+
+
+def ask(
+    url: BrokerUrl, path: str, headers: dict[str, str] | None = None, method: str = "GET"
+) -> tuple[http.client.HTTPResponse, Any]:
+    connection = http.client.HTTPConnection(url.host, url.http_port, timeout=20)
+    connection.request(method, path, headers=LOGIN if headers is None else headers)
+    response = connection.getresponse()
+    body = json.loads(response.read())
+    connection.close()
+    return response, body
+
+
+def test_queue_has_the_fields_that_clients_read(url: BrokerUrl) -> None:
+    response, queue = ask(url, "/api/queues/%2F/plain")
+    assert response.status == 200
+    wanted = {
+        "name": "plain",
+        "vhost": "/",
+        "type": "classic",
+        "durable": True,
+        "auto_delete": False,
+        "exclusive": False,
+        "arguments": {},
+        "node": "test",
+        "state": "running",
+        "consumers": 0,
+        "messages": 3,
+        "messages_scheduled": 0,
+        "messages_damaged": 0,
+        "damage": [],
+        "durability": "sync",
+    }
+    assert {name: queue[name] for name in wanted} == wanted
+    assert queue["messages_ready"] + queue["messages_unacknowledged"] == 3
+    assert queue["messages_unacked"] == queue["messages_unacknowledged"]
+    assert queue["message_bytes"] == 6 + 2 + 5
+    assert queue["message_stats"]["publish"] == 3
+
+
+def test_queues_are_listed_as_bare_arrays(url: BrokerUrl) -> None:
+    _, everywhere = ask(url, "/api/queues")
+    _, here = ask(url, "/api/queues/%2F")
+    assert everywhere == here
+    assert [queue["name"] for queue in here] == ["odd/näme %2F", "plain", "sorted"]
+    assert here[2]["arguments"] == {"x-max-priority": 3, "x-message-ttl": 600000}
+    _, odd = ask(url, "/api/queues/%2F/odd%2Fn%C3%A4me%20%252F")
+    assert odd == here[0]
+
+
+@pytest.mark.parametrize("path", ["/api/queues/none", "/api/queues/%2F/none", "/api/queues//x"])
+def test_what_does_not_exist_is_a_404(url: BrokerUrl, path: str) -> None:
+    response, body = ask(url, path)
+    assert response.status == 404
+    assert body == {"error": "Object Not Found", "reason": "Not Found"}
+
+
+@pytest.mark.parametrize("sent", ["", "Basic", "Basic !!", "Bearer x", "Basic Z3Vlc3Q6d3Jvbmc="])
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/api/queues"),
+        ("GET", "/api/queues/%2F/plain/peek"),
+        ("GET", "/api/backup"),
+        ("GET", "/api/backup/%2F/plain"),
+        ("POST", "/api/restore/%2F/plain"),
+    ],
+)
+def test_nothing_is_shown_without_a_login(
+    url: BrokerUrl, sent: str, method: str, path: str
+) -> None:
+    response, body = ask(url, path, {"Authorization": sent} if sent else {}, method)
+    assert response.status == 401
+    assert response.headers["WWW-Authenticate"].startswith("Basic realm=")
+    assert body == {"error": "not_authorized", "reason": "Login failed"}
+
+
+def test_look_shows_messages_and_leaves_them(url: BrokerUrl) -> None:
+    _, before = ask(url, "/api/queues/%2F/plain")
+    _, messages = ask(url, "/api/queues/%2F/plain/peek?count=10")
+    _, after = ask(url, "/api/queues/%2F/plain")
+    assert before == after
+    assert len(messages) == before["messages_ready"]
+    last = messages[-1]
+    assert (last["payload"], last["payload_encoding"]) == ("third", "string")
+    assert (last["exchange"], last["routing_key"], last["message_count"]) == ("", "plain", 0)
+    binary = messages[-2]
+    assert binary["payload_encoding"] == "base64"
+    assert b64decode(binary["payload"]) == b"\xff\xfe"
+    _, cut = ask(url, "/api/queues/%2F/plain/peek?encoding=base64&truncate=2&from_end=true")
+    assert (b64decode(cut[0]["payload"]), cut[0]["payload_bytes"]) == (b"th", 5)
+
+
+@pytest.mark.parametrize("query", ["count=-1", "count=x", "count=1001", "truncate=9999999999"])
+def test_look_beyond_its_limits_is_refused(url: BrokerUrl, query: str) -> None:
+    response, body = ask(url, f"/api/queues/%2F/plain/peek?{query}")
+    assert (response.status, body["error"]) == (400, "bad_request")
+
+
+def test_node_without_a_disk_has_nothing_to_back_up(url: BrokerUrl) -> None:
+    response, body = ask(url, "/api/backup")
+    assert response.status == 503
+    assert body["reason"] == "this node keeps nothing on disk"

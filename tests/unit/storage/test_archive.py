@@ -1,0 +1,67 @@
+"""The archive of a backup, read as a stream."""
+
+import pytest
+
+from leveret.errors import Corrupt, NewerFormat
+from leveret.storage.archive import ArchiveReader, ArchiveWriter
+
+FILES = {"0000000000000001.log": b"a" * 1000, "0000000000000002.log": b"", "x.index": b"b" * 512}
+
+
+def made(files: dict[str, bytes] = FILES, **facts: object) -> bytes:
+    writer = ArchiveWriter()
+    pieces = [writer.first({"kind": "node", **facts})]
+    for name, data in files.items():
+        pieces += [writer.begin(name, len(data)), writer.data(data), writer.end(name)]
+    return b"".join([*pieces, writer.last({"messages": 3})])
+
+
+def read(data: bytes, step: int) -> tuple[ArchiveReader, dict[str, bytes]]:
+    reader = ArchiveReader()
+    found: dict[str, bytes] = {}
+    for at in range(0, len(data), step):
+        for part in reader.feed(data[at : at + step]):
+            assert part.is_first == (part.name not in found)
+            found[part.name] = found.get(part.name, b"") + part.data
+    return reader, found
+
+
+@pytest.mark.parametrize("step", [1, 7, 511, 512, 513, 100_000])
+def test_what_was_written_is_read_in_pieces_of_any_size(step: int) -> None:
+    reader, found = read(made(), step)
+    reader.finish()
+    assert found == FILES
+    assert reader.facts["kind"] == "node"
+    assert reader.notes["messages"] == 3
+
+
+def test_archive_that_was_cut_is_not_complete() -> None:
+    data = made()
+    whole = data.rindex(b'"messages"') + len(b'"messages": 3}')
+    for cut in range(0, whole, 13):
+        reader, _ = read(data[:cut], 4096)
+        with pytest.raises(Corrupt, match="cut short"):
+            reader.finish()
+
+
+def test_turned_bit_in_a_member_is_found() -> None:
+    data = bytearray(made())
+    data[data.index(b"a" * 1000) + 500] ^= 1
+    with pytest.raises(Corrupt, match="damaged"):
+        read(bytes(data), 4096)
+
+
+@pytest.mark.parametrize("name", ["../evil", "/etc/passwd", ".hidden", "a/b"])
+def test_names_that_lead_elsewhere_are_refused(name: str) -> None:
+    with pytest.raises(Corrupt):
+        read(made({name: b"x"}), 4096)
+
+
+def test_other_files_are_refused() -> None:
+    with pytest.raises(Corrupt, match="not a backup"):
+        read(b"PK\x03\x04" * 200, 4096)
+
+
+def test_later_format_is_refused_in_one_sentence() -> None:
+    with pytest.raises(NewerFormat, match="format 9"):
+        read(made(format=9), 4096)

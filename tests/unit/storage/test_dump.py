@@ -1,0 +1,116 @@
+"""Files of a data directory as readable entries, sound or damaged."""
+
+from random import Random
+
+import pytest
+
+from leveret.journal.records import BLOCK, MESSAGE
+from leveret.storage.blocks import BLOCK_HEAD_BYTES, HEAD_BYTES, encode_block_head, encode_head
+from leveret.storage.dump import Entry, dump
+from leveret.testing.disk import FakeDisk
+from tests.simulation.storage_model import Load
+from tests.simulation.storage_stage import Client, StorageStage
+
+ROUNDS = 400
+
+
+@pytest.fixture(scope="module")
+def disk() -> FakeDisk:
+    """A directory with files of all kinds."""
+    load = Load(Random(5))
+    load.begin(StorageStage(FakeDisk(), file_bytes=4000))
+    load.define()
+    load.run(400)
+    return load.stage.stop()
+
+
+def dumped(disk: FakeDisk, name: str) -> list[Entry]:
+    return list(dump(disk.content(name), name))
+
+
+def test_log_is_shown_block_by_block_and_record_by_record(disk: FakeDisk) -> None:
+    logs = [name for name in disk.names() if name.endswith(".log")]
+    entries = [entry for name in logs for entry in dumped(disk, name)]
+    kinds = {entry.kind for entry in entries}
+    wanted = {"head", "block", "message", "gone", "mark", "returned", "define", "end", "eof"}
+    assert kinds >= wanted
+    assert not any("fault" in entry.fields for entry in entries)
+    for name in logs:
+        assert dumped(disk, name)[-1].fields == {"damaged_bytes": 0}
+
+
+def test_checkpoint_and_index_are_shown(disk: FakeDisk) -> None:
+    (checkpoint,) = [name for name in disk.names() if name.endswith(".checkpoint")]
+    definitions = [entry for entry in dumped(disk, checkpoint) if entry.kind == "define"]
+    assert {"queue", "exchange", "vhost", "id", "bind"} == {e.fields["op"] for e in definitions}
+    index = next(name for name in disk.names() if name.endswith(".index"))
+    log = index.replace(".index", ".log")
+    places = [entry.fields["at"] for entry in dumped(disk, index) if entry.kind == "entry"]
+    messages = [e.offset for e in dumped(disk, log) if e.kind in ("message", "copy")]
+    assert places
+    assert set(places) <= set(messages)
+
+
+def test_bodies_are_shown_only_when_asked_for() -> None:
+    stage = StorageStage(FakeDisk())
+    client = Client(stage)
+    client.declare("q")
+    client.publish("q", b"the body")
+    data = stage.stop().content("0000000000000001.log")
+    (plain,) = [e for e in dump(data, "1.log") if e.kind == "message"]
+    (full,) = [e for e in dump(data, "1.log", bodies=True) if e.kind == "message"]
+    assert plain.fields["body_bytes"] == 8
+    assert "body" not in plain.fields
+    assert full.fields["body"] == b"the body"
+    assert plain.line().split()[1:4] == ["message", "queue=1", "seq=0"]
+
+
+def test_records_of_unknown_kinds_are_shown_as_such() -> None:
+    record = b"\xc8" + (3).to_bytes(4, "big") + b"abc"
+    data = encode_head(7) + encode_block_head([record], 1) + record
+    entries = list(dump(data, "0000000000000007.log"))
+    assert [entry.kind for entry in entries] == ["head", "block", "kind 200", "eof"]
+    assert entries[2].fields == {"size": 3}
+    assert [e.kind for e in dump(b"hello", "notes.txt")] == ["unknown"]
+
+
+def test_damage_is_shown_where_it_is_and_what_follows_is_read() -> None:
+    record = bytes((BLOCK,)) + (8).to_bytes(4, "big") + bytes(8)
+    blocks = [encode_block_head([record], number) + record for number in (1, 2, 3)]
+    data = bytearray(encode_head(1) + b"".join(blocks))
+    at = HEAD_BYTES + len(blocks[0])
+    data[at + BLOCK_HEAD_BYTES + 7] ^= 1
+    entries = list(dump(bytes(data), "0000000000000001.log"))
+    kinds = [entry.kind for entry in entries]
+    assert kinds == ["head", "block", "blocks", "damage", "blocks", "block", "blocks", "eof"]
+    assert entries[3].offset == at
+    assert entries[3].fields == {"size": len(blocks[1]), "fault": "the checksum is wrong"}
+    assert entries[4].fields["doubtful"] is True
+    assert entries[-1].fields == {"damaged_bytes": len(blocks[1])}
+
+
+def test_bytes_that_a_repair_took_out_are_shown_where_they_stood() -> None:
+    payload = bytes(37 + 12)
+    record = bytes((MESSAGE,)) + len(payload).to_bytes(4, "big") + payload
+    side = encode_block_head([record], 9)[:-1] + b"\xff" + record
+    entries = list(dump(side, "0000000000000001.log.damaged-500"))
+    assert [(e.offset, e.kind) for e in entries] == [(500, "damage"), (516, "message")]
+
+
+def test_nothing_is_raised_whatever_the_file_holds(disk: FakeDisk, seed: int) -> None:
+    print(f"seed {seed}")
+    rng = Random(seed)
+    names = [name for name in disk.names() if name.endswith((".log", ".checkpoint", ".index"))]
+    for _ in range(ROUNDS):
+        name = rng.choice(names)
+        data = bytearray(disk.content(name))
+        for _ in range(rng.randrange(1, 5)):
+            at = rng.randrange(len(data))
+            size = rng.randrange(1, 60)
+            data[at : at + size] = rng.choice((b"", rng.randbytes(size), bytes(size)))
+            if not data:
+                break
+        entries = list(dump(bytes(data), name, bodies=True))
+        assert entries[-1].kind == "eof"
+        assert entries[-1].offset == len(data)
+        assert all(entry.line() for entry in entries)
