@@ -33,6 +33,7 @@ from leveret.wire.tables import Field, Table
 RECENT_BYTES: Final = 4 * 1024 * 1024  # of the newest chunks, in memory for those who follow
 PASSED_MAX: Final = 10_000  # messages that one wake-up looks at and does not deliver
 TIME_S_MAX: Final = 1 << 40  # of a timestamp: 35 thousand years
+OFFSET_MAX: Final = 1 << 62  # that somebody may wait for
 SEGMENT_AGES: Final = 4  # segments that a maximum age is divided into
 
 
@@ -310,10 +311,13 @@ class Stream(Queue):
         offset = self.cursors.cursors.get(reader.cursor, -1) if reader.cursor else -1
         if offset < 0:
             offset = self.offset_of(wanted)
-        reader.offset = min(max(offset, self.first_offset), self.writer.next_offset)
+        reader.offset = max(offset, self.first_offset)
 
     def offset_of(self, wanted: Field | None) -> i64:
-        """What the argument `x-stream-offset` means now. An offset may be out of range."""
+        """What the argument `x-stream-offset` means now.
+
+        An offset may be out of range: who asks for one behind the end waits until it is there.
+        """
         value = wanted.value if wanted is not None else "next"
         if value == "next":
             return self.writer.next_offset
@@ -327,7 +331,7 @@ class Stream(Queue):
         assert isinstance(value, int)
         if wanted.kind == TIMESTAMP:
             return self._offset_at(min(value, TIME_S_MAX) * 1000)
-        return max(value, 0)
+        return min(max(value, 0), OFFSET_MAX)
 
     def _last_chunk_offset(self) -> i64:
         """Where the newest chunk begins."""
