@@ -1,7 +1,8 @@
 """Starting again: streams, from their segments, the checkpoint and the log.
 
 The checkpoint says where each stream ended when its segments were last synced. What stands behind
-that in a segment is written again, from the log: whatever a crash left there does not matter.
+that in a segment is written again, from the log: whatever a crash left there does not matter. What
+the stream has forgotten since then is not written, but gets its place: so all others get theirs.
 """
 
 from leveret.engine.broker import Broker
@@ -31,8 +32,6 @@ def restore_streams(disk: Disk, broker: Broker, replay: Replay, files: SegmentFi
     _append_chunks(disk, broker, replay, files)
     for queue in broker.slots.queues:
         if isinstance(queue, Stream):
-            log = replay.streams.get(int(queue.ledger.id), StreamLog())
-            _drop_forgotten(queue, log.first_offset, files)
             queue.restore(queue.writer.next_offset, queue.writer.last_ms)
     files.sync()
 
@@ -51,7 +50,7 @@ def _restore(
         name = segment_name(number, first)
         if first > log.segment or log.next_offset == 0:
             disk.remove(name)  # was made after the checkpoint
-        elif first < log.first_offset and first != log.segment:
+        elif first < log.first_offset:
             disk.remove(name)  # was forgotten before it could be removed
         else:
             kept.segments.append(_open_segment(disk, files, number, first))
@@ -87,10 +86,13 @@ def _place(disk: Disk, stream: Stream, log: StreamLog) -> None:
     """Cut the last segment where the checkpoint says that it ended, and go on there."""
     kept = stream.segments.segments
     place = stream.writer.place
+    if log.segment < log.first_offset:  # it has been forgotten since
+        place.go_on(log.segment, log.at, log.began_ms)
+        return
     if not kept or kept[-1].first_offset != log.segment or kept[-1].end < log.at:
         if log.next_offset > 0:
             stream.note_damage(Corrupt(f"the segment of offset {log.segment} is cut short"))
-        place.segment = log.next_offset
+        place.begin(log.next_offset)
         return
     file = disk.open(segment_name(int(stream.ledger.id), log.segment))
     try:
@@ -98,19 +100,7 @@ def _place(disk: Disk, stream: Stream, log: StreamLog) -> None:
     finally:
         file.close()
     kept[-1].end = log.at
-    place.segment = log.segment
-    place.at = log.at
-    place.began_ms = log.began_ms
-
-
-def _drop_forgotten(stream: Stream, first_offset: int, files: SegmentFiles) -> None:
-    """What was written again may have been forgotten before."""
-    kept = stream.segments.segments
-    while len(kept) > 1 and kept[1].first_offset <= first_offset:
-        dropped = stream.segments.drop_first()
-        key = (int(stream.ledger.id), int(dropped.first_offset))
-        files.remove([key])
-        files.forget([key])
+    place.go_on(log.segment, log.at, log.began_ms)
 
 
 def _append_chunks(disk: Disk, broker: Broker, replay: Replay, files: SegmentFiles) -> None:
@@ -125,13 +115,13 @@ def _append_chunks(disk: Disk, broker: Broker, replay: Replay, files: SegmentFil
             if file not in opened:
                 opened[file] = disk.open(log_name(file))
             data = opened[file].read(size - 8, at + RECORD_HEAD_BYTES + 8)
-            _append(stream, data, files)
+            _append(stream, data, replay.first_offset(number), files)
     finally:
         for log in opened.values():
             log.close()
 
 
-def _append(stream: Stream, data: bytes, files: SegmentFiles) -> None:
+def _append(stream: Stream, data: bytes, first_kept: int, files: SegmentFiles) -> None:
     first = int.from_bytes(data[8:16], "little")
     first_ms = int.from_bytes(data[16:24], "little")
     count = int.from_bytes(data[32:36], "little")
@@ -140,9 +130,13 @@ def _append(stream: Stream, data: bytes, files: SegmentFiles) -> None:
         raise Corrupt(
             f"stream '{stream.name}' goes on at offset {first} instead of {writer.next_offset}"
         )
-    at = writer.place.put(first, first_ms, len(data))
-    written = Written(writer, writer.place.segment, at, data, first, count, first_ms)
-    files.append([written])
-    stream.segments.add(written)
+    place = writer.place
+    if place.segment < first_kept <= first:
+        place.begin(first)
+    at = place.put(first, first_ms, len(data))
+    if first >= first_kept:
+        written = Written(writer, place.segment, at, data, first, count, first_ms)
+        files.append([written])
+        stream.segments.add(written)
     writer.next_offset = first + count
     writer.last_ms = int.from_bytes(data[24:32], "little")
