@@ -22,7 +22,9 @@ from librt.strings import BytesWriter, write_i32_le, write_i64_le
 from mypy_extensions import i32, i64
 
 CHUNK_HEAD_BYTES: Final = 40
-CHUNK_BYTES_MAX: Final = 1024 * 1024  # of bodies and envelopes, before the next message starts a new chunk
+CHUNK_BYTES_MAX: Final = (
+    1024 * 1024
+)  # of bodies and envelopes, before the next message starts a new chunk
 CHUNK_COUNT_MAX: Final = 65_536
 PROPERTIES_AT: Final = 12  # in a content header: behind class, weight and body size
 

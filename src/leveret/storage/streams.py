@@ -9,7 +9,7 @@ from leveret.engine.broker import Broker
 from leveret.engine.streams.segments import Segment
 from leveret.engine.streams.stream import Stream
 from leveret.errors import Corrupt
-from leveret.journal.chunks import CHUNK_HEAD_BYTES, Written
+from leveret.journal.chunks import Written
 from leveret.journal.records import RECORD_HEAD_BYTES
 from leveret.storage.blocks import HEAD_BYTES
 from leveret.storage.disk import Disk, DiskFile
@@ -53,24 +53,19 @@ def _restore(
         elif first < log.first_offset:
             disk.remove(name)  # was forgotten before it could be removed
         else:
-            kept.segments.append(_open_segment(disk, files, number, first))
+            kept.segments.append(_open_segment(disk, number, first))
     _check_first(stream, log)
     _place(disk, stream, log)
 
 
-def _open_segment(disk: Disk, files: SegmentFiles, stream: int, first: int) -> Segment:
+def _open_segment(disk: Disk, stream: int, first: int) -> Segment:
     file = disk.open(segment_name(stream, first))
     try:
         size = file.size()
     finally:
         file.close()
-    segment = Segment(first, 0, HEAD_BYTES)
+    segment = Segment(first, -1, HEAD_BYTES)
     segment.end = size
-    try:
-        head = files.read(stream, first, HEAD_BYTES, CHUNK_HEAD_BYTES)
-        segment.first_ms = int.from_bytes(head[16:24], "little")
-    except Corrupt:
-        pass  # whoever reads it is told
     return segment
 
 

@@ -23,7 +23,7 @@ from leveret.engine.runs import Pages
 from leveret.engine.session import Consumer, Session, Turn
 from leveret.engine.streams.chunk import Chunk
 from leveret.engine.streams.reader import Reader
-from leveret.engine.streams.segments import MemorySegments, Segments
+from leveret.engine.streams.segments import FAR_MS, MemorySegments, Segments
 from leveret.errors import Corrupt, Unsupported
 from leveret.journal.chunks import ChunkWriter, Place, Written
 from leveret.journal.journal import Journal
@@ -135,6 +135,7 @@ class Stream(Queue):
 
     def attach(self, journal: Journal, pages: Pages) -> None:
         self.ledger.journal = journal
+        self.arm()
 
     def message_count(self) -> i64:
         return self.end_offset - self.first_offset
@@ -174,7 +175,8 @@ class Stream(Queue):
 
     def on_written(self, written: Written) -> None:
         """A chunk is on disk: let consumers see it."""
-        if self.deleted:
+        if self.deleted:  # meanwhile: the segment may have been made after the delete
+            self._drop(written.segment)
             return
         is_new = self.segments.add(written)
         self.end_offset = written.first_offset + written.count
@@ -217,10 +219,10 @@ class Stream(Queue):
 
     def _age_limit_ms(self) -> i64:
         """When the oldest segment is too old: everything in it is older than the next one."""
-        segments = self.segments.segments
-        if self.settings.max_age_ms <= 0 or len(segments) < 2:
+        if self.settings.max_age_ms <= 0 or len(self.segments.segments) < 2:
             return NEVER
-        return segments[1].first_ms + self.settings.max_age_ms
+        first_ms = self.segments.first_ms(1)
+        return first_ms + self.settings.max_age_ms if first_ms != FAR_MS else NEVER
 
     # Going out
 
@@ -294,6 +296,8 @@ class Stream(Queue):
             chunk = self.segments.next(chunk)
         else:
             chunk = self.segments.find(offset)
+        if chunk.first_offset > offset or chunk.end_offset <= offset:
+            raise Corrupt(f"offset {offset} is missing")
         reader.chunk = chunk
         return chunk
 
