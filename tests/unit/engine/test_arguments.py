@@ -349,6 +349,7 @@ GOOD: dict[str, object] = {
     "x-delayed-retry-min": 5,
     "x-delayed-retry-max": 5,
     "x-delayed": True,
+    "x-remember": "history",
 }
 # What each kind refuses, though another kind takes it. RabbitMQ's classic queues also refuse
 # x-delivery-limit, x-consumer-timeout and x-delayed-retry-*, and 3.x's x-queue-leader-locator.
