@@ -17,10 +17,15 @@ import pika
 import pytest
 
 from tests.compat.client import Closed, Connection, Method, connect
-from tools.chaos import ENDED, number_of
+from tools.chaos.actor import ENDED
 
 READY = re.compile(r"leveret ready amqp=(127\.0\.0\.1):(\d+) http=(127\.0\.0\.1:\d+)\n")
 BODY = b"x" * 2000
+
+
+def number_of(message: Method) -> tuple[int, bool]:
+    number, _, _ = message.body.partition(b".")
+    return int(number), bool(message.fields["redelivered"])
 
 
 class Process:

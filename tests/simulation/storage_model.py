@@ -9,9 +9,11 @@ that of the last block that was found, and that block must not be older than the
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from random import Random
 from typing import Final, cast
 
+from leveret.engine.streams.stream import Stream
 from leveret.testing.disk import FakeDisk
 from tests.compat.client import Method
 from tests.compat.wire import Typed
@@ -68,6 +70,15 @@ class Queued:
         return ready[0] if ready else None
 
 
+class Streamed:
+    """A stream of the model."""
+
+    def __init__(self, life: int) -> None:
+        self.life = life  # a stream that was deleted and made again has another
+        self.bodies: list[bytes] = []  # by offset, also of what has been forgotten since
+        self.cursors: dict[str, int] = {}
+
+
 class State:
     """Everything durable."""
 
@@ -75,6 +86,7 @@ class State:
         self.queues: dict[str, Queued] = {}
         self.held: list[Entry] = []  # by the delayed exchange
         self.bound: set[str] = set()  # passing queues bound to "fan"
+        self.streams: dict[str, Streamed] = {}
 
     def after_start(self) -> State:
         """What is left when the node ends and starts again."""
@@ -155,8 +167,9 @@ class Load:
             if self.rng.random() < 0.5:
                 self.write_acks()
 
-    def run(self, steps: int) -> None:
-        actions = [
+    def actions(self) -> list[tuple[Callable[[], None], int]]:
+        """What may happen, and how often it does."""
+        return [
             (self.publish, 8),
             (self.publish_transient, 2),
             (self.publish_to_all, 2),
@@ -171,7 +184,9 @@ class Load:
             (self.write_acks, 2),
             (self.hear, 6),
         ]
-        names = [action for action, weight in actions for _ in range(weight)]
+
+    def run(self, steps: int) -> None:
+        names = [action for action, weight in self.actions() for _ in range(weight)]
         for _ in range(steps):
             self.rng.choice(names)()
 
@@ -228,10 +243,13 @@ class Load:
     def publish_to_all(self) -> None:
         self._serial += 1
         body = self._new("plain").body
+        self._copy_to_all(body)
+        self._publish("", body, "fan")
+
+    def _copy_to_all(self, body: bytes) -> None:
         for name in ("prio", *self.state.bound):
             self._place += 1
             self.state.queues[name].entries[body] = Entry(body, self._place, 0, True)
-        self._publish("", body, "fan")
 
     def publish_later(self) -> None:
         self._serial += 1
@@ -364,13 +382,35 @@ Found = dict[str, list[tuple[bytes, bool, int, int, int]]]
 
 def found_in(stage: StorageStage) -> Found:
     """Take everything out of every durable queue: body, redelivered, returns, failures, deaths."""
-    stage.advance(SOON_MS)
     client = Client(stage)
+    queues = sorted(stage.broker.vhost("/").queues.items())
     found: Found = {}
-    for name, queue in sorted(stage.broker.vhost("/").queues.items()):
-        if queue.durable:
+    for name, queue in queues:
+        if isinstance(queue, Stream):
+            found[name] = [(body, False, offset, 0, 0) for offset, body in read_all(stage, name)]
+    stage.advance(SOON_MS)
+    for name, queue in queues:
+        if queue.durable and not isinstance(queue, Stream):
             found[name] = [_seen(message) for message in client.drain(name)]
     return found
+
+
+def read_all(stage: StorageStage, name: str) -> list[tuple[int, bytes]]:
+    """What a stream holds: offsets and bodies."""
+    client = Client(stage)
+    client.call(3, "basic.qos", prefetch_count=65_535)
+    first = {"x-stream-offset": "first"}
+    (answer,) = client.call(3, "basic.consume", queue=name, consumer_tag="all", arguments=first)
+    assert answer.name == "basic.consume-ok"
+    found = [(offset_of(message), message.body) for message in client.deliveries]
+    client.peer.lose()
+    return found
+
+
+def offset_of(message: Method) -> int:
+    """The offset that a delivery of a stream carries."""
+    assert message.content is not None
+    return cast(int, message.content.headers["x-stream-offset"].value)
 
 
 def _seen(message: Method) -> tuple[bytes, bool, int, int, int]:
@@ -391,7 +431,9 @@ def _plain(value: object) -> object:
 def check(state: State, found: Found, stage: StorageStage) -> None:
     """What was found is what the state says, in its order."""
     left = state.after_start()
-    assert sorted(found) == sorted(left.queues)
+    assert sorted(found) == sorted([*left.queues, *left.streams])
+    for name, stream in left.streams.items():
+        _check_stream(name, stream, found[name], stage)
     for name, queue in left.queues.items():
         held = left.held if name == "plain" else []
         want = [*queue.order(), *sorted(held, key=lambda e: (e.due_ms, e.place))]
@@ -407,6 +449,21 @@ def check(state: State, found: Found, stage: StorageStage) -> None:
             if name in ("quorum", "retry"):
                 assert (returns, failures) == (entries[body].returns, entries[body].failures)
     _check_bindings(left, stage)
+
+
+def _check_stream(
+    name: str, stream: Streamed, found: list[tuple[bytes, bool, int, int, int]], stage: StorageStage
+) -> None:
+    """Every offset has its message; only the oldest may have been forgotten, and never all."""
+    offsets = [offset for _, _, offset, _, _ in found]
+    first = offsets[0] if offsets else 0
+    assert offsets == list(range(first, len(stream.bodies))), name
+    assert [body for body, *_ in found] == stream.bodies[first:], name
+    if "limited" not in name:
+        assert first == 0, name
+    queue = stage.broker.vhost("/").queues[name]
+    assert isinstance(queue, Stream)
+    assert queue.cursors.cursors == stream.cursors, name
 
 
 def _check_entry(name: str, entry: Entry, redelivered: bool) -> None:

@@ -46,6 +46,12 @@ def quoted(text: str) -> str:
     return '"' + "".join([_ESCAPES.get(ord(char), char) for char in text]) + '"'
 
 
+def _binary(text: str) -> str:
+    """A binary as Erlang prints it."""
+    shown = quoted(text)
+    return f"<<{shown[1:-1]}>>" if shown.startswith("[") else f"<<{shown}>>"
+
+
 def _unacceptable(field: Field) -> str:
     return f"{{unacceptable_type,{kind_name(field.kind)}}}"
 
@@ -144,7 +150,7 @@ class StreamOffset(Check):
         value = field.value
         if isinstance(value, str):
             known = value in ("first", "last", "next") or age_ms(value) > 0
-            return "" if known else "invalid_stream_offset"
+            return "" if known else f"{{invalid_stream_offset_arg,{{longstr,{_binary(value)}}}}}"
         return "" if field.kind in INTEGERS or field.kind == TIMESTAMP else _unacceptable(field)
 
 
@@ -293,7 +299,7 @@ STREAM_ARGUMENTS: Final = (
 
 CONSUMER_RULES: Final[list[Rule]] = [
     Rule("x-priority", _BOTH, INTEGER),
-    Rule("x-cancel-on-ha-failover", QUEUE_KINDS, FLAG),
+    Rule("x-cancel-on-ha-failover", _BOTH, FLAG),
     Rule("x-consumer-timeout", _BOTH, NOT_NEGATIVE),
     Rule("x-stream-offset", _STREAM, StreamOffset()),
     Rule("x-stream-filter", _STREAM, StreamFilter()),

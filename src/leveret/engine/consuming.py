@@ -53,7 +53,7 @@ def consume(
 def follow(session: Session, stream: Stream, tag: str, no_ack: bool, arguments: Table) -> Consumer:
     """Subscribe a session to a stream."""
     where = f"queue '{stream.name}' in vhost '{stream.vhost}'"
-    if session.prefetch == 0 and session.shared_prefetch == 0:
+    if session.prefetch == 0:
         raise PreconditionFailed(f"consumer prefetch count is not set for '{where}'")
     if no_ack:
         raise Unsupported(f"automatic acknowledgement not supported by stream queues {where}")

@@ -22,7 +22,9 @@ from librt.strings import BytesWriter, write_i32_le, write_i64_le
 from mypy_extensions import i32, i64
 
 CHUNK_HEAD_BYTES: Final = 40
-CHUNK_BYTES_MAX: Final = 1024 * 1024  # of bodies, before the next message starts a new chunk
+CHUNK_BYTES_MAX: Final = (
+    1024 * 1024
+)  # of bodies and envelopes, before the next message starts a new chunk
 CHUNK_COUNT_MAX: Final = 65_536
 PROPERTIES_AT: Final = 12  # in a content header: behind class, weight and body size
 
@@ -64,13 +66,21 @@ class Place:
         self._segment_ms = segment_ms  # 0 = for ever
         self._head_bytes = head_bytes
 
+    def begin(self, first_offset: i64) -> None:
+        """The next chunk begins a segment."""
+        self.go_on(first_offset, self._head_bytes, 0)
+
+    def go_on(self, segment: i64, at: i64, began_ms: i64) -> None:
+        """The next chunk goes here, if there is room."""
+        self.segment = segment
+        self.at = at
+        self.began_ms = began_ms
+
     def put(self, first_offset: i64, first_ms: i64, size: i64) -> i64:
         """Where a chunk goes in `segment`, which may be a new one."""
         is_old = self._segment_ms != 0 and first_ms - self.began_ms >= self._segment_ms
         if self.began_ms != 0 and (is_old or self.at + size > self._segment_bytes):
-            self.segment = first_offset
-            self.at = self._head_bytes
-            self.began_ms = 0
+            self.begin(first_offset)
         if self.began_ms == 0:
             self.began_ms = max(first_ms, 1)
         at = self.at
@@ -135,7 +145,8 @@ class ChunkWriter:
 
     def is_full(self) -> bool:
         """Whether the next message belongs into another chunk."""
-        return len(self._bodies) >= CHUNK_BYTES_MAX or self.count >= CHUNK_COUNT_MAX
+        size = len(self._bodies) + len(self._envelopes)
+        return size >= CHUNK_BYTES_MAX or self.count >= CHUNK_COUNT_MAX
 
     def size(self) -> i64:
         """Bytes so far, about."""

@@ -84,6 +84,7 @@ class Log:
         self.syncs_done = 0
         self._files: set[int] = set()  # log files that exist
         self._number = 0  # of the file being written
+        self.covered = 0  # a checkpoint knows what held when this file began
         self._offset = 0  # where the next block goes
         self._file: DiskFile | None = None
         self._working: Work | None = None
@@ -186,6 +187,8 @@ class Log:
         if self._is_stopped:
             return
         self._working = None
+        if work.next_file:
+            self.covered = work.next_file
         self.syncs_done += 1
         for position in work.released:
             self._journal.release(position)
@@ -241,9 +244,7 @@ class Log:
             return []
         self._journal.has_emptied = False
         live = self._journal.live
-        working = self._working
-        newest = self._number if working is None or not working.next_file else self._number - 1
-        return [n for n in sorted(self._files) if n < newest and live.get(n, 0) == 0]
+        return [n for n in sorted(self._files) if n < self.covered and live.get(n, 0) == 0]
 
     def remove_empty_files(self) -> None:
         """Remove them now: at a start, and when the disk is full.

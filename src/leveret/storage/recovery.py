@@ -91,7 +91,7 @@ def rebuild(
     broker.end_turn()
     replay.has_ended = replay.has_ended and not found.has_lost_marks
     _load(broker, pages, replay, found)
-    restore_streams(disk, broker, replay, segments)
+    restore_streams(disk, broker, replay, segments, surveys=found.is_repair)
     _load_keys(broker, replay)
     _tell_queues(broker, found)
 

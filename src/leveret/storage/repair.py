@@ -198,7 +198,7 @@ def _mend(disk: Disk, report: Report, broker: Broker, found: Recovered) -> None:
             _write(disk, side, data[start:end])
             report.side_files.append(side)
     segments = SegmentFiles(disk)
-    restore_streams(disk, broker, found.replay, segments)  # now for real
+    restore_streams(disk, broker, found.replay, segments, surveys=True)  # now for real
     segments.close()
     next_file = found.next_file
     _write(disk, log_name(next_file), encode_head(next_file))

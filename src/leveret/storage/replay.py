@@ -171,6 +171,11 @@ class Replay:
             self.queues[number] = found
         return found
 
+    def first_offset(self, stream: i64) -> i64:
+        """Where a stream begins, as far as the log says."""
+        found = self.streams.get(stream)
+        return found.first_offset if found is not None else 0
+
     def read(self, data: bytes, at: i64, end: i64, file: i64, messages_only: bool) -> None:
         """Take in the records between two offsets of a file's bytes.
 

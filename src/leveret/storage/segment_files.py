@@ -8,7 +8,7 @@ from collections import OrderedDict
 from contextlib import suppress
 from typing import Final
 
-from leveret.errors import Corrupt
+from leveret.errors import Corrupt, StorageError
 from leveret.journal.chunks import Written
 from leveret.storage.blocks import HEAD_BYTES, check_head, encode_head
 from leveret.storage.disk import Disk, DiskFile
@@ -45,9 +45,7 @@ class SegmentFiles:
         if file is None:
             name = segment_name(*key)
             if is_new:
-                file = self._disk.create(name)
-                self._has_created = True
-                file.write([encode_head(key[0])], 0)
+                file = self._create(name, key[0])
             else:
                 file = self._disk.open(name)
             self._writers[key] = file
@@ -55,6 +53,16 @@ class SegmentFiles:
                 self._close_one()
         else:
             self._writers.move_to_end(key)
+        return file
+
+    def _create(self, name: str, stream: int) -> DiskFile:
+        file = self._disk.create(name)
+        self._has_created = True
+        try:
+            file.write([encode_head(stream)], 0)
+        except OSError:
+            file.close()
+            raise
         return file
 
     def _close_one(self) -> None:
@@ -106,9 +114,9 @@ class SegmentFiles:
             raise Corrupt(f"{name} is missing") from fault
         try:
             check_head(file.read(HEAD_BYTES, 0), key[0], name)
-        except Corrupt:
+        except StorageError as fault:
             file.close()
-            raise
+            raise Corrupt(str(fault)) from fault
         return file
 
     def forget(self, keys: list[Key]) -> None:

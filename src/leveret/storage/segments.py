@@ -58,19 +58,22 @@ class DiskSegments(Segments):
         start: i64 = 0  # of the bytes at hand
         data = b""
         offset = segment.first_offset
+        last_ms: i64 = 0  # heads are not checked, but their times ascend
         while at < segment.end:
             if at + CHUNK_HEAD_BYTES > start + len(data):
                 start = at
                 data = self._read(self._stream, segment.first_offset, at, _AHEAD_BYTES)
             head = data[at - start : at - start + CHUNK_HEAD_BYTES]
             size = chunk_bytes(head)
-            if size == 0 or read_i64_le(head, 8) != offset:
+            first_ms = read_i64_le(head, 16) if size != 0 else -1
+            if first_ms < last_ms or read_i64_le(head, 8) != offset:
                 break
-            index.note(offset, read_i64_le(head, 16), at)
+            last_ms = first_ms
+            index.note(offset, first_ms, at)
             offset += read_i64_le(head, 32) & 0x7FFFFFFF
             at += size
         if not index.places:
-            index.note(segment.first_offset, segment.first_ms, HEAD_BYTES)
+            index.note(segment.first_offset, 0, HEAD_BYTES)
         return index
 
     def keep(self, written: Written) -> None:

@@ -68,6 +68,7 @@ class Store:
         self.log.start(found.files, found.next_file, found.last_block)
         try:
             write_checkpoint(self.disk, found.next_file, self._checkpoint())
+            self.log.covered = found.next_file
         except OSError as fault:
             if not is_full(fault):
                 raise

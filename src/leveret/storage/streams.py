@@ -1,10 +1,12 @@
 """Starting again: streams, from their segments, the checkpoint and the log.
 
 The checkpoint says where each stream ended when its segments were last synced. What stands behind
-that in a segment is written again, from the log: whatever a crash left there does not matter.
+that in a segment is written again, from the log: whatever a crash left there does not matter. What
+the stream has forgotten since then is not written, but gets its place: so all others get theirs.
 """
 
 from leveret.engine.broker import Broker
+from leveret.engine.streams.chunk import chunk_bytes, read_chunk
 from leveret.engine.streams.segments import Segment
 from leveret.engine.streams.stream import Stream
 from leveret.errors import Corrupt
@@ -17,24 +19,61 @@ from leveret.storage.replay import Replay, StreamLog
 from leveret.storage.segment_files import SegmentFiles
 
 
-def restore_streams(disk: Disk, broker: Broker, replay: Replay, files: SegmentFiles) -> None:
-    """Give every stream its segments back, and remove those of streams that were deleted."""
+def restore_streams(
+    disk: Disk, broker: Broker, replay: Replay, files: SegmentFiles, *, surveys: bool
+) -> None:
+    """Give every stream its segments back, and remove those of streams that were deleted.
+
+    A repair `surveys`: where the checkpoint is lost, the segments themselves tell where they end.
+    """
     found = segments(disk.names())
     for queue in broker.slots.queues:
         if isinstance(queue, Stream):
             number = int(queue.ledger.id)
+            firsts = found.pop(number, [])
             log = replay.streams.get(number, StreamLog())
-            _restore(disk, files, queue, log, found.pop(number, []))
-    for stream, left in found.items():
-        for first in left:
-            disk.remove(segment_name(stream, first))
+            if surveys and log.next_offset == 0 and firsts:
+                log = _survey(files, number, firsts)
+            _restore(disk, files, queue, log, firsts)
+    _remove_deleted(disk, replay, found)
     _append_chunks(disk, broker, replay, files)
     for queue in broker.slots.queues:
         if isinstance(queue, Stream):
-            log = replay.streams.get(int(queue.ledger.id), StreamLog())
-            _drop_forgotten(queue, log.first_offset, files)
             queue.restore(queue.writer.next_offset, queue.writer.last_ms)
     files.sync()
+
+
+def _remove_deleted(disk: Disk, replay: Replay, found: dict[int, list[int]]) -> None:
+    """What is left of streams that were deleted just before the node stopped.
+
+    Segments of a stream that nobody knows are not touched: their definition may have been lost.
+    """
+    for table in replay.definitions:
+        if table["op"].value == "queue-":
+            number = table["id"].value
+            assert isinstance(number, int)
+            for first in found.pop(number, []):
+                disk.remove(segment_name(number, first))
+
+
+def _survey(files: SegmentFiles, stream: int, firsts: list[int]) -> StreamLog:
+    """Where a stream begins and ends, by what can be read of its segments."""
+    log = StreamLog()
+    log.first_offset = firsts[0]
+    log.segment = firsts[-1]
+    log.next_offset = firsts[-1]
+    while True:
+        try:
+            head = files.read(stream, log.segment, log.at, CHUNK_HEAD_BYTES)
+            data = files.read(stream, log.segment, log.at, chunk_bytes(head))
+            chunk = read_chunk(data, log.segment, log.at)
+        except Corrupt:
+            return log
+        if log.began_ms == 0:
+            log.began_ms = chunk.first_ms
+        log.at += chunk.size()
+        log.next_offset = chunk.end_offset
+        log.last_ms = chunk.last_ms
 
 
 def _restore(
@@ -51,27 +90,22 @@ def _restore(
         name = segment_name(number, first)
         if first > log.segment or log.next_offset == 0:
             disk.remove(name)  # was made after the checkpoint
-        elif first < log.first_offset and first != log.segment:
+        elif first < log.first_offset:
             disk.remove(name)  # was forgotten before it could be removed
         else:
-            kept.segments.append(_open_segment(disk, files, number, first))
+            kept.segments.append(_open_segment(disk, number, first))
     _check_first(stream, log)
     _place(disk, stream, log)
 
 
-def _open_segment(disk: Disk, files: SegmentFiles, stream: int, first: int) -> Segment:
+def _open_segment(disk: Disk, stream: int, first: int) -> Segment:
     file = disk.open(segment_name(stream, first))
     try:
         size = file.size()
     finally:
         file.close()
-    segment = Segment(first, 0, HEAD_BYTES)
+    segment = Segment(first, -1, HEAD_BYTES)
     segment.end = size
-    try:
-        head = files.read(stream, first, HEAD_BYTES, CHUNK_HEAD_BYTES)
-        segment.first_ms = int.from_bytes(head[16:24], "little")
-    except Corrupt:
-        pass  # whoever reads it is told
     return segment
 
 
@@ -87,10 +121,13 @@ def _place(disk: Disk, stream: Stream, log: StreamLog) -> None:
     """Cut the last segment where the checkpoint says that it ended, and go on there."""
     kept = stream.segments.segments
     place = stream.writer.place
+    if log.segment < log.first_offset:  # it has been forgotten since
+        place.go_on(log.segment, log.at, log.began_ms)
+        return
     if not kept or kept[-1].first_offset != log.segment or kept[-1].end < log.at:
         if log.next_offset > 0:
             stream.note_damage(Corrupt(f"the segment of offset {log.segment} is cut short"))
-        place.segment = log.next_offset
+        place.begin(log.next_offset)
         return
     file = disk.open(segment_name(int(stream.ledger.id), log.segment))
     try:
@@ -98,19 +135,7 @@ def _place(disk: Disk, stream: Stream, log: StreamLog) -> None:
     finally:
         file.close()
     kept[-1].end = log.at
-    place.segment = log.segment
-    place.at = log.at
-    place.began_ms = log.began_ms
-
-
-def _drop_forgotten(stream: Stream, first_offset: int, files: SegmentFiles) -> None:
-    """What was written again may have been forgotten before."""
-    kept = stream.segments.segments
-    while len(kept) > 1 and kept[1].first_offset <= first_offset:
-        dropped = stream.segments.drop_first()
-        key = (int(stream.ledger.id), int(dropped.first_offset))
-        files.remove([key])
-        files.forget([key])
+    place.go_on(log.segment, log.at, log.began_ms)
 
 
 def _append_chunks(disk: Disk, broker: Broker, replay: Replay, files: SegmentFiles) -> None:
@@ -125,24 +150,29 @@ def _append_chunks(disk: Disk, broker: Broker, replay: Replay, files: SegmentFil
             if file not in opened:
                 opened[file] = disk.open(log_name(file))
             data = opened[file].read(size - 8, at + RECORD_HEAD_BYTES + 8)
-            _append(stream, data, files)
+            _append(stream, data, replay.first_offset(number), files)
     finally:
         for log in opened.values():
             log.close()
 
 
-def _append(stream: Stream, data: bytes, files: SegmentFiles) -> None:
+def _append(stream: Stream, data: bytes, first_kept: int, files: SegmentFiles) -> None:
     first = int.from_bytes(data[8:16], "little")
     first_ms = int.from_bytes(data[16:24], "little")
     count = int.from_bytes(data[32:36], "little")
     writer = stream.writer
-    if first != writer.next_offset:
-        raise Corrupt(
-            f"stream '{stream.name}' goes on at offset {first} instead of {writer.next_offset}"
-        )
-    at = writer.place.put(first, first_ms, len(data))
-    written = Written(writer, writer.place.segment, at, data, first, count, first_ms)
-    files.append([written])
-    stream.segments.add(written)
+    if first + count <= writer.next_offset:
+        return  # is there
+    place = writer.place
+    if first > writer.next_offset:  # what stood between in the log cannot be read
+        stream.note_damage(Corrupt(f"offsets {writer.next_offset} to {first - 1} are missing"))
+        place.begin(first)
+    if place.segment < first_kept <= first:
+        place.begin(first)
+    at = place.put(first, first_ms, len(data))
+    if first >= first_kept:
+        written = Written(writer, place.segment, at, data, first, count, first_ms)
+        files.append([written])
+        stream.segments.add(written)
     writer.next_offset = first + count
     writer.last_ms = int.from_bytes(data[24:32], "little")

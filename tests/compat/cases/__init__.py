@@ -35,6 +35,11 @@ from tests.compat.cases import (
     retry,
     routing,
     single_active,
+    stream,
+    stream_begin,
+    stream_declare,
+    stream_deliver,
+    stream_filter,
     transactions,
     ttl,
 )
@@ -68,15 +73,13 @@ TOPICS: Final[tuple[Topic, ...]] = (
     quorum.topic,
     retry.topic,
     extensions.topic,
+    stream_declare.topic,
+    stream_begin.topic,
+    stream_deliver.topic,
+    stream.topic,
+    stream_filter.topic,
 )
 
 ALL: Final[tuple[Case, ...]] = tuple(case for topic in TOPICS for case in topic.cases)
 
-_NO_STREAMS: Final = "stream queues come with the storage"
-LEFT_OUT: Final[dict[str, str]] = {
-    "stream/get: basic.get on a stream": _NO_STREAMS,
-    "stream/no-qos: consume without a prefetch": _NO_STREAMS,
-    "stream/no-ack: consume without acknowledgement": _NO_STREAMS,
-    "stream/offset-first: consume from the first message, with its header": _NO_STREAMS,
-    "stream/purge: purge of a stream": _NO_STREAMS,
-}
+LEFT_OUT: Final[dict[str, str]] = {}

@@ -34,7 +34,7 @@ class Client:
 
     def queue(self, name: str, **arguments: object) -> Queue:
         """Declare a queue; `x_max_length=2` is the argument x-max-length."""
-        durable = arguments.get("x_queue_type") == "quorum"
+        durable = arguments.get("x_queue_type") in ("quorum", "stream")
         table = {key.replace("_", "-"): value for key, value in arguments.items()}
         events = self.send("queue.declare", queue=name, durable=durable, arguments=table)
         assert names(events) == ["queue.declare-ok"], events

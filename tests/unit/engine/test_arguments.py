@@ -67,7 +67,17 @@ def test_quorum_queue_has_defaults_of_its_own() -> None:
 def test_stream_has_defaults_of_its_own() -> None:
     made = stream({})
     assert (made.kind, made.max_age_ms, made.max_bytes) == ("stream", -1, -1)
-    assert (made.segment_bytes, made.filter_bytes, made.group_size) == (64 * 1024 * 1024, 16, 0)
+    assert (made.segment_bytes, made.filter_bytes, made.group_size) == (64 << 20, 16, 0)
+
+
+@pytest.mark.parametrize(
+    ("limit", "segment"),
+    [(0, 1 << 20), (1 << 20, 1 << 20), (80 << 20, 10 << 20), (1 << 40, 64 << 20)],
+)
+def test_stream_with_a_small_limit_has_small_segments(limit: int, segment: int) -> None:
+    assert stream({"x-max-length-bytes": limit}).segment_bytes == segment
+    given: dict[str, object] = {"x-max-length-bytes": limit, "x-stream-max-segment-size-bytes": 7}
+    assert stream(given).segment_bytes == 7
 
 
 def test_arguments_become_fields() -> None:
@@ -510,7 +520,12 @@ def test_offset_of_a_stream_is_a_word_an_age_a_number_or_a_time(offset: object) 
         ("classic", "x-stream-offset", "first", " of queue type rabbit_classic_queue"),
         ("quorum", "x-stream-offset", 5, " of queue type rabbit_quorum_queue"),
         # RabbitMQ 3.x answers these by an internal error.
-        ("stream", "x-stream-offset", "nope", ": invalid_stream_offset"),
+        (
+            "stream",
+            "x-stream-offset",
+            "nope",
+            ': {invalid_stream_offset_arg,{longstr,<<"nope">>}}',
+        ),
         ("stream", "x-stream-offset", True, ": {unacceptable_type,bool}"),
         ("stream", "x-stream-filter", 5, ": {unacceptable_type,signedint}"),
         ("stream", "x-stream-filter", ["a", 5], ": {unacceptable_type,signedint}"),

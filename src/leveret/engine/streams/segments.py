@@ -18,6 +18,7 @@ from leveret.errors import Corrupt
 from leveret.journal.chunks import Written
 
 INDEX_STRIDE_BYTES: Final = 64 * 1024
+FAR_MS: Final = 1 << 62  # a time that never comes
 
 
 class Segment:
@@ -25,7 +26,7 @@ class Segment:
 
     def __init__(self, first_offset: i64, first_ms: i64, head_bytes: i64) -> None:
         self.first_offset = first_offset  # names it
-        self.first_ms = first_ms  # time of its first message
+        self.first_ms = first_ms  # time of its first message; -1 = nobody has read it yet
         self.end: i64 = head_bytes  # where its last chunk ends
 
 
@@ -97,7 +98,9 @@ class Segments:
         return total
 
     def find(self, offset: i64) -> Chunk:
-        """The chunk that holds an offset, which exists."""
+        """The chunk that holds an offset, which exists. Raises Corrupt."""
+        if not self.segments:
+            raise Corrupt(f"offset {offset} is missing")
         number = self._number_of(offset)
         segment = self.segments[number]
         chunk = self.read(segment, self.index(segment).by_offset(offset))
@@ -108,7 +111,10 @@ class Segments:
         return chunk
 
     def next(self, chunk: Chunk) -> Chunk:
-        """The chunk behind another one; there is one."""
+        """The chunk behind another one; there is one. Raises Corrupt.
+
+        It does not follow closely where a segment is missing.
+        """
         number = self._number_of(chunk.segment)
         segment = self.segments[number]
         at = chunk.at + chunk.size()
@@ -116,7 +122,10 @@ class Segments:
             following = self.read(segment, at)
         else:
             if segment.first_offset == chunk.segment:
-                segment = self.segments[number + 1]
+                number += 1
+            if number >= len(self.segments):
+                raise Corrupt(f"offset {chunk.end_offset} is missing")
+            segment = self.segments[number]
             following = self.read(segment, self.head_bytes)
         return following
 
@@ -124,10 +133,7 @@ class Segments:
         """The first offset that is not older than a time; `end_offset` where all are."""
         if not self.segments:
             return end_offset
-        number: i64 = 0
-        while number + 1 < len(self.segments) and self.segments[number + 1].first_ms < time_ms:
-            number += 1
-        segment = self.segments[number]
+        segment = self.segments[self._number_before(time_ms)]
         chunk = self.read(segment, self.index(segment).by_time(time_ms))
         while chunk.last_ms < time_ms:
             if chunk.end_offset >= end_offset:
@@ -135,14 +141,45 @@ class Segments:
             chunk = self.next(chunk)
         return chunk.first_offset + chunk.index_at(time_ms)
 
+    def first_ms(self, number: i64) -> i64:
+        """The time of a segment's first message; where it cannot be read, that of the next one.
+
+        That is not older: what goes by age stays too long rather than too short.
+        """
+        while number < len(self.segments):
+            segment = self.segments[number]
+            if segment.first_ms >= 0:
+                return segment.first_ms
+            try:
+                segment.first_ms = self.read(segment, self.head_bytes).first_ms
+            except Corrupt:  # whoever reads its messages is told
+                number += 1
+        return FAR_MS
+
+    def _number_before(self, time_ms: i64) -> i64:
+        """The number of the last segment that begins before a time, or of the first one."""
+        low: i64 = 0
+        high: i64 = len(self.segments)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self.first_ms(middle) < time_ms:
+                low = middle
+            else:
+                high = middle
+        return low
+
     def skip_damage(self, offset: i64, end_offset: i64) -> i64:
         """The first offset behind one that cannot be read from which reading can go on."""
+        if not self.segments:
+            return end_offset
         number = self._number_of(offset)
-        segment = self.segments[number]
-        index = self.index(segment)
-        entry = bisect_right(index.offsets, offset)
-        if entry < len(index.offsets):
-            return index.offsets[entry]
+        try:
+            index = self.index(self.segments[number])
+            entry = bisect_right(index.offsets, offset)
+            if entry < len(index.offsets):
+                return index.offsets[entry]
+        except Corrupt:  # nothing of this segment can be read
+            pass
         if number + 1 < len(self.segments):
             return self.segments[number + 1].first_offset
         return end_offset

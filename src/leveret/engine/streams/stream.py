@@ -23,7 +23,7 @@ from leveret.engine.runs import Pages
 from leveret.engine.session import Consumer, Session, Turn
 from leveret.engine.streams.chunk import Chunk
 from leveret.engine.streams.reader import Reader
-from leveret.engine.streams.segments import MemorySegments, Segments
+from leveret.engine.streams.segments import FAR_MS, MemorySegments, Segments
 from leveret.errors import Corrupt, Unsupported
 from leveret.journal.chunks import ChunkWriter, Place, Written
 from leveret.journal.journal import Journal
@@ -33,6 +33,7 @@ from leveret.wire.tables import Field, Table
 RECENT_BYTES: Final = 4 * 1024 * 1024  # of the newest chunks, in memory for those who follow
 PASSED_MAX: Final = 10_000  # messages that one wake-up looks at and does not deliver
 TIME_S_MAX: Final = 1 << 40  # of a timestamp: 35 thousand years
+OFFSET_MAX: Final = 1 << 62  # that somebody may wait for
 SEGMENT_AGES: Final = 4  # segments that a maximum age is divided into
 
 
@@ -134,6 +135,7 @@ class Stream(Queue):
 
     def attach(self, journal: Journal, pages: Pages) -> None:
         self.ledger.journal = journal
+        self.arm()
 
     def message_count(self) -> i64:
         return self.end_offset - self.first_offset
@@ -181,7 +183,8 @@ class Stream(Queue):
 
     def on_written(self, written: Written) -> None:
         """A chunk is on disk: let consumers see it."""
-        if self.deleted:
+        if self.deleted:  # meanwhile: the segment may have been made after the delete
+            self._drop(written.segment)
             return
         is_new = self.segments.add(written)
         self.end_offset = written.first_offset + written.count
@@ -224,10 +227,10 @@ class Stream(Queue):
 
     def _age_limit_ms(self) -> i64:
         """When the oldest segment is too old: everything in it is older than the next one."""
-        segments = self.segments.segments
-        if self.settings.max_age_ms <= 0 or len(segments) < 2:
+        if self.settings.max_age_ms <= 0 or len(self.segments.segments) < 2:
             return NEVER
-        return segments[1].first_ms + self.settings.max_age_ms
+        first_ms = self.segments.first_ms(1)
+        return first_ms + self.settings.max_age_ms if first_ms != FAR_MS else NEVER
 
     # Going out
 
@@ -301,6 +304,8 @@ class Stream(Queue):
             chunk = self.segments.next(chunk)
         else:
             chunk = self.segments.find(offset)
+        if chunk.first_offset > offset or chunk.end_offset <= offset:
+            raise Corrupt(f"offset {offset} is missing")
         reader.chunk = chunk
         return chunk
 
@@ -318,10 +323,13 @@ class Stream(Queue):
         offset = self.cursors.cursors.get(reader.cursor, -1) if reader.cursor else -1
         if offset < 0:
             offset = self.offset_of(wanted)
-        reader.offset = min(max(offset, self.first_offset), self.writer.next_offset)
+        reader.offset = max(offset, self.first_offset)
 
     def offset_of(self, wanted: Field | None) -> i64:
-        """What the argument `x-stream-offset` means now. An offset may be out of range."""
+        """What the argument `x-stream-offset` means now.
+
+        An offset may be out of range: who asks for one behind the end waits until it is there.
+        """
         value = wanted.value if wanted is not None else "next"
         if value == "next":
             return self.writer.next_offset
@@ -335,7 +343,7 @@ class Stream(Queue):
         assert isinstance(value, int)
         if wanted.kind == TIMESTAMP:
             return self._offset_at(min(value, TIME_S_MAX) * 1000)
-        return max(value, 0)
+        return min(max(value, 0), OFFSET_MAX)
 
     def _last_chunk_offset(self) -> i64:
         """Where the newest chunk begins."""

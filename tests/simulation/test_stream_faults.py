@@ -1,0 +1,223 @@
+"""Streams on a disk that is full or fails, and on a log that was cut."""
+
+import errno
+from functools import cache
+from random import Random
+
+import pytest
+
+from leveret.errors import StorageError
+from leveret.journal.records import CHUNK, CURSOR, STREAM, TRIM
+from leveret.storage.blocks import HEAD_BYTES
+from leveret.testing.disk import FakeDisk
+from tests.protocol.stage import publish
+from tests.simulation.storage_model import check, found_in, read_all
+from tests.simulation.storage_stage import Client, StorageStage
+from tests.simulation.stream_model import StreamLoad
+from tests.simulation.test_storage_damage import FIRST_LOG, Written, kinds_in
+
+KIND: dict[str, object] = {"x-queue-type": "stream"}
+SMALL: dict[str, object] = {**KIND, "x-stream-max-segment-size-bytes": 600}
+SLICES = 4
+
+
+def opened(disk: FakeDisk, file_bytes: int, names: str = "s") -> tuple[StorageStage, Client]:
+    stage = StorageStage(disk, file_bytes=file_bytes)
+    client = Client(stage)
+    for name in names:
+        client.declare(name, **SMALL)
+    return stage, client
+
+
+def body(number: int) -> bytes:
+    return b"%03d" % number * 20
+
+
+# A log that was cut
+
+
+@cache
+def compact() -> Written:
+    """Many records of streams in few bytes."""
+    load = StreamLoad(Random(11), sizes=(0, 1, 30))
+    load.begin(StorageStage(FakeDisk()))
+    load.define_few()
+    load.define_streams()
+    actions = [action for action, weight in load.stream_actions() for _ in range(weight)]
+    while min(kinds_in(load.stage.disk.content(FIRST_LOG))[kind] for kind in (TRIM, CURSOR)) < 3:
+        for _ in range(20):
+            load.rng.choice([*actions, load.settle_read, load.write_acks])()
+    return Written(load)
+
+
+def test_log_under_test_has_every_record_of_streams() -> None:
+    kinds = kinds_in(compact().log)
+    assert kinds[CHUNK] > 20
+    assert kinds[TRIM] >= 3
+    assert kinds[CURSOR] >= 3
+    assert STREAM not in kinds  # stands in checkpoints only
+
+
+@pytest.mark.parametrize("part", range(SLICES))
+def test_log_cut_anywhere_gives_the_longest_whole_prefix(seed: int, part: int) -> None:
+    """Segments hold more than the log then: what the log does not tell of is cut off.
+
+    All bytes of the last block, and of the others some, which are others with every seed.
+    """
+    print(f"seed {seed}")
+    log = compact()
+    rng = Random(f"{seed} {part}")
+    cuts = {*rng.sample(range(len(log.log)), 30), *rng.sample(log.ends, 10)}
+    cuts |= set(range(log.ends[-2] + part, len(log.log), SLICES))
+    for cut in sorted(cuts):
+        block = log.blocks_before(cut)
+        stage = log.start(log.log[:cut])
+        whole = log.ends[block] if cut >= HEAD_BYTES else 0
+        assert stage.found.last_block == block, cut
+        assert stage.found.cut_bytes == cut - whole, cut
+        assert stage.broker.turn.faults == [], cut
+        check(log.state(block), found_in(stage), stage)
+        stage.abandon()
+
+
+# A disk that is full
+
+
+@pytest.mark.parametrize("nth", range(1, 19))
+def test_full_disk_refuses_publishes_and_goes_on_when_there_is_space(nth: int) -> None:
+    """Whatever it was that found no room: the log, a segment, its head, a checkpoint."""
+    stage, client = opened(FakeDisk(), 700)
+    stage.disk.fail_write(nth)
+    for number in range(20):
+        client.publish("s", body(number))
+    assert stage.alarms[:1] == [True]
+    stage.run_timers()
+    stage.sync_all()
+    client.read()
+    assert stage.alarms == [True, False]
+    assert sorted(client.confirmed) == list(range(1, 21))
+    client.publish("s", b"after")
+    assert client.confirmed[21]
+    found = read_all(stage, "s")
+    again = StorageStage(stage.crashed(Random(nth)))
+    assert read_all(again, "s") == found
+    assert again.broker.turn.faults == []
+    assert found == [*((n, body(n)) for n in range(20)), (20, b"after")]
+    again.abandon()
+
+
+@pytest.mark.parametrize("nth", range(1, 10))
+def test_sync_that_fails_ends_the_writing_and_loses_nothing_confirmed(nth: int) -> None:
+    stage, client = opened(FakeDisk(), 700)
+    stage.disk.fail_sync(nth)
+    for number in range(20):
+        client.publish("s", body(number))
+    acked = sum(client.confirmed.values())
+    assert acked < 20
+    assert stage.store.fault is not None
+    seen = read_all(stage, "s")
+    again = StorageStage(stage.crashed(Random(nth)), file_bytes=700)
+    found = read_all(again, "s")
+    assert found[: len(seen)] == seen
+    assert len(found) >= acked
+    assert found == [(number, body(number)) for number in range(len(found))]
+    again.abandon()
+
+
+def test_node_that_starts_on_a_full_disk_keeps_what_was_confirmed() -> None:
+    """Its log files may hold what no checkpoint covers: they stay until there is one."""
+    stage, client = opened(FakeDisk(), 1 << 20)
+    for number in range(20):
+        client.publish("s", body(number))
+    killed = stage.killed()
+    for nth in range(1, 30):
+        disk = killed.copy()
+        disk.fail_write(nth, errno.ENOSPC)
+        try:
+            second = StorageStage(disk)
+        except (OSError, StorageError):
+            third = StorageStage(disk.copy())
+        else:
+            third = StorageStage(second.killed())
+        assert read_all(third, "s") == [(n, body(n)) for n in range(20)], nth
+        assert third.broker.turn.faults == []
+        third.abandon()
+
+
+# One sync for all
+
+
+def test_publishes_to_many_streams_need_one_sync() -> None:
+    stage, client = opened(FakeDisk(), 1 << 20, "abcdefgh")
+    syncs = stage.disk.counts["sync"]
+    client.peer.feed(b"".join(publish(1, name, body(7)) for name in "abcdefgh" * 5))
+    client.read()
+    assert len(client.confirmed) == 40
+    assert stage.disk.counts["sync"] == syncs + 1
+    for name in "abcdefgh":
+        assert read_all(stage, name) == [(offset, body(7)) for offset in range(5)]
+    stage.stop()
+
+
+def test_copies_in_queues_before_and_behind_a_stream_are_read_back() -> None:
+    """A chunk that is full is written between the copies of one message."""
+    stage = StorageStage(FakeDisk())
+    client = Client(stage)
+    client.call(2, "exchange.declare", exchange="e", type="fanout", durable=True)
+    client.declare("a")
+    client.declare("m", **KIND)
+    client.declare("z")
+    for name in "amz":
+        client.call(2, "queue.bind", queue=name, exchange="e")
+    big = [bytes([65 + number]) * 700_000 for number in range(5)]
+    persistent: dict[str, object] = {"delivery_mode": 2}
+    client.peer.feed(b"".join(publish(1, "", each, persistent, exchange="e") for each in big))
+    client.read()
+    assert len(client.confirmed) == 5
+    again = StorageStage(stage.killed())
+    client = Client(again)
+    assert [message.body for message in client.drain("a")] == big
+    assert [message.body for message in client.drain("z")] == big
+    assert read_all(again, "m") == list(enumerate(big))
+    again.stop()
+
+
+# Time
+
+
+def test_clock_that_is_set_back_changes_nothing_but_times() -> None:
+    stage = StorageStage(FakeDisk(), file_bytes=2000)
+    client = Client(stage)
+    client.declare("s", **{**SMALL, "x-max-age": "100s"})
+    for number in range(10):
+        client.publish("s", body(number))
+    disk = stage.killed()
+    stage = StorageStage(disk, file_bytes=2000, now_ms=stage.now_ms - 3_600_000)
+    client = Client(stage)
+    for number in range(10, 20):
+        client.publish("s", body(number))
+    again = StorageStage(stage.killed(), now_ms=stage.now_ms - 3_600_000)
+    assert read_all(again, "s") == [(n, body(n)) for n in range(20)]
+    assert again.broker.turn.faults == []
+    again.stop()
+
+
+def test_age_is_looked_at_after_a_start_without_publishes() -> None:
+    stage = StorageStage(FakeDisk())
+    client = Client(stage)
+    client.declare("s", **{**KIND, "x-max-age": "100s"})
+    for number in range(10):
+        client.publish("s", body(number))
+        stage.advance(20_000)
+    again = StorageStage(stage.killed(), now_ms=stage.now_ms)
+    again.advance(1)
+    kept = [offset for offset, _ in read_all(again, "s")]
+    assert kept[-1] == 9
+    again.advance(1000_000)
+    later = [offset for offset, _ in read_all(again, "s")]
+    assert later[-1] == 9
+    assert len(later) < len(kept) < 10
+    again.sync_all()
+    third = StorageStage(again.killed(), now_ms=again.now_ms)
+    assert [offset for offset, _ in read_all(third, "s")] == later
+    third.stop()

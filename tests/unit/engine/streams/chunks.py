@@ -1,0 +1,28 @@
+"""Chunks for tests: written as a stream writes them."""
+
+from leveret.engine.message import Address
+from leveret.journal.chunks import ChunkWriter, Place, Written
+from leveret.wire.properties import Properties, encode_header
+from leveret.wire.tables import Table
+
+ADDRESS = Address("", "q").record()
+
+
+def header(properties: Properties | None = None, headers: Table | None = None) -> bytes:
+    """A content header as it was received."""
+    made = properties or Properties()
+    if headers is not None:
+        made.headers = headers
+    return encode_header(made, 0)
+
+
+def writer(segment_bytes: int = 1 << 30, segment_ms: int = 0, head_bytes: int = 0) -> ChunkWriter:
+    return ChunkWriter(Place(segment_bytes, segment_ms, head_bytes))
+
+
+def written(made: ChunkWriter, bodies: list[bytes], now_ms: int = 1000) -> Written:
+    """A chunk of these bodies, all of one envelope."""
+    plain = header()
+    for body in bodies:
+        made.add(ADDRESS, plain, body, now_ms)
+    return made.close()
