@@ -33,7 +33,9 @@ from leveret.wire.tables import decode_table
 ADVICE: Final = "`leveret ctl repair` shows the damage and mends it"
 
 _NAMING: Final = (GONE, RETURNED, MARK)  # records that start with the number of a queue
-_PLAIN: Final = (NOTHING, BLOCK, END)  # records that concern no queue
+# Records whose size is known: one of another size is not what its kind says, which may be turned.
+_SIZES: Final = {NOTHING: 0, END: 0, MARK: 16, RETURNED: 32, COPY: COPY_BYTES + 4}
+_MESSAGE_BYTES_MIN: Final = COPY_BYTES + 14
 _QUEUE_MAX: Final = (1 << 32) - 1  # an index has no room for more
 _SEQ_MAX: Final = 1 << 48  # nobody has published so many messages
 _BLOCK_MAX: Final = 1 << 48  # nor written so many blocks
@@ -104,35 +106,42 @@ def _read(data: bytes, at: int, end: int, damage: Damage, messages_only: bool) -
         kind = data[at]
         size = int.from_bytes(data[at + 1 : at + RECORD_HEAD_BYTES], "big")
         start = at + RECORD_HEAD_BYTES
-        if end - at < RECORD_HEAD_BYTES or size > end - start:
+        if end - at < RECORD_HEAD_BYTES or size > end - start or not _is_size(kind, size):
             return False
         if kind in (MESSAGE, COPY):
-            if not _note_message(data, start, size, at, damage):
+            if not _note_message(data, start, at, damage):
                 return False
         elif kind in _NAMING:
-            if not _note_settled(data, start, size, damage, messages_only):
+            if not _note_settled(data, start, damage, messages_only):
                 return False
         elif kind == DEFINE:
             damage.has_definitions = damage.has_definitions or not messages_only
-        elif kind not in _PLAIN:
-            return False
         at = start + size
     return True
 
 
-def _note_message(data: bytes, start: int, size: int, offset: int, damage: Damage) -> bool:
+def _is_size(kind: int, size: int) -> bool:
+    """Whether a record of this kind, which a log file can have, may be of this size."""
+    if kind == MESSAGE:
+        return size >= _MESSAGE_BYTES_MIN
+    if kind == GONE:
+        return size >= 24 and size % 16 == 8
+    return kind == DEFINE or _SIZES.get(kind) == size
+
+
+def _note_message(data: bytes, start: int, offset: int, damage: Damage) -> bool:
     queue = int.from_bytes(data[start : start + 8], "big")
     seq = int.from_bytes(data[start + 8 : start + 16], "big")
-    if size < COPY_BYTES or queue > _QUEUE_MAX or seq > _SEQ_MAX:
+    if queue > _QUEUE_MAX or seq > _SEQ_MAX:
         return False
     if queue != SPILLED:
         damage.messages.append((queue, seq, offset))
     return True
 
 
-def _note_settled(data: bytes, start: int, size: int, damage: Damage, messages_only: bool) -> bool:
+def _note_settled(data: bytes, start: int, damage: Damage, messages_only: bool) -> bool:
     queue = int.from_bytes(data[start : start + 8], "big")
-    if size < 8 or not 0 < queue <= _QUEUE_MAX:
+    if not 0 < queue <= _QUEUE_MAX:
         return False
     if not messages_only:
         damage.settled.add(queue)
