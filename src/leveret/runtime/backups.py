@@ -13,8 +13,8 @@ from leveret.engine.broker import Broker
 from leveret.engine.message import PERSISTENT, REDELIVERED, Message
 from leveret.engine.queue import Queue
 from leveret.engine.restore import define
-from leveret.engine.session import Outlet, Session
 from leveret.engine.vhost import Vhost
+from leveret.engine.waiting import Waiting
 from leveret.errors import Corrupt, PreconditionFailed, StorageError
 from leveret.runtime.turns import Turns
 from leveret.storage.archive import ArchiveReader
@@ -27,24 +27,6 @@ SYNC_WITHIN_S: Final = 60.0  # a full disk may be given room meanwhile
 MEMBER_BYTES_MAX: Final = 1 << 30
 TURN_MESSAGES: Final = 200
 TURN_BYTES: Final = 1024 * 1024
-
-
-class Synced(Session):
-    """Waits for the log like a channel whose publishes are to be confirmed."""
-
-    def __init__(self, broker: Broker) -> None:
-        super().__init__(Outlet(), broker.turn)
-        self.done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-
-    def on_synced(self, seq: int) -> None:
-        self._tell(True)
-
-    def on_unsafe(self, seq: int) -> None:
-        self._tell(False)
-
-    def _tell(self, is_safe: bool) -> None:
-        if not self.done.done():
-            self.done.set_result(is_safe)
 
 
 class Backups:
@@ -107,12 +89,17 @@ class Backups:
         """Wait until everything up to now is on disk."""
         if self._store is None:
             return
-        waiter = Synced(self._broker)
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+        def tell(is_safe: bool) -> None:
+            if not done.done():
+                done.set_result(is_safe)
+
         self._turns.begin()
-        self._store.wait_for_sync(waiter)
+        self._store.wait_for_sync(Waiting(self._broker.turn, tell))
         self._turns.end()
         async with asyncio.timeout(SYNC_WITHIN_S):
-            if not await waiter.done:
+            if not await done:
                 raise StorageError("the log cannot be written")
 
     # In

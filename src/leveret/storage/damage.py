@@ -10,7 +10,9 @@ is concerned (`is_clear` is not set).
 from typing import Final
 from zlib import crc32
 
+from leveret.engine.known_keys import KEY_BYTES
 from leveret.errors import LeveretError
+from leveret.journal.chunks import CHUNK_HEAD_BYTES
 from leveret.journal.records import (
     BLOCK,
     CHUNK,
@@ -27,7 +29,6 @@ from leveret.journal.records import (
     RECORD_HEAD_BYTES,
     RETURNED,
     SPILLED,
-    STREAM,
     TRIM,
 )
 from leveret.storage.blocks import BLOCK_HEAD_BYTES, HEAD_BYTES, block_end
@@ -38,8 +39,11 @@ from leveret.wire.tables import decode_table
 ADVICE: Final = "`leveret ctl repair` shows the damage and mends it"
 
 # Records that start with the number of a queue, or of an exchange that remembers keys.
-_NAMING: Final = (GONE, RETURNED, MARK, CHUNK, STREAM, TRIM, CURSOR, KEYS)
-_PLAIN: Final = (NOTHING, BLOCK, END)  # records that concern no queue
+_NAMING: Final = (GONE, RETURNED, MARK, CHUNK, TRIM, CURSOR, KEYS)
+# Records whose size is known: one of another size is not what its kind says, which may be turned.
+_SIZES: Final = {NOTHING: 0, END: 0, MARK: 16, TRIM: 16, RETURNED: 32, COPY: COPY_BYTES + 4}
+_MESSAGE_BYTES_MIN: Final = COPY_BYTES + 14
+_NAME_BYTES_MAX: Final = 255  # of a cursor
 _QUEUE_MAX: Final = (1 << 32) - 1  # an index has no room for more
 _SEQ_MAX: Final = 1 << 48  # nobody has published so many messages
 _BLOCK_MAX: Final = 1 << 48  # nor written so many blocks
@@ -110,35 +114,65 @@ def _read(data: bytes, at: int, end: int, damage: Damage, messages_only: bool) -
         kind = data[at]
         size = int.from_bytes(data[at + 1 : at + RECORD_HEAD_BYTES], "big")
         start = at + RECORD_HEAD_BYTES
-        if end - at < RECORD_HEAD_BYTES or size > end - start:
+        if end - at < RECORD_HEAD_BYTES or size > end - start or not _is_size(kind, size):
             return False
         if kind in (MESSAGE, COPY):
-            if not _note_message(data, start, size, at, damage):
+            if not _note_message(data, start, at, damage):
                 return False
         elif kind in _NAMING:
-            if not _note_settled(data, start, size, damage, messages_only):
+            if not _is_sound(data, kind, start, size):
+                return False
+            if not _note_settled(data, start, damage, messages_only):
                 return False
         elif kind == DEFINE:
             damage.has_definitions = damage.has_definitions or not messages_only
-        elif kind not in _PLAIN:
-            return False
         at = start + size
     return True
 
 
-def _note_message(data: bytes, start: int, size: int, offset: int, damage: Damage) -> bool:
+def _is_size(kind: int, size: int) -> bool:
+    """Whether a record of this kind, which a log file can have, may be of this size."""
+    if kind == MESSAGE:
+        return size >= _MESSAGE_BYTES_MIN
+    if kind == GONE:
+        return size >= 24 and size % 16 == 8
+    if kind == CHUNK:
+        return size >= 8 + CHUNK_HEAD_BYTES
+    if kind == CURSOR:
+        return 16 < size <= 16 + _NAME_BYTES_MAX
+    if kind == KEYS:
+        return size >= 12 and (size - 12) % KEY_BYTES == 0
+    return kind == DEFINE or _SIZES.get(kind) == size
+
+
+def _is_sound(data: bytes, kind: int, start: int, size: int) -> bool:
+    """Whether a record says what its kind says: the kind may be turned."""
+    if kind == CHUNK:
+        chunk = int.from_bytes(data[start + 8 : start + 12], "little")
+        return chunk == size - 8 - CHUNK_HEAD_BYTES
+    if kind == CURSOR:
+        return data[start + 16 : start + size].decode("utf-8", "replace").isprintable()
+    if kind == KEYS:
+        return int.from_bytes(data[start + 8 : start + 12], "big") == (size - 12) // KEY_BYTES
+    if kind == GONE:
+        numbers = range(start + 8, start + size, 8)
+        return all(int.from_bytes(data[at : at + 8], "big") <= _SEQ_MAX for at in numbers)
+    return True
+
+
+def _note_message(data: bytes, start: int, offset: int, damage: Damage) -> bool:
     queue = int.from_bytes(data[start : start + 8], "big")
     seq = int.from_bytes(data[start + 8 : start + 16], "big")
-    if size < COPY_BYTES or queue > _QUEUE_MAX or seq > _SEQ_MAX:
+    if queue > _QUEUE_MAX or seq > _SEQ_MAX:
         return False
     if queue != SPILLED:
         damage.messages.append((queue, seq, offset))
     return True
 
 
-def _note_settled(data: bytes, start: int, size: int, damage: Damage, messages_only: bool) -> bool:
+def _note_settled(data: bytes, start: int, damage: Damage, messages_only: bool) -> bool:
     queue = int.from_bytes(data[start : start + 8], "big")
-    if size < 8 or not 0 < queue <= _QUEUE_MAX:
+    if not 0 < queue <= _QUEUE_MAX:
         return False
     if not messages_only:
         damage.settled.add(queue)
