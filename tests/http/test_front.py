@@ -13,6 +13,7 @@ GET_HEALTH = b"GET /api/health HTTP/1.1\r\nHost: x\r\n\r\n"
 
 class Facts:
     node_name = "hare"
+    durability = "sync"
 
     def alarms(self) -> tuple[str, ...]:
         return ()

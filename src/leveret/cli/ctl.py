@@ -17,6 +17,11 @@ Url = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 DEFAULT_URL = "http://127.0.0.1:15672"
+_SAFE = {
+    "sync": "confirmed messages are on disk (durability sync)",
+    "os": "confirmed messages can be lost with the power (durability os)",
+    "none": "nothing is stored",
+}
 
 
 @app.command()
@@ -33,5 +38,6 @@ def status(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     else:
         typer.echo(f"node     {health.get('node')}")
         typer.echo(f"health   {health.get('reason') or health.get('status')}")
+        typer.echo(f"safe     {_SAFE.get(str(health.get('durability')), 'unknown')}")
         typer.echo(f"version  {version.get('version')} ({version.get('form')})")
     raise typer.Exit(0 if health.get("status") == "ok" else 1)

@@ -15,5 +15,9 @@ class BrokerFacts(Protocol):
     def node_name(self) -> str:
         """The name of this node."""
 
+    @property
+    def durability(self) -> str:
+        """When a message counts as safe: "sync", "os", or "none" where nothing is stored."""
+
     def alarms(self) -> Sequence[str]:
         """The alarms in force, each as a sentence; empty when all is well."""

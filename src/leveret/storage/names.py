@@ -3,12 +3,15 @@
 0000000000000007.log          the records of the node, see `blocks`
 0000000000000007.checkpoint   what held when that log file began, see `checkpoint`
 0000000000000007.index        where the messages of that log file stand, once it is full
+0000000000000007-0000000000000042.gone   that log file was removed when block 42 was on disk
+reserve                       room for when there is none, see `space`
 *.new                         being written; not yet anything
 lock                          held by the node that uses the directory
 """
 
 from typing import Final
 
+RESERVE: Final = "reserve"
 _DIGITS: Final = 16
 
 
@@ -22,6 +25,18 @@ def checkpoint_name(number: int) -> str:
 
 def index_name(number: int) -> str:
     return f"{number:0{_DIGITS}d}.index"
+
+
+def gone_name(number: int, block: int) -> str:
+    return f"{number:0{_DIGITS}d}-{block:0{_DIGITS}d}.gone"
+
+
+def gone_logs(names: list[str]) -> list[tuple[int, int]]:
+    """The log files that were removed: number, and the last block that was on disk then."""
+    stems = [name.removesuffix(".gone") for name in names if name.endswith(".gone")]
+    pairs = [stem.split("-") for stem in stems]
+    sound = [pair for pair in pairs if len(pair) == 2 and all(map(str.isdigit, pair))]
+    return [(int(number), int(block)) for number, block in sound]
 
 
 def numbers(names: list[str], ending: str) -> list[int]:

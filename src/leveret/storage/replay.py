@@ -27,6 +27,7 @@ from leveret.journal.records import (
     COPY_BYTES,
     DEFINE,
     END,
+    FILES,
     GONE,
     MARK,
     MESSAGE,
@@ -107,6 +108,7 @@ class Replay:
         self.queues: dict[int, QueueLog] = {}
         self.definitions: list[Table] = []
         self.last_block: i64 = 0  # before the checkpoint
+        self.files: dict[int, int] = {}  # sizes of older log files, as the checkpoint lists them
         self.has_ended = False  # the last record says that the node has stopped as it should
         self.index = BytesWriter()  # of the messages read since it was taken
         self._body_size: i64 = 0  # of the last message, for the copies that follow it
@@ -152,6 +154,8 @@ class Replay:
                 queue.delivered_seq = max(queue.delivered_seq, read_i64_be(data, start + 8))
             elif kind == BLOCK:
                 self.last_block = read_i64_be(data, start)
+            elif kind == FILES:
+                self._files(data, start, start + size)
             elif kind == DEFINE:
                 self.definitions.append(decode_table(data, start + 4, start + size))
             self.has_ended = kind == END
@@ -192,6 +196,11 @@ class Replay:
                 read_i64_be(data, at + 24),
             )
             at += ENTRY_BYTES
+
+    def _files(self, data: bytes, at: i64, end: i64) -> None:
+        while end - at >= 16:
+            self.files[read_i64_be(data, at)] = read_i64_be(data, at + 8)
+            at += 16
 
     def _gone(self, data: bytes, at: i64, end: i64) -> None:
         queue = self.queue(read_i64_be(data, at))
