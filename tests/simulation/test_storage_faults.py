@@ -385,7 +385,11 @@ def test_full_disk_holds_no_more_files_open_than_before() -> None:
 def test_disk_that_forgets_what_was_synced_is_never_passed_over_in_silence(
     seed: int, number: int
 ) -> None:
-    """A start finds the state after some block, or refuses, or tells what it left out."""
+    """A start finds the state after some block, or refuses, or tells what it left out.
+
+    That the block is an older one is the loss that nobody can notice, unless a file was removed
+    since: the disk looks as it did then.
+    """
     rng = Random(f"{seed} {number}")
     print(f"seed {seed}, run {number}")
     disk = FakeDisk()

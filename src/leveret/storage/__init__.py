@@ -6,6 +6,7 @@
 - `Checkpoint`  definitions and live positions as of the start of a log file
 - `recover`     from checkpoint and log to the state of the broker
 - `Pages`       reads waiting messages back
+- `Space`       room on the disk: the alarm, and the reserve for when there is none
 
 Confirmed means on disk: whoever waits for a block is told only after its sync returned.
 """
