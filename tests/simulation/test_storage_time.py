@@ -1,8 +1,10 @@
 """Messages that wait for a time, over a restart: in which order they come."""
 
+from leveret.storage.pages import PAGE_MESSAGES
 from leveret.testing.disk import FakeDisk
 from tests.compat.client import Method
-from tests.simulation.storage_stage import Client, StorageStage, bodies_in
+from tests.protocol.stage import publish
+from tests.simulation.storage_stage import PERSISTENT, Client, StorageStage, bodies_in
 
 DELAYED: dict[str, object] = {"x-delayed": True}
 
@@ -73,18 +75,21 @@ def test_message_that_was_due_is_not_delivered_twice_or_lost_by_a_kill_at_any_mo
 
 
 def test_message_that_came_back_and_has_waited_is_in_its_place_again() -> None:
+    """Further back than what is read of a queue at once."""
     retry = {"x-delayed-retry-type": "all", "x-delayed-retry-min": 1000}
+    count = 2 * PAGE_MESSAGES
+    late = count - 10
+    bodies = [b"%d" % number for number in range(count)]
     stage = StorageStage(FakeDisk())
     client = Client(stage)
     client.declare("q", **retry)
-    for body in (b"0", b"1", b"2"):
-        client.publish("q", body)
-    take(client, "q")
-    tag = take(client, "q").fields["delivery_tag"]
-    client.call(3, "basic.nack", delivery_tag=tag, requeue=True)
+    client.peer.feed(b"".join(publish(1, "q", body, PERSISTENT) for body in bodies))
+    client.call(3, "basic.consume", queue="q", consumer_tag="c")
+    assert len(client.deliveries) == count
+    client.call(3, "basic.nack", delivery_tag=late, requeue=True)
     stage = killed_for(stage, 5000)
     stage.advance(0)
-    assert bodies_in(stage, "q") == [b"0", b"1", b"2"]
+    assert bodies_in(stage, "q") == bodies
     stage.stop()
 
 
