@@ -170,3 +170,19 @@ def test_directory_in_use_is_refused_and_can_be_used_after_release(make_disk: Ma
 
 def test_free_bytes_is_a_number_that_makes_sense(disk: Disk) -> None:
     assert disk.free_bytes() > 0
+
+
+def test_allocated_file_has_its_size_and_can_be_made_again(disk: Disk) -> None:
+    for size in (100_000, 5000):
+        file = disk.create("a")
+        file.allocate(size)
+        assert file.size() == size
+        assert file.read(10, size - 10) == bytes(10)
+        file.close()
+
+
+def test_disk_without_syncs_works_the_same(disk: Disk) -> None:
+    disk.syncs = False
+    write_all(disk, "a", b"content")
+    disk.sync_folder()
+    assert read_all(disk, "a") == b"content"

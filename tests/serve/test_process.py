@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -17,12 +18,14 @@ READY = re.compile(r"leveret ready amqp=(127\.0\.0\.1):(\d+) http=(127\.0\.0\.1)
 
 
 @contextmanager
-def serving(data: Path, *flags: str) -> Iterator[tuple[subprocess.Popen[str], re.Match[str]]]:
+def serving(
+    data: Path, *flags: str, stderr: IO[str] | None = None
+) -> Iterator[tuple[subprocess.Popen[str], re.Match[str]]]:
     command = [sys.executable, "-m", "leveret", "serve", "--data", str(data)]
     ports = ["--amqp-port", "0", "--http-port", "0"]
     clean = {k: v for k, v in os.environ.items() if not k.startswith("LEVERET_")}
     with subprocess.Popen(
-        [*command, *ports, *flags], stdout=subprocess.PIPE, text=True, env=clean
+        [*command, *ports, *flags], stdout=subprocess.PIPE, stderr=stderr, text=True, env=clean
     ) as process:
         try:
             assert process.stdout is not None

@@ -34,9 +34,10 @@ FIXED: Final[dict[str, dict[str, object]]] = {
     },
     "dead": {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "grave"},
     "grave": {},
+    "delayed": {"x-delayed": True},
 }
 PASSING: Final = ("one", "two", "three")
-ORDERED: Final = ("plain", "prio", "dead", "grave", *PASSING)
+ORDERED: Final = ("plain", "prio", "dead", "grave", "delayed", *PASSING)
 
 
 class Entry:
@@ -63,7 +64,8 @@ class Queued:
         self.mark = -1  # the last place that was delivered
 
     def order(self) -> list[Entry]:
-        return sorted(self.entries.values(), key=lambda e: (-e.priority, e.place))
+        """What is ready, then what is scheduled in the order in which it will be."""
+        return sorted(self.entries.values(), key=lambda e: (e.due_ms, -e.priority, e.place))
 
     def head(self) -> Entry | None:
         ready = [e for e in self.order() if not e.flying and e.due_ms == 0]
@@ -174,6 +176,7 @@ class Load:
             (self.publish_transient, 2),
             (self.publish_to_all, 2),
             (self.publish_later, 2),
+            (self.publish_delayed, 2),
             (self.get, 8),
             (self.settle, 8),
             (self.declare, 1),
@@ -258,6 +261,13 @@ class Load:
         entry.due_ms = self.stage.now_ms + delay_ms
         self.state.held.append(entry)
         self._publish("plain", entry.body, "later", headers={"x-delay": delay_ms})
+
+    def publish_delayed(self) -> None:
+        self._serial += 1
+        entry = self._new("delayed")
+        delay_ms = self.rng.randrange(1, 5000)
+        entry.due_ms = self.stage.now_ms + delay_ms
+        self._publish("delayed", entry.body, headers={"x-delay": delay_ms})
 
     def get(self) -> None:
         name = self.rng.choice(sorted(self.state.queues))
@@ -358,6 +368,12 @@ class Load:
                 entry.place = self._place
                 entry.due_ms = 0
                 self.state.queues["plain"].entries[entry.body] = entry
+        if "delayed" in self.state.queues:
+            for entry in self.state.queues["delayed"].order():
+                if 0 < entry.due_ms <= now_ms:
+                    self._place += 1
+                    entry.place = self._place
+                    entry.due_ms = 0
         if "retry" in self.state.queues:
             for entry in self.state.queues["retry"].entries.values():
                 if entry.due_ms <= now_ms:

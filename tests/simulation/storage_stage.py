@@ -5,8 +5,6 @@ in a node, but what it reports waits in a `ManualLoop` until the stage takes it:
 everything is on disk, and a test that holds reports back (`holds`) sees what happens meanwhile. One
 block is on its way at a time and the stage waits for its report before it goes on, so a run is the
 same every time, to the order of operations on the disk.
-
-`durable_view` is what must be the same before and after a restart.
 """
 
 from __future__ import annotations
@@ -18,11 +16,7 @@ from random import Random
 from typing import Any, Final, cast
 
 from leveret.amqp.link import Limits
-from leveret.engine.exchanges.exchange import Exchange
-from leveret.engine.message import LOGGED, REDELIVERED, Message
-from leveret.engine.queue import Queue
-from leveret.storage.log import FULL_RETRY_S
-from leveret.storage.store import Store
+from leveret.storage.store import SYNC, Store
 from leveret.testing.disk import FakeDisk
 from tests.compat.client import Method
 from tests.protocol.stage import START_MS, Peer, Stage, method, publish
@@ -55,6 +49,7 @@ class ManualLoop:
     def __init__(self) -> None:
         self.reports: queue.SimpleQueue[Timer] = queue.SimpleQueue()
         self.timers: list[Timer] = []
+        self._time_s = 0.0
 
     def call_soon_threadsafe(self, callback: Callable[..., object], *arguments: Any) -> None:
         self.reports.put(Timer(0, callback, arguments))
@@ -69,9 +64,10 @@ class ManualLoop:
         self.timers = [timer for timer in self.timers if not timer.is_done]
         return self.timers
 
-    def is_retrying(self) -> bool:
-        """Whether a block that found the disk full waits for its next try."""
-        return any(timer.delay_s >= FULL_RETRY_S for timer in self.waiting())
+    def time(self) -> float:
+        """Later each time: whatever is done now and then is done at once."""
+        self._time_s += 1.0
+        return self._time_s
 
 
 class StorageStage(Stage):
@@ -85,6 +81,9 @@ class StorageStage(Stage):
         now_ms: int = START_MS,
         limits: Limits | None = None,
         holds: bool = False,
+        durability: str = SYNC,
+        free_min_bytes: int = 0,
+        reserve_bytes: int = 0,
     ) -> None:
         super().__init__(limits)
         self.now_ms = now_ms
@@ -94,12 +93,14 @@ class StorageStage(Stage):
         self.alarms: list[bool] = []
         self.holds = holds  # reports of the log wait for `sync`
         self._report: Timer | None = None  # what the log's thread said last
-        self.store = Store(disk, self.broker)
+        self.store = Store(disk, self.broker, durability)
         self.found = self.store.open(
             cast(asyncio.AbstractEventLoop, self.loop),
             end_turn=self._on_synced,
             on_alarm=self._on_alarm,
             file_bytes=file_bytes,
+            free_min_bytes=free_min_bytes,
+            reserve_bytes=reserve_bytes,
         )
 
     def _on_synced(self) -> None:
@@ -130,10 +131,7 @@ class StorageStage(Stage):
 
     def is_writing(self) -> bool:
         """Whether a block is on its way, its report taken or not."""
-        log = self.store.log
-        if self.store.fault is not None or self.loop.is_retrying():
-            return False
-        return log.taken_block > log.synced_block
+        return self.store.log.is_writing()
 
     def _await_report(self) -> None:
         """Let the thread do its work; what it says is not heard yet."""
@@ -270,79 +268,3 @@ class Client:
 def bodies_in(stage: StorageStage, name: str) -> list[bytes]:
     """The bodies that a queue holds, in order; they are taken."""
     return [message.body for message in Client(stage).drain(name)]
-
-
-# What must survive
-
-View = dict[str, Any]
-
-
-def durable_view(stage: StorageStage) -> View:
-    """Everything durable, in a form that is equal before and after a restart.
-
-    What is in flight counts as waiting; a message whose time has come is no longer scheduled.
-    """
-    flying = _in_flight(stage)
-    now_ms = stage.now_ms
-    view: View = {}
-    for vhost in stage.broker.vhosts.values():
-        held = {name: q for name, q in vhost.holding.items() if q.durable}
-        queues = {name: q for name, q in vhost.queues.items() if q.durable}
-        view[vhost.name] = {
-            "exchanges": {e.name: _exchange_view(e) for e in vhost.exchanges.values() if e.durable},
-            "queues": {n: _queue_view(q, flying, now_ms) for n, q in queues.items()},
-            "held": {n: _queue_view(q, flying, now_ms) for n, q in held.items()},
-        }
-    return view
-
-
-def _in_flight(stage: StorageStage) -> dict[int, list[Message]]:
-    found: dict[int, list[Message]] = {}
-    for connection in stage.peers:
-        for channel in connection.channels.values():
-            for message in channel.unacked.messages():
-                found.setdefault(int(message.queue), []).append(message)
-    return found
-
-
-def _exchange_view(exchange: Exchange) -> View:
-    durable = [b for b in exchange.bindings.values() if getattr(b.target, "durable", False)]
-    return {
-        "kind": exchange.kind,
-        "flags": (exchange.auto_delete, exchange.internal),
-        "arguments": {name: field.value for name, field in exchange.arguments.items()},
-        "bindings": sorted((b.target.name, b.is_queue, b.routing_key) for b in durable),
-    }
-
-
-def _queue_view(queue: Queue, flying: dict[int, list[Message]], now_ms: int) -> View:
-    waiting = [*queue.ready.messages(), *flying.get(int(queue.slot), [])]
-    messages = {int(m.seq): _message_view(queue, m, 0) for m in waiting if m.flags & LOGGED}
-    for due_ms, message in queue.scheduled.entries():
-        if message.flags & LOGGED:
-            due = int(due_ms) if due_ms > now_ms else 0
-            messages[int(message.seq)] = _message_view(queue, message, due)
-    return {
-        "id": int(queue.ledger.id),
-        "auto_delete": queue.auto_delete,
-        "arguments": {name: field.value for name, field in queue.arguments.items()},
-        "messages": dict(sorted(messages.items())),
-    }
-
-
-def _message_view(queue: Queue, message: Message, due_ms: int) -> tuple[object, ...]:
-    was_delivered = message.seq <= queue.ledger.delivered_seq or message.flags & REDELIVERED != 0
-    counts = (int(message.returns), int(message.failures)) if queue.counts else (0, 0)
-    address = message.address
-    return (
-        message.body,
-        message.header,
-        address.exchange,
-        tuple(address.keys),
-        int(address.shown),
-        int(message.priority),
-        int(message.expires_ms),
-        due_ms,
-        was_delivered,
-        counts,
-    )

@@ -381,20 +381,120 @@ def test_found_is_not_changed_by_the_look() -> None:
     assert answers[0] == answers[1]
 
 
-@pytest.mark.xfail(reason="a start does not know which log files there were", strict=True)
-@pytest.mark.parametrize("index", [0, 1, 2])
-def test_log_file_that_is_missing_is_refused(index: int) -> None:
-    """A file with live messages that somebody removed, or that a lying disk forgot."""
+def many_files() -> tuple[FakeDisk, list[str], list[bytes]]:
+    """A disk with log files that all have messages of `q`, and nothing else but one of `other`."""
     stage = StorageStage(FakeDisk(), file_bytes=2048)
     client = Client(stage)
     client.declare("q")
-    for number in range(60):
-        client.publish("q", b"%03d" % number * 30)
+    client.declare("other")
+    bodies = [b"%03d" % number * 30 for number in range(60)]
+    for body in bodies:
+        client.publish("q", body)
+    client.publish("other", b"elsewhere")
     disk = stage.stop()
-    names = [name for name in disk.names() if name.endswith(".log")]
+    return disk, [name for name in disk.names() if name.endswith(".log")], bodies
+
+
+@pytest.mark.parametrize("index", [0, 1, 2])
+def test_log_file_that_is_missing_is_refused(index: int) -> None:
+    """A file with live messages that somebody removed, or that a lying disk forgot.
+
+    Without its index nobody can know what stood in it.
+    """
+    disk, names, _ = many_files()
     disk.remove(names[index])
-    with pytest.raises(StorageError):
+    disk.remove(names[index].replace(".log", ".index"))
+    with pytest.raises(StorageError, match=f"{names[index]} is missing"):
         StorageStage(disk).abandon()
+
+
+@pytest.mark.parametrize("index", [0, 1, 2])
+def test_messages_of_a_log_file_that_is_missing_are_reported_and_the_rest_starts(
+    index: int,
+) -> None:
+    disk, names, bodies = many_files()
+    disk.remove(names[index])
+    stage = StorageStage(StorageStage(disk).stop())  # the second start tells it as the first
+    (loss,) = stage.found.losses
+    found = bodies_in(stage, "q")
+    lost = len(bodies) - len(found)
+    assert 0 < lost < 30
+    assert loss.startswith(f"queue 'q' in vhost '/': {lost} of its messages")
+    assert loss.endswith(f"{names[index]} is missing")
+    assert found == [body for body in bodies if body in set(found)]
+    assert bodies_in(stage, "other") == [b"elsewhere"]
+    stage = StorageStage(stage.stop())
+    assert stage.found.losses == [loss]
+    Client(stage).call(2, "queue.delete", queue="q")
+    stage = StorageStage(StorageStage(stage.stop()).stop())
+    assert stage.found.losses == []
+    stage.stop()
+
+
+def test_log_file_that_is_back_has_its_messages_again() -> None:
+    disk, names, bodies = many_files()
+    content = disk.content(names[1])
+    disk.remove(names[1])
+    disk = StorageStage(disk).stop()
+    disk.put(names[1], content)
+    stage = StorageStage(disk)
+    assert stage.found.losses == []
+    assert bodies_in(stage, "q") == bodies
+    stage.stop()
+
+
+def test_scheduled_messages_of_a_log_file_that_is_missing_are_reported() -> None:
+    stage = StorageStage(FakeDisk(), file_bytes=2048)
+    client = Client(stage)
+    client.declare("q", **{"x-delayed": True})
+    for number in range(40):
+        client.publish("q", b"%d" % number * 20, {"delivery_mode": 2, "headers": {"x-delay": 9999}})
+    disk = stage.stop()
+    disk.remove(FIRST_LOG)
+    stage = StorageStage(disk)
+    assert len(stage.found.losses) == 1
+    stage.advance(10_000)
+    assert 0 < len(bodies_in(stage, "q")) < 40
+    stage.stop()
+
+
+@pytest.mark.parametrize("has_index", [True, False])
+def test_log_file_that_has_become_shorter_is_never_passed_over(has_index: bool) -> None:
+    """Cut between two blocks it looks whole, but the checkpoint knows its size."""
+    disk, names, bodies = many_files()
+    content = disk.content(names[1])
+    disk.put(names[1], content[: block_ends(content)[-2]])
+    if not has_index:
+        disk.remove(names[1].replace(".log", ".index"))
+        with pytest.raises(StorageError, match=f"{names[1]} had {len(content)} bytes"):
+            StorageStage(disk).abandon()
+        return
+    stage = StorageStage(disk)
+    assert stage.found.losses[0].startswith(f"{names[1]} had {len(content)} bytes")
+    assert set(bodies_in(stage, "q")) < set(bodies)
+    stage.stop()
+
+
+def test_file_that_was_removed_tells_of_blocks_that_the_disk_forgot() -> None:
+    """Its messages were acked in the last block, which is gone: nobody has them, and it is told."""
+    stage = StorageStage(FakeDisk(), file_bytes=2048)
+    client = Client(stage)
+    client.declare("q")
+    client.declare("other")
+    before = stage.disk
+    while FIRST_LOG in stage.disk.names():
+        client.publish("q", b"m" * 100)
+        if "0000000000000002.log" in stage.disk.names():
+            before = stage.disk.copy()
+            client.drain("q")
+            stage.sync_all()
+    disk = stage.killed()
+    newest = max(name for name in disk.names() if name.endswith(".log"))
+    disk.put(newest, before.content(newest))
+    again = StorageStage(disk)
+    (loss,) = again.found.losses
+    assert loss.startswith("the log was on disk up to block ")
+    again.stop()
 
 
 def test_end_of_a_file_that_a_checkpoint_covers_is_not_a_torn_write() -> None:

@@ -37,6 +37,11 @@ _COLUMNS = (
     ("consumers", "consumers", True),
     ("durability", "durability", False),
 )
+_SAFE = {
+    "sync": "confirmed messages are on disk (durability sync)",
+    "os": "confirmed messages can be lost with the power (durability os)",
+    "none": "nothing is stored",
+}
 
 
 @app.command()
@@ -53,6 +58,7 @@ def status(
     else:
         typer.echo(f"node     {health.get('node')}")
         typer.echo(f"health   {health.get('reason') or health.get('status')}")
+        typer.echo(f"safe     {_SAFE.get(str(health.get('durability')), 'unknown')}")
         typer.echo(f"version  {version.get('version')} ({version.get('form')})")
     raise typer.Exit(0 if health.get("status") == "ok" else 1)
 

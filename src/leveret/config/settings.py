@@ -34,6 +34,19 @@ class Settings:
     data: Path = _option(
         Path("leveret-data"), "Directory of everything that outlives the process.", metavar="DIR"
     )
+    durability: str = _option(
+        "sync",
+        "When a message counts as safe: sync, when the disk has it; os, when the operating system"
+        " has it, so that a loss of power loses confirmed messages. Nothing but this name turns"
+        " syncs off.",
+        choices=("sync", "os"),
+    )
+    disk_free_min: int = _option(
+        50 * _MEBIBYTE,
+        "Free space on the disk of the data directory below which publishers are blocked.",
+        unit="bytes",
+        low=0,
+    )
     host: str = _option(
         "127.0.0.1",
         "Address to listen on. The user guest may log in from this machine only.",

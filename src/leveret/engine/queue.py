@@ -491,12 +491,26 @@ class Queue(Target):
         elif message.returns != 0:
             self.ready.put_back(message)
         else:
-            message.rank = self.next_seq
-            self.ledger.skip(self.next_seq)
-            self.next_seq += 1
+            self._renumber(message)
             self.ready.push(message)
         if self.limited:
             self._drop_over_limit()
+
+    def _renumber(self, message: Message) -> None:
+        """A message that was scheduled takes its place behind what is there.
+
+        One that stands in the log is written again under its new number: the next start finds it
+        at this place, whatever came after it.
+        """
+        if message.flags & LOGGED:
+            self.ledger.hand_over(message)
+            message.flags &= ~LOGGED
+            message.seq = self.next_seq
+            self.ledger.write_message(message, NEVER)
+        else:
+            self.ledger.skip(self.next_seq)
+        message.rank = self.next_seq
+        self.next_seq += 1
 
     def _unused_until_ms(self) -> i64:
         """When the queue goes for want of use; NEVER while it has consumers."""

@@ -25,6 +25,7 @@ class Health(msgspec.Struct, omit_defaults=True):
 
     status: str  # "ok" or "failed"
     node: str
+    durability: str  # "sync", or "os": a loss of power loses confirmed messages
     reason: str = ""  # why it failed; left out when ok
 
 
@@ -70,8 +71,9 @@ async def get_health(request: Request) -> Response:
     facts: BrokerFacts = request.app.state.facts
     alarms = facts.alarms()
     if alarms:
-        return json(Health("failed", facts.node_name, "; ".join(alarms)), status=503)
-    return json(Health("ok", facts.node_name))
+        reason = "; ".join(alarms)
+        return json(Health("failed", facts.node_name, facts.durability, reason), status=503)
+    return json(Health("ok", facts.node_name, facts.durability))
 
 
 async def get_version(request: Request) -> Response:

@@ -33,7 +33,7 @@ class BrokerFacts(Protocol):
 
     @property
     def durability(self) -> str:
-        """Whether confirms wait for the disk: sync, or os where they do not."""
+        """When a message counts as safe: "sync", "os", or "none" where nothing is stored."""
 
     @property
     def authority(self) -> Authority:

@@ -9,6 +9,7 @@
     RETURNED = queue:u64 seq:u64 returns:u32 failures:u32 due_ms:u64
     MARK     = queue:u64 delivered:u64             all up to this one may have been delivered
     BLOCK    = number:u64                          in a checkpoint: the last block before it
+    FILES    = (file:u64 size:u64)*                in a checkpoint: the log files older than it
     END      =                                     the node has stopped as it should
     DEFINE   = table                               a definition, see `leveret.engine.definitions`
     CHUNK    = stream:u64 chunk                    see `leveret.journal.chunks`
@@ -48,6 +49,7 @@ STREAM: Final = 10
 CURSOR: Final = 11
 TRIM: Final = 12
 KEYS: Final = 13
+FILES: Final = 32
 
 RECORD_HEAD_BYTES: Final = 5
 COPY_BYTES: Final = 37

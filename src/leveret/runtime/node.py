@@ -29,6 +29,7 @@ PRODUCT = "RabbitMQ"
 PRODUCT_VERSION = "4.3.0"
 
 DRAIN_S = 2.0
+NO_STORE = "none"  # the durability of a node that has no data directory
 
 
 class Node:
@@ -55,7 +56,9 @@ class Node:
         self.front.server_properties = _server_properties(settings.node)
         self.amqp_address = ("", 0)
         self.http_address = ("", 0)
-        self._store = Store(disk, self.broker) if disk is not None else None
+        self._store: Store | None = None
+        if disk is not None:
+            self._store = Store(disk, self.broker, settings.durability)
         self._clock = clock
         self._serves_http = serves_http
         self._tasks: set[asyncio.Task[None]] = set()
@@ -68,12 +71,18 @@ class Node:
         self._memory = MemoryWatch(self.broker, limit_bytes, loop, self._on_memory)
         self.amqp = AmqpServer(self.front, loop, self.turns, self._memory.note_received)
         if self._store is not None:
-            self._store.open(loop, end_turn=self._synced, on_alarm=self._on_disk, syncs=True)
+            self._store.open(
+                loop,
+                end_turn=self._synced,
+                on_alarm=self._on_disk,
+                free_min_bytes=self.settings.disk_free_min,
+            )
             self.turns.add_flusher(self._store.flush)
         self.turns.add_flusher(self.amqp.flush)
         self.backups = Backups(
             self.settings.node, self.broker, self.turns, self._store, self._in_flight
         )
+        self.turns.on_pulse()  # what became due meanwhile comes before anything new
         self.amqp_address = await self.amqp.listen(self.settings.host, self.settings.amqp_port)
         if self._serves_http:
             self._http = HttpFront(self.settings.host, self.settings.http_port, self)
@@ -81,7 +90,6 @@ class Node:
             task = loop.create_task(self._http.run(), name="http")
             task.add_done_callback(_log_failure)
             self._tasks.add(task)
-        self._synced()  # what was restored may wait for a time
 
     async def stop(self) -> None:
         """Say goodbye to every peer, and end."""
@@ -106,7 +114,7 @@ class Node:
 
     @property
     def durability(self) -> str:
-        return "sync"
+        return self._store.durability if self._store is not None else NO_STORE
 
     def alarms(self) -> Sequence[str]:
         return [f"low on {reason}" for reason in self.front.alarms]

@@ -9,6 +9,7 @@
 - `damage`      bytes that are no block, and whose they were; `repair` takes them out
 - `backup`      the node at one moment, and `queue_backup` one queue, in an `archive`
 - `dump`        what stands in a file, for people
+- `Space`       room on the disk: the alarm, and the reserve for when there is none
 
 Confirmed means on disk: whoever waits for a block is told only after its sync returned.
 """

@@ -10,7 +10,6 @@ is concerned (`is_clear` is not set).
 from typing import Final
 from zlib import crc32
 
-from leveret.journal.records import KEY_BYTES
 from leveret.errors import LeveretError
 from leveret.journal.chunks import CHUNK_HEAD_BYTES
 from leveret.journal.records import (
@@ -22,6 +21,7 @@ from leveret.journal.records import (
     DEFINE,
     END,
     GONE,
+    KEY_BYTES,
     KEYS,
     MARK,
     MESSAGE,

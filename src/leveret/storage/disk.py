@@ -1,7 +1,8 @@
 """Files as the log needs them: few operations, so that a fake can fail each of them.
 
 Names are relative to the data directory. Every operation may raise OSError; none retries. A file
-that was created or renamed is safe after `sync_folder`.
+that was created or renamed is safe after `sync_folder`. Where `syncs` is off, syncs do nothing: the
+operating system writes when it likes, and a loss of power loses what it has not written.
 """
 
 import errno
@@ -24,9 +25,10 @@ def is_full(fault: OSError) -> bool:
 class DiskFile:
     """An open file."""
 
-    def __init__(self, fd: int, name: str) -> None:
+    def __init__(self, fd: int, name: str, *, syncs: bool = True) -> None:
         self._fd = fd
         self.name = name
+        self._syncs = syncs
 
     def write(self, pieces: list[bytes], offset: int) -> None:
         """Write all pieces, one after the other, from `offset` on."""
@@ -46,7 +48,8 @@ class DiskFile:
 
     def sync(self) -> None:
         """Make everything written so far survive a loss of power."""
-        os.fdatasync(self._fd)
+        if self._syncs:
+            os.fdatasync(self._fd)
 
     def read(self, size: int, offset: int) -> bytes:
         """Up to `size` bytes; fewer only at the end of the file."""
@@ -64,6 +67,13 @@ class DiskFile:
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)
 
+    def allocate(self, size: int) -> None:
+        """Make an empty file so many bytes long, with room on the disk for all of them."""
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(self._fd, 0, size)
+        else:  # macOS
+            self.write([bytes(size)], 0)
+
     def close(self) -> None:
         os.close(self._fd)
 
@@ -74,6 +84,7 @@ class Disk:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._lock: int | None = None
+        self.syncs = True
 
     def prepare(self) -> None:
         """Make the directory and claim it; StorageError where another node uses it."""
@@ -95,10 +106,11 @@ class Disk:
     def create(self, name: str) -> DiskFile:
         """A new, empty file, or an old one emptied."""
         flags = os.O_CREAT | os.O_RDWR | os.O_TRUNC | os.O_CLOEXEC
-        return DiskFile(os.open(self._root / name, flags, 0o600), name)
+        return DiskFile(os.open(self._root / name, flags, 0o600), name, syncs=self.syncs)
 
     def open(self, name: str) -> DiskFile:
-        return DiskFile(os.open(self._root / name, os.O_RDWR | os.O_CLOEXEC), name)
+        flags = os.O_RDWR | os.O_CLOEXEC
+        return DiskFile(os.open(self._root / name, flags), name, syncs=self.syncs)
 
     def rename(self, name: str, to: str) -> None:
         os.rename(self._root / name, self._root / to)
@@ -107,6 +119,8 @@ class Disk:
         os.unlink(self._root / name)
 
     def sync_folder(self) -> None:
+        if not self.syncs:
+            return
         fd = os.open(self._root, os.O_RDONLY)
         try:
             os.fsync(fd)

@@ -12,12 +12,12 @@ older than the last checkpoint and has no live message is removed.
 Chunks of streams are put into their segments when their block is synced, and the segments are
 synced before the next checkpoint.
 
-A full disk keeps the block and tries again; every other fault ends all writing, because nobody can
-know what is on disk after a failed sync (`on_fault`).
+A full disk takes the reserve; where there is none it keeps the block and tries again. While room is
+short (`is_short`), a file is left early if that allows to remove it. Every other fault ends all
+writing, because nobody can know what is on disk after a failed sync (`on_fault`).
 """
 
 import asyncio
-import contextlib
 import errno
 import queue
 import threading
@@ -28,18 +28,24 @@ from leveret.errors import Corrupt
 from leveret.journal.chunks import Written
 from leveret.journal.journal import Journal
 from leveret.storage.blocks import BLOCK_HEAD_BYTES, HEAD_BYTES, encode_block_head, encode_head
-from leveret.storage.checkpoint import write_checkpoint, write_index
+from leveret.storage.checkpoint import remove_logs, write_checkpoint, write_index
 from leveret.storage.disk import Disk, DiskFile, is_full
-from leveret.storage.names import index_name, log_name
+from leveret.storage.names import log_name
 from leveret.storage.segment_files import SegmentFiles
+from leveret.storage.space import Reserve
 
 FILE_BYTES: Final = 64 * 1024 * 1024
 ACKS_WAIT_S: Final = 0.1
 FULL_RETRY_S: Final = 1.0
+# What a file must hold of its size to be worth leaving for the sake of its room.
+_WORTH: Final = 1 / 16
 
 
 class Work:
-    """One block, and the new file that follows it if the present one is full."""
+    """One block, and the new file that follows it if the present one is full.
+
+    Without a block it begins the first file of a node, or removes files.
+    """
 
     def __init__(self, pieces: list[bytes], number: int, offset: int) -> None:
         self.pieces = pieces
@@ -49,12 +55,14 @@ class Work:
         self.removable: list[int] = []  # files that nobody needs then
         self.chunks: list[Written] = []  # of streams, to be put into their segments
         self.dropped: list[tuple[int, int]] = []  # segments that nobody needs then
-        self.is_written = False
+        self.spare: list[int] = []  # files that nobody needs now: a full disk wants their room
+        self.is_written = not pieces
         self.is_followed = False  # by the new file
         self.next_file = 0  # number of the file to start after this block; 0 = none
         self.index = b""  # of the file that is full
         self.checkpoint: list[bytes] = []  # records of the checkpoint that goes with the new one
         self.rolled: list[Callable[[int], None]] = []  # who wanted the new one
+        self.files: dict[int, int] = {}  # sizes of the older files, for the checkpoint
 
 
 class Log:
@@ -66,15 +74,15 @@ class Log:
         segments: SegmentFiles,
         journal: Journal,
         loop: asyncio.AbstractEventLoop,
+        reserve: Reserve,
         *,
-        syncs: bool = True,
         file_bytes: int = FILE_BYTES,
     ) -> None:
         self._disk = disk
         self._segments = segments
+        self._reserve = reserve
         self._journal = journal
         self._loop = loop
-        self._syncs = syncs
         self._file_bytes = file_bytes
         self.on_synced: Callable[[int], None] = _ignore
         self.on_fault: Callable[[OSError], None] = _ignore_fault
@@ -82,9 +90,11 @@ class Log:
         self.taken_block = 0  # number of the last block taken from the journal
         self.synced_block = 0  # number of the last block that is on disk
         self.syncs_done = 0
+        self.is_short = False  # of room on the disk
         self._files: set[int] = set()  # log files that exist
+        self._sizes: dict[int, int] = {}  # of those that are full
         self._number = 0  # of the file being written
-        self.covered = 0  # a checkpoint knows what held when this file began
+        self._covered = 0  # files before this one are covered by a checkpoint
         self._offset = 0  # where the next block goes
         self._file: DiskFile | None = None
         self._working: Work | None = None
@@ -98,23 +108,52 @@ class Log:
         self._queue: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="leveret-log", daemon=True)
 
-    def start(self, files: set[int], number: int, last_block: int) -> None:
-        """Begin a new file of this number; `files` exist already."""
-        self._files = files | {number}
+    def start(
+        self, files: dict[int, int], covered: int, number: int, last_block: int
+    ) -> OSError | None:
+        """Begin a new file of this number; `files` exist already and have these sizes.
+
+        What is returned is why that cannot be done for now: the disk is full.
+        """
+        self._files = set(files)
+        self._sizes = files
+        self._covered = covered
         self.taken_block = last_block
         self.synced_block = last_block
-        self._number = number
-        self._file = self._create(number)
-        self._place(number, HEAD_BYTES)
+        work = Work([], last_block, 0)
+        work.removable = [n for n in sorted(files) if self._journal.live.get(n, 0) == 0]
+        self._working_file = number
+        self._begin_file(work, number)
+        fault: OSError | None = None
+        try:
+            self._write(work)
+        except OSError as full:
+            if not is_full(full):
+                raise
+            fault = full
+            self._working = work
+            self._retry_later(work)
+        else:
+            self._note_done(work)
         self._thread.start()
+        return fault
+
+    def _begin_file(self, work: Work, number: int) -> None:
+        """Blocks after this work go to a new file; what was before is in the checkpoint."""
+        work.next_file = number
+        kept = self._files.difference(work.removable)
+        work.files = {file: self._sizes.get(file, 0) for file in kept}
+        work.checkpoint = self.make_checkpoint()
+        self._number = number
+        self._files.add(number)
+        self._place(number, HEAD_BYTES)
 
     def _create(self, number: int) -> DiskFile:
         file = self._disk.create(log_name(number))
         try:
             file.write([encode_head(number)], 0)
-            if self._syncs:
-                file.sync()
-                self._disk.sync_folder()
+            file.sync()
+            self._disk.sync_folder()
         except OSError:
             file.close()
             raise
@@ -128,7 +167,11 @@ class Log:
 
     def kick(self) -> None:
         """Send the next block on its way, if there is one and none is."""
-        if self._working is not None or self._has_failed or self._journal.waiting_bytes() == 0:
+        if self._working is not None or self._has_failed:
+            return
+        if self._journal.waiting_bytes() == 0:
+            if self._journal.has_emptied:
+                self._send_removal()
             return
         if not self._journal.must_sync:
             if self._acks_timer is None:
@@ -168,18 +211,38 @@ class Log:
         work.removable = self._empty_files()
         self._working_file = self._number
         end = self._offset + BLOCK_HEAD_BYTES + sum(map(len, pieces))
-        if end >= self._file_bytes or self._rolls:
+        is_left = self._is_worth_leaving(end)
+        if end >= self._file_bytes or is_left or self._rolls:
             work.rolled = self._rolls
             self._rolls = []
-            work.next_file = self._number + 1
-            work.index = self._journal.take_index()
-            work.checkpoint = self.make_checkpoint()
-            self._number = work.next_file
-            self._files.add(work.next_file)
+            index = self._journal.take_index()
+            work.index = b"" if is_left else index  # what goes at once needs none
+            self._sizes[self._number] = end
+            self._begin_file(work, self._number + 1)
             self._journal.has_emptied = True  # the full file may have been emptied before
-            self._place(work.next_file, HEAD_BYTES)
         else:
             self._place(self._number, end)
+        self._hand_over(work)
+
+    def _is_worth_leaving(self, end: int) -> bool:
+        """Whether the present file takes room that is needed, and nobody needs the file."""
+        is_empty = self._journal.live.get(self._number, 0) == 0
+        return self.is_short and is_empty and end >= self._file_bytes * _WORTH
+
+    def _send_removal(self) -> None:
+        """Everything is on disk: what it has emptied can go."""
+        files = self._empty_files()
+        if files:
+            work = Work([], self.taken_block, self._offset)
+            work.removable = files
+            self._working_file = self._number
+            self._hand_over(work)
+
+    def is_writing(self) -> bool:
+        """Whether the thread has something to do, or has done it and was not heard yet."""
+        return self._working is not None and self._retry_timer is None and not self._has_failed
+
+    def _hand_over(self, work: Work) -> None:
         self._working = work
         self._queue.put(work)
 
@@ -187,12 +250,10 @@ class Log:
         if self._is_stopped:
             return
         self._working = None
-        if work.next_file:
-            self.covered = work.next_file
         self.syncs_done += 1
         for position in work.released:
             self._journal.release(position)
-        self._remove(work.removable)
+        self._note_done(work)
         self._segments.forget(work.dropped)
         for chunk in work.chunks:
             chunk.owner.on_written(chunk)
@@ -202,17 +263,37 @@ class Log:
         self.on_synced(work.number)
         self.kick()
 
+    def _note_done(self, work: Work) -> None:
+        if work.next_file:
+            self._covered = work.next_file
+        for number in {*work.spare, *work.removable}:
+            self._files.discard(number)
+            self._sizes.pop(number, None)
+            self._journal.live.pop(number, None)
+            reader = self._readers.pop(number, None)
+            if reader is not None:
+                reader.close()
+
     def _on_failed(self, work: Work, fault: OSError) -> None:
         if self._is_stopped:
             return
         if is_full(fault):
-            self.remove_empty_files()
-            self._retry_timer = self._loop.call_later(FULL_RETRY_S, self._queue.put, work)
+            self._retry_later(work)
         else:
             self._has_failed = True
             for done in [*work.rolled, *self._rolls]:
                 done(0)
         self.on_fault(fault)
+
+    def _retry_later(self, work: Work) -> None:
+        self._retry_timer = self._loop.call_later(FULL_RETRY_S, self._retry, work)
+
+    def _retry(self, work: Work) -> None:
+        """Try again; files that were emptied meanwhile go first, and their acks follow."""
+        self._retry_timer = None
+        self._journal.has_emptied = True
+        work.spare = self._empty_files()
+        self._queue.put(work)
 
     def read(self, number: int, offset: int, size: int) -> bytes:
         """Bytes of a log file, whether they are on disk, on their way or still in the journal."""
@@ -244,29 +325,7 @@ class Log:
             return []
         self._journal.has_emptied = False
         live = self._journal.live
-        return [n for n in sorted(self._files) if n < self.covered and live.get(n, 0) == 0]
-
-    def remove_empty_files(self) -> None:
-        """Remove them now: at a start, and when the disk is full.
-
-        Otherwise they go when the acks that emptied them are on disk.
-        """
-        self._journal.has_emptied = True
-        self._remove(self._empty_files())
-
-    def _remove(self, files: list[int]) -> None:
-        live = self._journal.live
-        for number in files:
-            if live.get(number, 0) != 0 or number not in self._files:
-                continue
-            self._files.discard(number)
-            live.pop(number, None)
-            reader = self._readers.pop(number, None)
-            if reader is not None:
-                reader.close()
-            self._disk.remove(log_name(number))
-            with contextlib.suppress(FileNotFoundError):
-                self._disk.remove(index_name(number))
+        return [n for n in sorted(self._files) if n < self._covered and live.get(n, 0) == 0]
 
     def stop(self) -> None:
         """Write what is left, and end the thread. Blocks until that is done."""
@@ -312,29 +371,43 @@ class Log:
                 self._tell(self._on_done, work)
 
     def _write(self, work: Work) -> None:
+        """Do what is to be done, if need be with the room of the reserve."""
+        try:
+            self._go_on(work)
+        except OSError as fault:
+            if not is_full(fault) or not self._reserve.give_up():
+                raise
+            self._go_on(work)
+
+    def _go_on(self, work: Work) -> None:
         """Write a block. After a full disk it is called again, and goes on where it was."""
-        file = self._file
-        assert file is not None
+        remove_logs(self._disk, work.spare, work.number - (not work.is_written))
         if not work.is_written:
+            file = self._file
+            assert file is not None
             file.write([encode_block_head(work.pieces, work.number), *work.pieces], work.offset)
-            if self._syncs:
-                file.sync()
+            file.sync()
             work.is_written = True
         self._segments.append(work.chunks)
         self._segments.remove(work.dropped)
         if work.next_file and not work.is_followed:
-            if self._syncs:
-                self._segments.sync()
-            write_index(self._disk, work.next_file - 1, work.index)
-            following = self._create(work.next_file)
-            try:
-                write_checkpoint(self._disk, work.next_file, work.checkpoint)
-            except OSError:
-                following.close()
-                raise
-            self._file = following
+            self._follow(work)
             work.is_followed = True
-            file.close()
+        remove_logs(self._disk, work.removable, work.number)
+
+    def _follow(self, work: Work) -> None:
+        """Begin the next file. It comes before its checkpoint, which says that it is there."""
+        self._segments.sync()
+        write_index(self._disk, work.next_file - 1, work.index)
+        following = self._create(work.next_file)
+        try:
+            write_checkpoint(self._disk, work.next_file, work.files, work.checkpoint)
+        except OSError:
+            following.close()
+            raise
+        if self._file is not None:
+            self._file.close()
+        self._file = following
 
     def _tell(self, callback: Callable[..., None], *arguments: object) -> None:
         try:

@@ -6,6 +6,8 @@
 stream-12-4711.segment        messages of stream 12 from offset 4711 on, see `segments`
 *.damaged-1234                what a repair took out of a file, and where it stood there
 0000000000000008.repair       what a repair said
+0000000000000007-0000000000000042.gone   that log file was removed when block 42 was on disk
+reserve                       room for when there is none, see `space`
 *.new                         being written; not yet anything
 lock                          held by the node that uses the directory
 """
@@ -13,6 +15,7 @@ lock                          held by the node that uses the directory
 import re
 from typing import Final
 
+RESERVE: Final = "reserve"
 _DIGITS: Final = 16
 _SEGMENT: Final = re.compile(r"stream-(\d+)-(\d+)\.segment")
 
@@ -50,6 +53,18 @@ def side_name(name: str, offset: int) -> str:
 
 def repair_name(number: int) -> str:
     return f"{number:0{_DIGITS}d}.repair"
+
+
+def gone_name(number: int, block: int) -> str:
+    return f"{number:0{_DIGITS}d}-{block:0{_DIGITS}d}.gone"
+
+
+def gone_logs(names: list[str]) -> list[tuple[int, int]]:
+    """The log files that were removed: number, and the last block that was on disk then."""
+    stems = [name.removesuffix(".gone") for name in names if name.endswith(".gone")]
+    pairs = [stem.split("-") for stem in stems]
+    sound = [pair for pair in pairs if len(pair) == 2 and all(map(str.isdigit, pair))]
+    return [(int(number), int(block)) for number, block in sound]
 
 
 def numbers(names: list[str], ending: str) -> list[int]:

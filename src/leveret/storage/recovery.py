@@ -5,9 +5,15 @@ torn when the node died: they are cut off and reported. Anything else that does 
 (`damage`): the queues concerned are told, what cannot be read of them is set aside, and everything
 else starts. Where nobody can know who is concerned the node does not start. Nothing unexplained is
 ever deleted: a damaged file stays, without an index, until `repair` has dealt with it.
+
+A log file that the checkpoint lists and that is not there, though nobody removed it, is a loss. Its
+index tells which messages stood in it: they are set aside and reported, and everything else starts.
+Without the index nobody can know, and the node does not start. A file that was removed tells up to
+which block the log was on disk then: if it ends before that, the disk has forgotten what it synced.
 """
 
 from leveret.engine.broker import Broker
+from leveret.engine.queue import Queue
 from leveret.engine.restore import define
 from leveret.engine.runs import Pages
 from leveret.engine.streams.stream import Stream
@@ -23,7 +29,7 @@ from leveret.storage.blocks import (
 from leveret.storage.checkpoint import read_file, read_whole, write_index
 from leveret.storage.damage import ADVICE, Damage, examine, salvage
 from leveret.storage.disk import Disk, DiskFile, is_full
-from leveret.storage.names import checkpoint_name, index_name, log_name, numbers
+from leveret.storage.names import checkpoint_name, gone_logs, index_name, log_name, numbers
 from leveret.storage.replay import Replay, find_block, later_block
 from leveret.storage.restoring import restore
 from leveret.storage.segment_files import SegmentFiles
@@ -34,7 +40,8 @@ class Recovered:
     """What a start found."""
 
     def __init__(self) -> None:
-        self.files: set[int] = set()  # log files that exist
+        self.files: dict[int, int] = {}  # sizes of the log files that exist, or should
+        self.covered = 0  # files before this one are covered by the checkpoint
         self.next_file = 1
         self.last_block = 0
         self.messages = 0
@@ -45,6 +52,8 @@ class Recovered:
         self.has_lost_marks = False  # nobody knows what was delivered
         self.has_lost_checkpoint = False  # its definitions are what a repair could read of it
         self.replay = Replay()
+        self.missing: set[int] = set()  # log files that should exist
+        self.losses: list[str] = []  # what cannot be read for that, in words
 
 
 def recover(disk: Disk, broker: Broker, pages: Pages, segments: SegmentFiles) -> Recovered:
@@ -72,18 +81,23 @@ def rebuild(
     logs = numbers(names, ".log")
     _require_complete(logs, start)
     indexed = set(numbers(names, ".index"))
-    for number in logs:
+    found.missing = set(replay.files).difference(logs, [number for number, _ in gone_logs(names)])
+    for number in sorted(found.missing.union(logs)):
         index = _read_index(disk, number) if number in indexed else None
         if index is not None and number < start:
             replay.read_index(index, number)
-            continue
-        is_last = number == logs[-1]
-        _read_file(disk, number, replay, found, is_old=number < start, is_last=is_last)
-        entries = replay.take_index()
-        if not any(damage.file == number for damage in found.damage):
-            _write_index(disk, number, entries)
-    found.files = set(logs)
-    found.next_file = max([start, *logs, 0]) + 1
+            _note_size(disk, number, replay.files.get(number, 0), found)
+        elif number in found.missing:
+            _note_missing(number, found)
+        else:
+            is_last = number == logs[-1]
+            _read_file(disk, number, replay, found, start, is_last=is_last)
+            entries = replay.take_index()
+            if number in found.files and not any(d.file == number for d in found.damage):
+                _write_index(disk, number, entries)
+    _check_end(names, found)
+    found.covered = start
+    found.next_file = max([start, *found.files]) + 1
     broker.turn.is_restoring = True
     for table in replay.definitions:
         define(broker, table)
@@ -119,6 +133,48 @@ def _require_complete(logs: list[int], start: int) -> None:
         raise Corrupt(f"{log_name(start)} is missing")
 
 
+def _note_size(disk: Disk, number: int, listed: int, found: Recovered) -> None:
+    """Keep the size of a file that was not read; one that has become shorter is a loss."""
+    found.files[number] = listed
+    if number in found.missing:
+        return
+    file = disk.open(log_name(number))
+    size = file.size()
+    file.close()
+    if size < listed:
+        found.losses.append(_shorter(number, listed, size))
+    else:
+        found.files[number] = size
+
+
+def _note_missing(number: int, found: Recovered) -> None:
+    """A file is missing, and nobody knows what stood in it."""
+    text = f"{log_name(number)} is missing, and there is no index of it"
+    if not found.is_repair:
+        raise Corrupt(f"{text}: {ADVICE}")
+    found.losses.append(text)
+
+
+def _check_size(number: int, size: int, listed: int, found: Recovered) -> None:
+    """A file that was read has become shorter than a checkpoint says."""
+    if size < listed:
+        if not found.is_repair:
+            raise Corrupt(f"{_shorter(number, listed, size)}: {ADVICE}")
+        found.losses.append(_shorter(number, listed, size))
+
+
+def _shorter(number: int, listed: int, size: int) -> str:
+    return f"{log_name(number)} had {listed} bytes, and has {size}"
+
+
+def _check_end(names: list[str], found: Recovered) -> None:
+    """Whoever removed a file knew that the log was on disk up to some block."""
+    synced = max([block for _, block in gone_logs(names)], default=0)
+    if synced > found.last_block:
+        seen = f"the log was on disk up to block {synced}"
+        found.losses.append(f"{seen}, and ends with block {found.last_block}")
+
+
 def _read_index(disk: Disk, number: int) -> bytes | None:
     """The index of a log file; None where it is damaged: the file itself is read then."""
     try:
@@ -137,9 +193,10 @@ def _write_index(disk: Disk, number: int, index: bytes) -> None:
 
 
 def _read_file(
-    disk: Disk, number: int, replay: Replay, found: Recovered, *, is_old: bool, is_last: bool
+    disk: Disk, number: int, replay: Replay, found: Recovered, start: int, *, is_last: bool
 ) -> None:
     """Take in one log file, block by block."""
+    is_old = number < start
     file = disk.open(log_name(number))
     try:
         data = file.read(file.size(), 0)
@@ -147,7 +204,9 @@ def _read_file(
         if _has_head(data, number):
             at = HEAD_BYTES
         elif may_end and not later_block(data, 0, found.last_block):
-            _begin_again(file, data, number, found)
+            found.cut_bytes += len(data)
+            if _begin_again(disk, file, number, start):
+                found.files[number] = HEAD_BYTES
             return
         else:
             at = 0
@@ -160,13 +219,15 @@ def _read_file(
                     found.cut_bytes += len(data) - at
                     file.truncate(at)
                     file.sync()
-                    return
+                    break
                 at, last = _pass_over(data, at, last, number, replay, found, is_old)
                 continue
             replay.read(data, at + BLOCK_HEAD_BYTES, end, number, is_old)
             last = block
             found.last_block = found.last_block if is_old else block
             at = end
+        _check_size(number, at, replay.files.get(number, 0), found)
+        found.files[number] = at
     finally:
         file.close()
 
@@ -207,12 +268,15 @@ def _pass_over(
     return end, before_next
 
 
-def _begin_again(file: DiskFile, data: bytes, number: int, found: Recovered) -> None:
-    """The node died while this file was made: no block was ever written to it."""
-    found.cut_bytes += len(data)
+def _begin_again(disk: Disk, file: DiskFile, number: int, start: int) -> bool:
+    """The newest file has no head. One that a checkpoint counts on gets it; another goes."""
+    if number != start:
+        disk.remove(log_name(number))  # its number is used again: a full disk has no room for it
+        return False
     file.truncate(0)
     file.write([encode_head(number)], 0)
     file.sync()
+    return True
 
 
 def _tell_queues(broker: Broker, found: Recovered) -> None:
@@ -236,9 +300,18 @@ def _load(broker: Broker, pages: Pages, replay: Replay, found: Recovered) -> Non
         log = replay.queues.get(int(queue.ledger.id))
         if log is not None:
             queue.open_pages(pages)
-            for file, count in restore(queue, log, pages, replay.has_ended).items():
+            counts = restore(queue, log, pages, replay.has_ended, found.missing)
+            for file, count in counts.items():
                 found.live[file] = found.live.get(file, 0) + count
-                found.messages += count
+                if file not in found.missing:
+                    found.messages += count
+                elif count:
+                    found.losses.append(_loss(queue, file, count))
+
+
+def _loss(queue: Queue, file: int, count: int) -> str:
+    where = f"queue '{queue.name}' in vhost '{queue.vhost}'"
+    return f"{where}: {count} of its messages cannot be read: {log_name(file)} is missing"
 
 
 def _load_keys(broker: Broker, replay: Replay) -> None:

@@ -155,7 +155,7 @@ def _rescue(broker: Broker, pages: LogPages, found: Recovered, report: Report) -
         queue.ledger.id = number
         broker.slots.note_id(number)
         queue.open_pages(pages)
-        restore(queue, log, pages, False)
+        restore(queue, log, pages, False, found.missing)
         if queue.ready.count == 0 and not queue.damaged:
             broker.vhost(_ROOT).remove_queue(queue)
             continue
@@ -202,7 +202,8 @@ def _mend(disk: Disk, report: Report, broker: Broker, found: Recovered) -> None:
     segments.close()
     next_file = found.next_file
     _write(disk, log_name(next_file), encode_head(next_file))
-    write_checkpoint(disk, next_file, checkpoint_records(broker, found.last_block))
+    kept = {number: 0 for number in found.files if number not in found.missing}
+    write_checkpoint(disk, next_file, kept, checkpoint_records(broker, found.last_block))
     for name, ranges in report.ranges.items():
         if name.endswith(".log"):
             _write_anew(disk, name, ranges)

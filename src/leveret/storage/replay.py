@@ -30,6 +30,7 @@ from leveret.journal.records import (
     CURSOR,
     DEFINE,
     END,
+    FILES,
     GONE,
     KEY_BYTES,
     KEYS,
@@ -154,6 +155,7 @@ class Replay:
         self.keys: dict[int, KeyLog] = {}  # by queue or exchange
         self.definitions: list[Table] = []
         self.last_block: i64 = 0  # before the checkpoint
+        self.files: dict[int, int] = {}  # sizes of older log files, as the checkpoint lists them
         self.has_ended = False  # the last record says that the node has stopped as it should
         self.index = BytesWriter()  # of the messages read since it was taken
         self._body_size: i64 = 0  # of the last message, for the copies that follow it
@@ -210,6 +212,8 @@ class Replay:
                 self._keys(data, start, size)
             elif kind == BLOCK:
                 self.last_block = read_i64_be(data, start)
+            elif kind == FILES:
+                self._files(data, start, start + size)
             elif kind == DEFINE:
                 self.definitions.append(decode_table(data, start + 4, start + size))
             self.has_ended = kind == END
@@ -270,6 +274,11 @@ class Replay:
             stream.began_ms = read_i64_be(data, start + 32)
             stream.next_offset = read_i64_be(data, start + 40)
             stream.last_ms = read_i64_be(data, start + 48)
+
+    def _files(self, data: bytes, at: i64, end: i64) -> None:
+        while end - at >= 16:
+            self.files[read_i64_be(data, at)] = read_i64_be(data, at + 8)
+            at += 16
 
     def _gone(self, data: bytes, at: i64, end: i64) -> None:
         queue = self.queue(read_i64_be(data, at))

@@ -14,8 +14,12 @@ from leveret.errors import Corrupt
 from leveret.storage.replay import Part, QueueLog
 
 
-def restore(queue: Queue, log: QueueLog, pages: Pages, has_ended: bool) -> dict[int, int]:
+def restore(
+    queue: Queue, log: QueueLog, pages: Pages, has_ended: bool, missing: set[int]
+) -> dict[int, int]:
     """Put the live messages of a queue where they were; how many stand in each file.
+
+    Those of `missing` files are set aside as what cannot be read.
 
     After a crash (`has_ended` is not set) every message may have been delivered just before it,
     and is marked so: the log is told of deliveries a little later than they happen.
@@ -30,7 +34,10 @@ def restore(queue: Queue, log: QueueLog, pages: Pages, has_ended: bool) -> dict[
     live = _Live(log.gone)
     counts: dict[int, int] = {}
     for part in log.parts:
-        counts[part.file] = _restore_part(queue, log, part, live, pages)
+        if part.file in missing:
+            counts[part.file] = _set_aside_missing(queue, part, live)
+        else:
+            counts[part.file] = _restore_part(queue, log, part, live, pages)
     if log.damaged:
         queue.next_seq = max(queue.next_seq, max(log.damaged) + 1)
     queue.ledger.gone = live.rest(queue.next_seq)
@@ -88,6 +95,22 @@ class _Live:
         return self._gone
 
 
+def _set_aside_missing(queue: Queue, part: Part, live: _Live) -> int:
+    """The file of these messages is missing: they are not gone, but nobody can have them."""
+    run = Run(part.file)
+    offsets = part.offsets()
+    index = 0
+    for number in part.seqs():
+        seq: i64 = number
+        if live.has_all(seq, seq):
+            live.note(seq, seq)
+            run.add(seq, offsets[index])
+        index += 1
+    if run.left() != 0:
+        queue.ready.damaged.append(run)
+    return run.left()
+
+
 def _restore_part(queue: Queue, log: QueueLog, part: Part, live: _Live, pages: Pages) -> int:
     seqs = part.seqs()
     first: i64 = seqs[0]
@@ -105,6 +128,8 @@ def _restore_part(queue: Queue, log: QueueLog, part: Part, live: _Live, pages: P
 
 
 def _restore_each(queue: Queue, log: QueueLog, part: Part, live: _Live, pages: Pages) -> int:
+    """One by one. What came back, and has waited long enough, is in its place again."""
+    now_ms = queue.turn.now_ms
     runs: dict[int, Run] = {}  # by priority
     offsets = part.offsets()
     sizes = part.sizes()
@@ -117,7 +142,7 @@ def _restore_each(queue: Queue, log: QueueLog, part: Part, live: _Live, pages: P
             live.note(seq, seq)
             count += 1
             due: int | None = log.scheduled.get(seq)
-            if due is not None:
+            if due is not None and (due > now_ms or seq not in log.returned):
                 _restore_scheduled(queue, part.file, seq, offsets[index], pages, due)
             else:
                 priority = priorities[index] if queue.ready.prioritised else 0

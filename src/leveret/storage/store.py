@@ -2,6 +2,9 @@
 
 At the end of every turn `flush` notes which sessions wait for the block that is being filled, and
 sends it on its way. When it is synced, their confirms and commits leave.
+
+Durability is `sync`, or `os`: then nothing is ever synced, and "safe" means handed to the operating
+system: a killed process loses nothing, a loss of power loses what was not written yet.
 """
 
 import asyncio
@@ -15,24 +18,28 @@ from leveret.engine.checkpoint import checkpoint_records
 from leveret.engine.session import Session
 from leveret.journal.journal import Journal
 from leveret.storage.backup import NodeBackup
-from leveret.storage.checkpoint import write_checkpoint
 from leveret.storage.damage import ADVICE
 from leveret.storage.disk import Disk, is_full
 from leveret.storage.log import FILE_BYTES, Log
 from leveret.storage.pages import LogPages
 from leveret.storage.recovery import Recovered, recover
 from leveret.storage.segment_files import SegmentFiles
+from leveret.storage.space import RESERVE_BYTES, Reserve, Space
 
 log = logging.getLogger(__name__)
 
 DISK_FULL: Final = "disk"
+SYNC: Final = "sync"
+OS: Final = "os"
 
 
 class Store:
     """Durability of one broker."""
 
-    def __init__(self, disk: Disk, broker: Broker) -> None:
+    def __init__(self, disk: Disk, broker: Broker, durability: str = SYNC) -> None:
         self.disk = disk
+        disk.syncs = durability == SYNC
+        self.durability = durability
         self._broker = broker
         self._journal = Journal()
         self._waiting: deque[tuple[int, Session, int]] = deque()  # block, session, publish
@@ -44,38 +51,35 @@ class Store:
         *,
         end_turn: Callable[[], None],
         on_alarm: Callable[[bool], None],
-        syncs: bool = True,
         file_bytes: int = FILE_BYTES,
+        free_min_bytes: int = 0,
+        reserve_bytes: int = RESERVE_BYTES,
     ) -> Recovered:
         """Recover what the directory holds, and keep everything durable from now on."""
+        if self.durability == OS:
+            log.warning("durability is os: nothing is synced, a loss of power loses messages")
         self.disk.prepare()
+        reserve = Reserve(self.disk, reserve_bytes)
+        reserve.find()
+        self.space = Space(self.disk, reserve, loop, free_min_bytes, self._on_space)
         segments = SegmentFiles(self.disk)
-        self.log = Log(self.disk, segments, self._journal, loop, syncs=syncs, file_bytes=file_bytes)
+        self.log = Log(self.disk, segments, self._journal, loop, reserve, file_bytes=file_bytes)
         pages = LogPages(self.log.read)
         found = recover(self.disk, self._broker, pages, segments)
-        if found.cut_bytes:
-            log.warning("the log ended in %d bytes of a torn write: cut off", found.cut_bytes)
-        for damage in found.damage:
-            log.error("%s: %s", damage.place(), ADVICE)
+        _report(found)
         self._end_turn = end_turn
         self._on_alarm = on_alarm
-        self._is_full = False
         self.log.on_synced = self._on_synced
         self.log.on_fault = self._on_fault
         self.log.make_checkpoint = self._checkpoint
         self._journal.live = found.live
-        # The file comes before its checkpoint: a checkpoint without its file means a lost file.
-        self.log.start(found.files, found.next_file, found.last_block)
-        try:
-            write_checkpoint(self.disk, found.next_file, self._checkpoint())
-            self.log.covered = found.next_file
-        except OSError as fault:
-            if not is_full(fault):
-                raise
-            log.warning("the disk is full: started without a checkpoint")
+        fault = self.log.start(found.files, found.covered, found.next_file, found.last_block)
+        if fault is not None:
+            log.error("nothing can be written: %s; consumers can take what is there", fault)
+            self.space.is_stuck = True
         pages.trusted_from = found.next_file
         self._broker.attach(self._journal, pages, segments.store)
-        self.log.remove_empty_files()
+        self.space.check()
         return found
 
     def _checkpoint(self) -> list[bytes]:
@@ -106,13 +110,14 @@ class Store:
         self._journal.must_sync = True
         self._broker.turn.unsynced.append(session)
 
+    def _on_space(self, is_short: bool) -> None:
+        self.log.is_short = is_short
+        log.warning("the disk is short of room" if is_short else "the disk has room again")
+        self._on_alarm(is_short)
+
     def _on_synced(self, block: int) -> None:
-        if self._is_full:
-            self._is_full = False
-            self._on_alarm(False)
+        self.space.note_written()
         waiting = self._waiting
-        if not self._broker.turn.dirty and (not waiting or waiting[0][0] > block):
-            return
         while waiting and waiting[0][0] <= block:
             _, session, seq = waiting.popleft()
             session.on_synced(seq)
@@ -123,9 +128,8 @@ class Store:
         log.error("the log cannot be written: %s", fault)
         if not is_full(fault):
             self.fault = fault
-        if not self._is_full:
-            self._is_full = True
-            self._on_alarm(True)
+        self.space.is_stuck = True
+        self.space.check()
         for _, session, seq in self._waiting:
             session.on_unsafe(seq)
         self._waiting.clear()
@@ -134,5 +138,15 @@ class Store:
     def close(self) -> None:
         """Write what is left; blocks until it is on disk."""
         self._journal.end()
+        self.space.stop()
         self.log.stop()
         self.disk.release()
+
+
+def _report(found: Recovered) -> None:
+    if found.cut_bytes:
+        log.warning("the log ended in %d bytes of a torn write: cut off", found.cut_bytes)
+    for loss in found.losses:
+        log.error("%s", loss)
+    for damage in found.damage:
+        log.error("%s: %s", damage.place(), ADVICE)

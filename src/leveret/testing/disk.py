@@ -201,6 +201,8 @@ class FakeDisk(Disk):
 
     def sync_folder(self) -> None:
         with self._guard:
+            if not self.syncs:
+                return
             self._begin(SYNC_FOLDER)
             if not self.lies:
                 self._apply(Change(SYNC_FOLDER))
@@ -242,6 +244,8 @@ class FakeDisk(Disk):
 
     def sync_file(self, number: int) -> None:
         with self._guard:
+            if not self.syncs:
+                return
             self._begin(SYNC)
             code = self._faults.pop((SYNC, self.counts[SYNC]), 0)
             if code:
@@ -310,6 +314,9 @@ class FakeFile(DiskFile):
 
     def truncate(self, size: int) -> None:
         self._disk.truncate_file(self._number, size)
+
+    def allocate(self, size: int) -> None:
+        self.write([bytes(size)], 0)
 
     def close(self) -> None:
         self._disk.counts["close"] += 1
