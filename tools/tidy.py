@@ -31,11 +31,13 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
         "engine": "errors wire journal",
         "storage": "errors wire journal engine",
         "auth": "errors engine",
+        "arrow": "errors wire journal engine storage",
         "embedded": "errors clock engine",
         "amqp": "errors wire engine auth",
         "perf": "errors wire amqp",
-        "http": "errors build_info config engine auth",
-        "runtime": "errors clock build_info config wire journal engine storage auth amqp http",
+        "http": "errors build_info config engine auth arrow",
+        "runtime": "errors clock build_info config wire journal engine storage auth amqp arrow "
+        "http",
         "testing": "errors clock config engine storage runtime",
         "cli": "errors build_info config perf runtime",
         "__main__": "cli",
@@ -53,6 +55,7 @@ ONLY_IN: Final = {
     "typer": "cli",
     "rich": "cli",
     "uvloop": "runtime",
+    "pyarrow": "arrow",
 }
 MODULE_LINES_MAX: Final = 500
 MODULE_LINES_HARD: Final = 800

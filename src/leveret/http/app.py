@@ -11,16 +11,19 @@ from typing import Final
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from leveret import __version__, build_info
+from leveret.http import streams
+from leveret.http.bodies import Failure, json
 from leveret.http.facts import BrokerFacts
+from leveret.http.paths import RawPath
 
-_encode: Final = msgspec.json.Encoder().encode
 # RabbitMQ: the words of its management API for what clients match on.
-_ERROR_WORDS: Final = {404: "Object Not Found"}
+_ERROR_WORDS: Final = {400: "bad_request", 401: "not_authorized", 404: "Object Not Found"}
 
 
 class Health(msgspec.Struct, omit_defaults=True):
@@ -40,20 +43,15 @@ class Version(msgspec.Struct):
     python: str
 
 
-class Failure(msgspec.Struct):
-    """Body of every error."""
-
-    error: str
-    reason: str
-
-
 def make_app(facts: BrokerFacts) -> Starlette:
     """The application over one node."""
     app = Starlette(
         routes=[
             Route("/api/health", get_health),
             Route("/api/version", get_version),
+            *streams.routes(),
         ],
+        middleware=[Middleware(RawPath)],
         exception_handlers={HTTPException: on_http_error, Exception: on_crash},
     )
     app.router.redirect_slashes = False  # a path with a slash too many is unknown, as in RabbitMQ
@@ -83,10 +81,3 @@ async def on_http_error(request: Request, fault: Exception) -> Response:
 async def on_crash(request: Request, fault: Exception) -> Response:
     # Starlette raises the fault again after this answer is sent; uvicorn logs it, with traceback.
     return json(Failure("Internal Server Error", "Internal Server Error"), status=500)
-
-
-def json(
-    body: msgspec.Struct, *, status: int = 200, headers: dict[str, str] | None = None
-) -> Response:
-    """A JSON response."""
-    return Response(_encode(body), status, headers, media_type="application/json")

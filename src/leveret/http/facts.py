@@ -5,7 +5,12 @@ else of the node. Kept apart from app.py so that naming the type does not import
 """
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
+
+from leveret.arrow.reads import BulkReads
+from leveret.auth import Authority
+from leveret.engine.broker import Broker
 
 
 class BrokerFacts(Protocol):
@@ -17,3 +22,22 @@ class BrokerFacts(Protocol):
 
     def alarms(self) -> Sequence[str]:
         """The alarms in force, each as a sentence; empty when all is well."""
+
+    @property
+    def authority(self) -> Authority:
+        """Who may log in."""
+        raise NotImplementedError
+
+    @property
+    def broker(self) -> Broker:
+        """The engine. It is changed inside a `turn` only."""
+        raise NotImplementedError
+
+    def turn(self) -> AbstractContextManager[None]:
+        """A turn of the engine around some commands."""
+        raise NotImplementedError
+
+    @property
+    def bulk_reads(self) -> BulkReads:
+        """Reads of whole ranges of streams."""
+        raise NotImplementedError

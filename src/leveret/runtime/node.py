@@ -1,15 +1,17 @@
 """A node: one broker with its fronts on one event loop. This module wires and does nothing else."""
 
 import asyncio
+import contextlib
 import logging
 import secrets
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from leveret import __version__
 from leveret.amqp.link import Front, Limits
 from leveret.amqp.server import AmqpServer
-from leveret.auth import FixedAuthority
+from leveret.arrow.reads import BulkReads
+from leveret.auth import Authority, FixedAuthority
 from leveret.clock import Clock
 from leveret.config.settings import Settings, memory_high_bytes
 from leveret.engine.broker import Broker
@@ -53,6 +55,7 @@ class Node:
         self.front.server_properties = _server_properties(settings.node)
         self.amqp_address = ("", 0)
         self.http_address = ("", 0)
+        self.bulk_reads = BulkReads(disk.folder if disk is not None else None)
         self._store = Store(disk, self.broker) if disk is not None else None
         self._clock = clock
         self._serves_http = serves_http
@@ -85,6 +88,7 @@ class Node:
         self.turns.stop()
         if self._store is not None:
             self._store.close()
+        await self.bulk_reads.stop()
         if self._serves_http:
             self._http.stop()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -97,6 +101,18 @@ class Node:
 
     def alarms(self) -> Sequence[str]:
         return [f"low on {reason}" for reason in self.front.alarms]
+
+    @property
+    def authority(self) -> Authority:
+        return self.front.authority
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        self.turns.begin()
+        try:
+            yield
+        finally:
+            self.turns.end()
 
     def _on_memory(self, is_low: bool) -> None:
         self._set_alarm(REASON, is_low)
