@@ -8,18 +8,7 @@ import pytest
 from starlette.types import ASGIApp, Message
 
 from leveret.http.app import make_app
-
-
-class Facts:
-    """A node that is as well as its list of alarms says."""
-
-    node_name = "hare"
-
-    def __init__(self, *alarms: str) -> None:
-        self._alarms = alarms
-
-    def alarms(self) -> tuple[str, ...]:
-        return self._alarms
+from tests.http.facts import Facts
 
 
 class BrokenFacts(Facts):

@@ -7,15 +7,9 @@ import socket
 import pytest
 
 from leveret.http.front import HttpFront
+from tests.http.facts import Facts
 
 GET_HEALTH = b"GET /api/health HTTP/1.1\r\nHost: x\r\n\r\n"
-
-
-class Facts:
-    node_name = "hare"
-
-    def alarms(self) -> tuple[str, ...]:
-        return ()
 
 
 async def answer(reader: asyncio.StreamReader) -> bytes:

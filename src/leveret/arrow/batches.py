@@ -1,78 +1,50 @@
-"""Record batches made of parts of chunks, without looking at single messages.
+"""Record batches made of rows, without looking at single messages.
 
 A column of a chunk is already what Arrow wants, except that its numbers count from the beginning of
-that chunk. So a batch joins the bytes of all its chunks and adds to each row what its chunk has to
-add (`_spread`). Envelopes are read once each and spread over the rows by `take`.
+that chunk. So what each chunk has to add is repeated for its rows (`_spread`) and added to all at
+once. Envelopes are spread over the rows by `take`.
 """
 
 import sys
 from array import array
-from itertools import accumulate
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from leveret.arrow.chunks import Part
 from leveret.arrow.envelopes import envelope_arrays
 from leveret.arrow.schema import TIME, schema_of
+from leveret.engine.streams.rows import Rows
 
-BATCH_ROWS: Final = 65_536
-BATCH_BYTES: Final = 8 * 1024 * 1024
 NUMBER_BITS: Final = 40  # of a broker id, for the offset; the stream's number stands above
+ROW_COLUMNS: Final = frozenset(("stream", "offset", "timestamp", "body"))  # no envelope is needed
 
 _CLASS: Final = b"\x00\x3c\x00\x00"  # class and weight of a content header
 
 
-class Batch:
-    """Parts of chunks on their way into one record batch."""
-
-    def __init__(self, stream: str, number: int, columns: list[str]) -> None:
-        self._stream = stream
-        self._number = number
-        self._columns = columns
-        self._schema = schema_of(columns)
-        self._parts: list[Part] = []
-        self._rows = 0
-        self._bytes = 0
-
-    def has_room(self, rows: int, size: int) -> bool:
-        return self._rows + rows <= BATCH_ROWS and self._bytes + size <= BATCH_BYTES
-
-    @property
-    def rows(self) -> int:
-        return self._rows
-
-    def add(self, part: Part, size: int) -> None:
-        self._parts.append(part)
-        self._rows += part.rows
-        self._bytes += size
-
-    def finish(self) -> pa.RecordBatch:
-        """The rows so far; the batch is empty after that. Raises Corrupt."""
-        table = _Table(self._stream, self._number, self._parts)
-        arrays = [table.column(name) for name in self._columns]
-        self._parts = []
-        self._rows = self._bytes = 0
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+def make_batch(stream: str, number: int, columns: list[str], rows: Rows) -> pa.RecordBatch:
+    """Some columns of some rows, of the stream that has this name and this number in the log."""
+    table = _Table(stream, number, rows)
+    arrays = [table.column(name) for name in columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema_of(columns))
 
 
 class _Table:
-    """The columns of some parts, each made when it is asked for."""
+    """The columns of some rows, each made when it is asked for."""
 
-    def __init__(self, stream: str, number: int, parts: list[Part]) -> None:
+    def __init__(self, stream: str, number: int, rows: Rows) -> None:
         self._stream = stream
         self._number = number
-        self._parts = parts
-        self._rows = sum(part.rows for part in parts)
-        self._ends = list(accumulate(part.rows for part in parts))  # rows up to each part's end
+        self._rows = rows
+        self._count = int(rows.count)
+        self._row_ends = pa.py_buffer(rows.row_ends.getvalue())
         self._envelopes: dict[str, pa.Array] | None = None
-        self._rows_of: pa.Array | None = None  # for each row, that of its envelope
-        self._body_offsets: pa.Array | None = None
+        self._envelope_of: pa.Array | None = None  # for each row; None: they are in order
+        self._body_ends: pa.Array | None = None
 
     def column(self, name: str) -> pa.Array:
         if name == "stream":
-            return pa.repeat(pa.scalar(self._stream, pa.string()), self._rows)
+            return pa.repeat(pa.scalar(self._stream, pa.string()), self._count)
         if name == "offset":
             return self._offsets()
         if name == "timestamp":
@@ -87,75 +59,60 @@ class _Table:
 
     # Of the rows
 
-    def _spread(self, values: list[int]) -> pa.Array:
-        """A number for each part, repeated for each of its rows."""
-        runs = pa.RunEndEncodedArray.from_arrays(
-            pa.array(self._ends, pa.int32()), pa.array(values, pa.int64())
-        )
-        return pc.run_end_decode(runs)
+    def _spread(self, values: bytes) -> pa.Array:
+        """A number for each chunk, repeated for each of its rows."""
+        chunks = len(values) // 8
+        ends = pa.Array.from_buffers(pa.int32(), chunks, [None, self._row_ends])
+        numbers = pa.Array.from_buffers(pa.int64(), chunks, [None, pa.py_buffer(values)])
+        return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, numbers))
 
-    def _joined(self, pieces: list[memoryview], bases: list[int]) -> pa.Array:
-        """Numbers of all parts, each with that of its part added."""
-        data = pa.py_buffer(b"".join(pieces))
-        numbers = pa.Array.from_buffers(pa.uint32(), self._rows, [None, data])
-        return pc.add(numbers.cast(pa.int64()), self._spread(bases))
+    def _joined(self, numbers: bytes, bases: bytes) -> pa.Array:
+        """A number for each row, with that of its chunk added."""
+        array = pa.Array.from_buffers(pa.uint32(), self._count, [None, pa.py_buffer(numbers)])
+        return pc.add(array.cast(pa.int64()), self._spread(bases))
 
     def _offsets(self) -> pa.Array:
-        first = self._parts[0]
-        before = first.view.first_offset + first.low - 1
-        return pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), self._rows), start=before)
+        ones = pa.repeat(pa.scalar(1, pa.int64()), self._count)
+        return pc.cumulative_sum(ones, start=self._rows.first_offset - 1)
 
     def _times(self) -> pa.Array:
-        pieces = [part.view.times(part.low, part.high) for part in self._parts]
-        times_ms = self._joined(pieces, [part.view.first_ms for part in self._parts])
+        times_ms = self._joined(self._rows.times.getvalue(), self._rows.first_ms.getvalue())
         return pc.multiply(times_ms, 1000).cast(TIME)
 
-    def _body_ends(self) -> pa.Array:
+    def _ends(self) -> pa.Array:
         """0, and where the body of each row ends."""
-        if self._body_offsets is None:
-            bases, total = [], 0
-            for part in self._parts:
-                start = part.view.body_end(part.low)
-                bases.append(total - start)
-                total += part.view.body_end(part.high) - start
-            pieces = [part.view.ends(part.low, part.high) for part in self._parts]
-            ends = self._joined(pieces, bases).cast(pa.int32())
-            self._body_offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
-        return self._body_offsets
+        if self._body_ends is None:
+            ends = self._joined(self._rows.ends.getvalue(), self._rows.ends_base.getvalue())
+            zero = pa.array([0], pa.int32())
+            self._body_ends = pa.concat_arrays([zero, ends.cast(pa.int32())])
+        return self._body_ends
 
     def _bodies(self) -> pa.Array:
-        values = b"".join([part.view.bodies(part.low, part.high) for part in self._parts])
-        buffers = [None, self._body_ends().buffers()[1], pa.py_buffer(values)]
-        return pa.Array.from_buffers(pa.binary(), self._rows, buffers, 0)
+        values = pa.py_buffer(b"".join(self._rows.bodies))
+        return pa.Array.from_buffers(
+            pa.binary(), self._count, [None, self._ends().buffers()[1], values], 0
+        )
 
     # Of their envelopes
 
     def _of_envelope(self, name: str) -> pa.Array:
         if self._envelopes is None:
-            self._read_envelopes()
-        assert self._envelopes is not None
+            self._envelopes = envelope_arrays(self._rows.envelopes)
+            self._envelope_of = self._find_envelopes()
         found = self._envelopes[name]
         if found.null_count == len(found):
-            return pa.nulls(self._rows, found.type)
-        return found if self._rows_of is None else found.take(self._rows_of)
+            return pa.nulls(self._count, found.type)
+        return found if self._envelope_of is None else found.take(self._envelope_of)
 
-    def _read_envelopes(self) -> None:
-        """Read every distinct envelope once, and find it for each row."""
-        known: dict[bytes, int] = {}
-        numbers = array("i")  # by envelope of all parts, one part behind the other
-        bases = []
-        for part in self._parts:
-            bases.append(len(numbers))
-            numbers.extend(_numbers(part, known))
-        rows_of = self._joined([p.view.which(p.low, p.high) for p in self._parts], bases)
-        if len(known) != len(numbers):
-            found = pa.Array.from_buffers(
-                pa.int32(), len(numbers), [None, pa.py_buffer(numbers.tobytes())]
-            )
-            rows_of = found.take(rows_of)
-        self._envelopes = envelope_arrays(list(known))
-        if len(known) != self._rows or not _counts_up(rows_of):
-            self._rows_of = rows_of
+    def _find_envelopes(self) -> pa.Array | None:
+        rows = self._rows
+        places = self._joined(rows.which.getvalue(), rows.which_base.getvalue())
+        data = rows.numbers.getvalue()
+        numbers = pa.Array.from_buffers(pa.int32(), len(data) // 4, [None, pa.py_buffer(data)])
+        found = numbers.take(places)
+        if rows.envelopes.exchange.count == self._count and _counts_up(found):
+            return None
+        return found
 
     def _broker_ids(self) -> pa.Array:
         assigned = pc.add(self._offsets(), self._number << NUMBER_BITS)
@@ -163,26 +120,15 @@ class _Table:
 
     def _content_headers(self) -> pa.Array:
         """The content header of each message: class, weight, size of the body, properties."""
-        ends = self._body_ends()
-        sizes = pc.subtract(ends.slice(1), ends.slice(0, self._rows)).cast(pa.int64())
-        swapped = array("q", sizes.buffers()[1].to_pybytes()[: 8 * self._rows])
+        ends = self._ends()
+        sizes = pc.subtract(ends.slice(1), ends.slice(0, self._count)).cast(pa.int64())
+        swapped = array("q", sizes.buffers()[1].to_pybytes()[: 8 * self._count])
         if sys.byteorder == "little":
             swapped.byteswap()
         eights = pa.Array.from_buffers(
-            pa.binary(8), self._rows, [None, pa.py_buffer(swapped.tobytes())]
+            pa.binary(8), self._count, [None, pa.py_buffer(swapped.tobytes())]
         ).cast(pa.binary())
         return pc.binary_join_element_wise(_CLASS, eights, self._of_envelope("properties"), b"")
-
-
-def _numbers(part: Part, known: dict[bytes, int]) -> "array[int]":
-    """For each envelope of a part's chunk, its number among all that are known."""
-    view = part.view
-    if part.rows == view.count:
-        return array("i", [known.setdefault(e, len(known)) for e in view.envelopes()])
-    numbers = array("i", bytes(4 * view.envelope_count))
-    for used in part.used_envelopes():
-        numbers[used] = known.setdefault(view.envelope(used), len(known))
-    return numbers
 
 
 def _counts_up(numbers: pa.Array) -> bool:

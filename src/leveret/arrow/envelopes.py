@@ -26,11 +26,8 @@ _MICROS: Final = 1_000_000
 _SECONDS_MAX: Final = (1 << 63) // _MICROS - 1  # what a time in microseconds can hold
 
 
-def envelope_arrays(envelopes: list[bytes]) -> dict[str, pa.Array]:
-    """The columns that follow from the envelope alone; raises Corrupt."""
-    columns = EnvelopeColumns()
-    for envelope in envelopes:
-        columns.add(envelope)
+def envelope_arrays(columns: EnvelopeColumns) -> dict[str, pa.Array]:
+    """The columns that follow from the envelope alone."""
     return {
         "exchange": text_array(columns.exchange),
         "routing_key": text_array(columns.routing_key),
@@ -58,6 +55,8 @@ def _valid(column: Column) -> pa.Buffer | None:
 
 
 def _bytes_array(column: Texts, kind: pa.DataType) -> pa.Array:
+    if column.null_count == column.count:
+        return pa.nulls(column.count, kind)
     buffers = [_valid(column), pa.py_buffer(column.ends()), pa.py_buffer(column.values())]
     return pa.Array.from_buffers(kind, column.count, buffers, column.null_count)
 
@@ -74,6 +73,8 @@ def text_array(column: Texts) -> pa.Array:
 
 
 def number_array(column: Numbers) -> pa.Array:
+    if column.null_count == column.count:
+        return pa.nulls(column.count, pa.int64())
     buffers = [_valid(column), pa.py_buffer(column.values())]
     return pa.Array.from_buffers(pa.int64(), column.count, buffers, column.null_count)
 
@@ -88,7 +89,8 @@ def time_array(seconds: pa.Array) -> pa.Array:
 
 
 def headers_array(column: Headers) -> pa.Array:
-    # The children of a map hold only rows that are there; names are never null.
+    if column.null_count == column.count:
+        return pa.nulls(column.count, HEADERS)
     names, values = text_array(column.names), text_array(column.values)
     entries = pa.StructArray.from_arrays(
         [names, values], fields=[HEADERS.key_field, HEADERS.item_field]

@@ -40,7 +40,8 @@ log = logging.getLogger(__name__)
 
 READS_MAX: Final = 8  # at once; each may take some 30 MB of the worker's memory
 WAIT_S: Final = 30.0  # for one of them to end
-STALL_S: Final = 30.0  # without a byte, whoever is to blame
+ENCODE_S: Final = 30.0  # for the next bytes from the worker
+STALL_S: Final = 30.0  # for a client that takes no byte
 IDLE_S: Final = 60.0
 PIECE_BYTES: Final = 256 * 1024
 _STOP_WITHIN_S: Final = 5.0
@@ -60,9 +61,8 @@ BUSY: Final = "busy"
 class Read:
     """One read that the worker has been asked for."""
 
-    def __init__(self, peer: socket.socket, stall_s: float) -> None:
+    def __init__(self, peer: socket.socket) -> None:
         self._peer = peer
-        self._stall_s = stall_s
         self._left = 0  # bytes of the frame that is being received
         self._loop = asyncio.get_running_loop()
         self.fault: ReadFailed | None = None  # why the broker itself has ended it
@@ -119,10 +119,10 @@ class Read:
 
     async def _receive(self, size: int) -> bytes:
         try:
-            async with asyncio.timeout(self._stall_s):
+            async with asyncio.timeout(ENCODE_S):
                 data = await self._loop.sock_recv(self._peer, size)
         except TimeoutError:
-            raise ReadFailed(FAILED, f"nothing was encoded for {self._stall_s} s") from None
+            raise ReadFailed(FAILED, f"nothing was encoded for {ENCODE_S:.0f} s") from None
         except OSError:
             data = b""
         if not data:
@@ -159,7 +159,7 @@ class BulkReads:
         async with self._slot():
             mine, its = socket.socketpair()
             mine.setblocking(False)
-            read = Read(mine, self.stall_s)
+            read = Read(mine)
             feeder: asyncio.Task[None] | None = None
             self._open.add(read)
             try:
@@ -204,17 +204,17 @@ class BulkReads:
         if self._idle is not None:
             self._idle.cancel()
             self._idle = None
-        if self._worker is not None and self._worker.poll() is not None:
-            log.warning("the process that encodes streams has ended: %s", self._worker.returncode)
-            self._end()
-        if self._worker is None:
-            self._start()
-        assert self._control is not None
-        try:
-            socket.send_fds(self._control, [b"+"], [peer.fileno()])
-        except OSError as fault:
-            self._end()
-            raise ReadFailed(FAILED, f"the process that encodes has ended: {fault}") from fault
+        for _ in range(2):  # a worker that has died may be found out only now
+            if self._worker is None:
+                self._start()
+            assert self._control is not None
+            try:
+                socket.send_fds(self._control, [b"+"], [peer.fileno()])
+                return
+            except OSError as fault:
+                log.warning("the process that encodes streams has ended: %s", fault)
+                self._end()
+        raise ReadFailed(FAILED, "the process that encodes cannot be reached")
 
     def _start(self) -> None:
         mine, its = socket.socketpair()

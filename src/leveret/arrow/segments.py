@@ -10,8 +10,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from leveret.arrow.chunks import ChunkView, chunk_range, chunk_size
 from leveret.arrow.requests import Passed, SegmentPart
+from leveret.engine.streams.chunk import Chunk, chunk_bytes, read_chunk
 from leveret.engine.streams.segments import Index
 from leveret.errors import Corrupt
 from leveret.journal.chunks import CHUNK_HEAD_BYTES
@@ -50,40 +50,40 @@ class Indexes:
 
 def chunks_of_files(
     parts: list[SegmentPart], number: int, first: int, end: int, indexes: Indexes
-) -> Iterator[ChunkView]:
+) -> Iterator[Chunk]:
     """The chunks of a range. Raises Passed, Corrupt and OSError."""
     if first >= end:
         return
     expected = first
     for part in parts:
-        for view in _chunks_of_file(part, number, expected, indexes):
-            _require_next(view, expected)
-            yield view
-            expected = view.end_offset
+        for chunk in _chunks_of_file(part, number, expected, indexes):
+            _require_next(chunk, expected)
+            yield chunk
+            expected = chunk.end_offset
             if expected >= end:
                 return
     if expected < end:
         raise Corrupt(f"offsets {expected} to {end - 1} are missing")
 
 
-def chunks_received(receive: Callable[[], bytes], first: int, end: int) -> Iterator[ChunkView]:
+def chunks_received(receive: Callable[[], bytes], first: int, end: int) -> Iterator[Chunk]:
     """The chunks of a range, as the broker sends them; `receive` raises EOFError."""
     expected = first
     while expected < end:
-        view = ChunkView(receive())
-        _require_next(view, expected)
-        yield view
-        expected = view.end_offset
+        chunk = read_chunk(receive(), 0, 0)
+        _require_next(chunk, expected)
+        yield chunk
+        expected = chunk.end_offset
 
 
-def _require_next(view: ChunkView, expected: int) -> None:
-    if not view.first_offset <= expected < view.end_offset:
+def _require_next(chunk: Chunk, expected: int) -> None:
+    if not chunk.first_offset <= expected < chunk.end_offset:
         raise Corrupt(f"offset {expected} is not where it should be")
 
 
 def _chunks_of_file(
     part: SegmentPart, number: int, first: int, indexes: Indexes
-) -> Iterator[ChunkView]:
+) -> Iterator[Chunk]:
     name = os.path.basename(part.path)
     try:
         fd = os.open(part.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -93,12 +93,14 @@ def _chunks_of_file(
         check_head(os.pread(fd, HEAD_BYTES, 0), number, name)
         window = _Window(fd, part.end, name)
         at = _find(window, part, max(first, part.first_offset), indexes)
+        window.ahead = _READ_BYTES
         while at < part.end:
-            size = chunk_size(window.bytes_at(at, CHUNK_HEAD_BYTES, _READ_BYTES))
-            view = ChunkView(window.bytes_at(at, size, _READ_BYTES))
-            indexes.note(part.path, view.first_offset, at)
-            yield view
-            at += size
+            data = window.bytes_at(at, chunk_bytes(window.bytes_at(at, CHUNK_HEAD_BYTES)))
+            chunk = read_chunk(data, part.first_offset, at)
+            if window.start == at:
+                indexes.note(part.path, chunk.first_offset, at)
+            yield chunk
+            at += len(data)
     finally:
         os.close(fd)
 
@@ -107,12 +109,12 @@ def _find(window: "_Window", part: SegmentPart, offset: int, indexes: Indexes) -
     """The place of the chunk that holds an offset, by the heads of those before."""
     at = indexes.place(part.path, offset)
     while at < part.end:
-        head = window.bytes_at(at, CHUNK_HEAD_BYTES, _HEADS_BYTES)
-        first, count = chunk_range(head)
+        head = window.bytes_at(at, CHUNK_HEAD_BYTES)
+        first, count = int.from_bytes(head[8:16], "little"), int.from_bytes(head[32:36], "little")
         if offset < first + count:
             break
         indexes.note(part.path, first, at)
-        at += chunk_size(head)
+        at += chunk_bytes(head)
     return at
 
 
@@ -120,20 +122,21 @@ class _Window:
     """A stretch of a file in memory, that moves along."""
 
     def __init__(self, fd: int, end: int, name: str) -> None:
+        self.start = 0
+        self.ahead = _HEADS_BYTES  # read at once
         self._fd = fd
         self._end = end  # of what may be read
         self._name = name
-        self._start = 0
-        self._data = memoryview(b"")
+        self._data = b""
 
-    def bytes_at(self, at: int, size: int, ahead: int) -> memoryview:
-        """Some bytes of the file; where they must be read, `ahead` of them at once."""
+    def bytes_at(self, at: int, size: int) -> bytes:
+        """Some bytes of the file; raises Corrupt where they are not there."""
         if at + size > self._end:
             raise Corrupt(f"{self._name} is cut short")
-        if at < self._start or at + size > self._start + len(self._data):
-            wanted = min(max(size, ahead), self._end - at)
-            self._start = at
-            self._data = memoryview(os.pread(self._fd, wanted, at))
+        if at < self.start or at + size > self.start + len(self._data):
+            wanted = min(max(size, self.ahead), self._end - at)
+            self.start = at
+            self._data = os.pread(self._fd, wanted, at)
             if len(self._data) < size:
                 raise Corrupt(f"{self._name} is cut short")
-        return self._data[at - self._start : at - self._start + size]
+        return self._data[at - self.start : at - self.start + size]

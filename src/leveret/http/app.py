@@ -1,29 +1,22 @@
-"""The Starlette application: its routes, and errors in the form RabbitMQ's management API has.
+"""The Starlette application: its routes.
 
 `make_app` is given what it may ask of the running node and touches nothing else. Bodies are encoded
-by msgspec. An error of any kind is a JSON object with `error` and `reason`; what went wrong inside
-is logged, never sent.
+by msgspec; errors have the form of `answers`. Paths are matched as they were sent, because `%2F` is
+the name of the default vhost and not a slash: handlers decode the parts that they take.
 """
-
-import http
-from typing import Final
 
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from leveret import __version__, build_info
 from leveret.http import streams
-from leveret.http.bodies import Failure, json
+from leveret.http.answers import json, on_crash, on_http_error
 from leveret.http.facts import BrokerFacts
-from leveret.http.paths import RawPath
-
-# RabbitMQ: the words of its management API for what clients match on.
-_ERROR_WORDS: Final = {400: "bad_request", 401: "not_authorized", 404: "Object Not Found"}
 
 
 class Health(msgspec.Struct, omit_defaults=True):
@@ -43,15 +36,23 @@ class Version(msgspec.Struct):
     python: str
 
 
+class _App(Starlette):
+    """Matches the path as it was sent."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            scope = {**scope, "path": scope["raw_path"].decode("latin-1")}
+        await super().__call__(scope, receive, send)
+
+
 def make_app(facts: BrokerFacts) -> Starlette:
     """The application over one node."""
-    app = Starlette(
+    app = _App(
         routes=[
             Route("/api/health", get_health),
             Route("/api/version", get_version),
-            *streams.routes(),
+            *streams.ROUTES,
         ],
-        middleware=[Middleware(RawPath)],
         exception_handlers={HTTPException: on_http_error, Exception: on_crash},
     )
     app.router.redirect_slashes = False  # a path with a slash too many is unknown, as in RabbitMQ
@@ -69,15 +70,3 @@ async def get_health(request: Request) -> Response:
 
 async def get_version(request: Request) -> Response:
     return json(Version("Leveret", __version__, build_info.form(), build_info.python()))
-
-
-async def on_http_error(request: Request, fault: Exception) -> Response:
-    assert isinstance(fault, HTTPException)
-    phrase = http.HTTPStatus(fault.status_code).phrase
-    body = Failure(_ERROR_WORDS.get(fault.status_code, phrase), fault.detail or phrase)
-    return json(body, status=fault.status_code, headers=dict(fault.headers or {}))
-
-
-async def on_crash(request: Request, fault: Exception) -> Response:
-    # Starlette raises the fault again after this answer is sent; uvicorn logs it, with traceback.
-    return json(Failure("Internal Server Error", "Internal Server Error"), status=500)

@@ -12,13 +12,13 @@ from typing import Final
 import msgspec
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from leveret.arrow import frames
 from leveret.arrow.reads import BUSY, BulkReads, Read, ReadFailed
 from leveret.arrow.requests import Request
 from leveret.engine.streams.stream import Stream
-from leveret.http.bodies import Failure, json
+from leveret.http.answers import Failure, json
 
 log = logging.getLogger(__name__)
 
@@ -60,10 +60,10 @@ class BatchesResponse:
             async with self._reads.read(self._stream, self._request) as read:
                 await read.begin()
                 has_begun = True
-                await send(_START)
+                await send(_start())
                 if scope["method"] != "HEAD":
                     await self._relay(read, HttpRequest(scope, receive), send)
-            await send(_END)
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
         except ReadFailed as fault:
             if has_begun:
                 log.warning("a read of stream '%s' broke off: %s", self._stream.name, fault)
@@ -91,12 +91,9 @@ class BatchesResponse:
         return json(Failure(_WORDS[status], str(fault)), status=status)
 
 
-_START: Final = {
-    "type": "http.response.start",
-    "status": 200,
-    "headers": [(b"content-type", MEDIA_TYPE.encode())],
-}
-_END: Final = {"type": "http.response.body", "body": b"", "more_body": False}
+def _start() -> Message:
+    headers = [(b"content-type", MEDIA_TYPE.encode())]
+    return {"type": "http.response.start", "status": 200, "headers": headers}
 
 
 def gone(stream: Stream, offset: int) -> Gone:

@@ -26,18 +26,14 @@ class BrokerFacts(Protocol):
     @property
     def authority(self) -> Authority:
         """Who may log in."""
-        raise NotImplementedError
 
     @property
     def broker(self) -> Broker:
         """The engine. It is changed inside a `turn` only."""
-        raise NotImplementedError
 
     def turn(self) -> AbstractContextManager[None]:
         """A turn of the engine around some commands."""
-        raise NotImplementedError
 
     @property
     def bulk_reads(self) -> BulkReads:
         """Reads of whole ranges of streams."""
-        raise NotImplementedError

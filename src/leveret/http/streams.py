@@ -13,18 +13,17 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import Route
 
 from leveret.arrow.requests import COLUMNS
 from leveret.arrow.requests import Request as Range
 from leveret.auth import READ
 from leveret.engine.argument_rules import CURSOR_NAME_BYTES_MAX
+from leveret.engine.streams.columns import shown
 from leveret.engine.streams.stream import Stream
-from leveret.http.auth import require_user
+from leveret.http.access import facts_of, part_of, user_of, vhost_of
+from leveret.http.answers import json
 from leveret.http.batches import BatchesResponse, gone
-from leveret.http.bodies import json
-from leveret.http.facts import BrokerFacts
-from leveret.http.paths import path_name, printable
 
 OFFSET_MAX: Final = (1 << 62) - 1
 BODY_BYTES_MAX: Final = 1024
@@ -51,23 +50,13 @@ class Offset(msgspec.Struct):
     offset: int
 
 
-def routes() -> list[BaseRoute]:
-    path = "/api/streams/{vhost}/{name}"
-    return [
-        Route(path, get_stream),
-        Route(f"{path}/offset", get_offset),
-        Route(f"{path}/batches", get_batches),
-        Route(f"{path}/cursors/{{cursor}}", change_cursor, methods=["PUT", "DELETE"]),
-    ]
-
-
 async def get_stream(request: Request) -> Response:
-    stream = await _stream(request)
+    stream = _stream(request)
     segments = stream.segments.segments
     return json(
         StreamInfo(
-            name=printable(stream.name),
-            vhost=printable(stream.vhost),
+            name=_printable(stream.name),
+            vhost=_printable(stream.vhost),
             first_offset=stream.first_offset,
             end_offset=stream.end_offset,
             messages=stream.end_offset - stream.first_offset,
@@ -75,20 +64,19 @@ async def get_stream(request: Request) -> Response:
             bytes=stream.segments.total_bytes(),
             first_timestamp_ms=segments[0].first_ms if segments else None,
             last_timestamp_ms=stream.writer.last_ms if segments else None,
-            cursors={printable(n): o for n, o in stream.cursors.cursors.items()},
+            cursors={_printable(n): o for n, o in stream.cursors.cursors.items()},
         )
     )
 
 
 async def get_offset(request: Request) -> Response:
-    stream = await _stream(request)
+    stream = _stream(request)
     time_ms = _time_ms(request.query_params.get("timestamp", ""))
     return json(Offset(stream.offset_at(time_ms)))
 
 
 async def get_batches(request: Request) -> BatchesResponse | Response:
-    stream = await _stream(request)
-    facts: BrokerFacts = request.app.state.facts
+    stream = _stream(request)
     first = _number(request, "from", None)
     end = min(_number(request, "to", OFFSET_MAX), int(stream.end_offset))
     if first > stream.end_offset:
@@ -103,13 +91,12 @@ async def get_batches(request: Request) -> BatchesResponse | Response:
         columns=_columns(request.query_params.get("columns")),
         bytes_max=_number(request, "max_bytes", 0),
     )
-    return BatchesResponse(facts.bulk_reads, stream, wanted)
+    return BatchesResponse(facts_of(request).bulk_reads, stream, wanted)
 
 
 async def change_cursor(request: Request) -> Response:
-    stream = await _stream(request)
-    facts: BrokerFacts = request.app.state.facts
-    cursor = path_name(request, "cursor")
+    stream = _stream(request)
+    cursor = part_of(request, "cursor")
     if len(cursor.encode("utf-8", "surrogateescape")) > CURSOR_NAME_BYTES_MAX:
         raise HTTPException(400, f"a cursor's name has at most {CURSOR_NAME_BYTES_MAX} bytes")
     is_known = cursor in stream.cursors.cursors
@@ -119,27 +106,40 @@ async def change_cursor(request: Request) -> Response:
         if not 0 <= offset <= stream.writer.next_offset:
             raise HTTPException(400, f"offset {offset} is not in the stream, nor its end")
     elif not is_known:
-        raise HTTPException(404, f"no cursor '{printable(cursor)}'")
-    with facts.turn():
+        raise HTTPException(404, f"no cursor '{_printable(cursor)}'")
+    with facts_of(request).turn():
         stream.cursors.move(cursor, offset)
     return Response(status_code=204 if is_known else 201)
 
 
-async def _stream(request: Request) -> Stream:
+_PATH: Final = "/api/streams/{vhost}/{name}"
+ROUTES: Final = [
+    Route(_PATH, get_stream),
+    Route(f"{_PATH}/offset", get_offset),
+    Route(f"{_PATH}/batches", get_batches),
+    Route(f"{_PATH}/cursors/{{cursor}}", change_cursor, methods=["PUT", "DELETE"]),
+]
+
+
+def _stream(request: Request) -> Stream:
     """The stream that the path names, if the user may read it."""
-    user = await require_user(request)
-    facts: BrokerFacts = request.app.state.facts
-    vhost_name, name = path_name(request, "vhost"), path_name(request, "name")
-    vhost = facts.broker.vhosts.get(vhost_name)
-    shown = f"queue '{printable(name)}' in vhost '{printable(vhost_name)}'"
-    if not user.may_open(vhost_name) or not user.may(READ, vhost_name, "queue", name):
-        raise HTTPException(403, f"no permission to read {shown}")
+    user = user_of(request)
+    vhost_name, name = vhost_of(request, user), part_of(request, "name")
+    if not user.may(READ, vhost_name, "queue", name):
+        raise HTTPException(401, "User not authorised to read from the queue")
+    what = f"queue '{_printable(name)}' in vhost '{_printable(vhost_name)}'"
+    vhost = facts_of(request).broker.vhosts.get(vhost_name)
     queue = vhost.queues.get(name) if vhost is not None else None
     if queue is None:
-        raise HTTPException(404, f"no {shown}")
+        raise HTTPException(404, f"no {what}")
     if not isinstance(queue, Stream):
-        raise HTTPException(400, f"{shown} is not a stream")
+        raise HTTPException(400, f"{what} is not a stream")
     return queue
+
+
+def _printable(name: str) -> str:
+    """A name for JSON: bytes that are not UTF-8 as `\\xNN`."""
+    return shown(name.encode("utf-8", "surrogateescape"))
 
 
 def _number(request: Request, name: str, default: int | None) -> int:

@@ -5,8 +5,11 @@
     Headers   ends:i32*(count+1)                 into the columns `names` and `values`
 
 Each has `valid`, a bit for every row from the lowest bit of the first octet on: 0 where the row has
-no value. Numbers are little-endian. This is for whoever reads many messages at once: a stream whose
-messages all differ in a property (a message id) has as many envelopes as messages.
+no value. A column in which no row has one (`null_count` == `count`) has no bytes at all: most
+messages use few properties. Numbers are little-endian.
+
+This is for whoever reads many messages at once: a stream whose messages all differ in a property (a
+message id) has as many envelopes as messages.
 
 Bytes are copied as they are: whether they are UTF-8 is for the reader to find out. Values of
 headers become text: numbers in decimal, tables and arrays as JSON, `true` and `false`; a void has
@@ -27,7 +30,7 @@ from librt.strings import (
 )
 from mypy_extensions import i32, i64
 
-from leveret.errors import Corrupt
+from leveret.errors import Corrupt, SyntaxFault
 from leveret.wire.scan import BINARY, LONGSTR, VOID, counted_end, name_end, value_end
 from leveret.wire.tables import INTEGERS, Field, decode_field
 
@@ -76,6 +79,28 @@ class Column:
         found = self._valid.getvalue()
         return found + bytes((self._bits,)) if self.count & 7 else found
 
+    def add_none(self) -> None:
+        """A row without a value."""
+        if self.null_count == self.count:  # none so far: written when there is one
+            self.null_count += 1
+            self.count += 1
+        else:
+            self.write_none()
+            self.note(False)
+
+    def begin(self) -> None:
+        """Write what was left out, before the first value."""
+        rows = self.count
+        self.count = 0
+        self.null_count = 0
+        while self.count < rows:
+            self.write_none()
+            self.note(False)
+
+    def write_none(self) -> None:
+        """What stands in the place of a value."""
+        raise NotImplementedError
+
 
 class Texts(Column):
     """Texts, or bytes."""
@@ -87,13 +112,14 @@ class Texts(Column):
         write_i32_le(self._ends, 0)
 
     def add(self, value: bytes) -> None:
+        if self.null_count == self.count:
+            self.begin()
         self._values.write(value)
         write_i32_le(self._ends, i32(len(self._values)))
         self.note(True)
 
-    def add_none(self) -> None:
+    def write_none(self) -> None:
         write_i32_le(self._ends, i32(len(self._values)))
-        self.note(False)
 
     def ends(self) -> bytes:
         return self._ends.getvalue()
@@ -110,12 +136,13 @@ class Numbers(Column):
         self._values = BytesWriter()
 
     def add(self, value: i64) -> None:
+        if self.null_count == self.count:
+            self.begin()
         write_i64_le(self._values, value)
         self.note(True)
 
-    def add_none(self) -> None:
+    def write_none(self) -> None:
         write_i64_le(self._values, 0)
-        self.note(False)
 
     def values(self) -> bytes:
         return self._values.getvalue()
@@ -131,10 +158,17 @@ class Headers(Column):
         self._ends = BytesWriter()
         write_i32_le(self._ends, 0)
 
-    def end_row(self, is_there: bool) -> None:
-        """The names and values of a row have been added."""
+    def begin_row(self) -> None:
+        """Names and values of a row follow, then `end_row`."""
+        if self.null_count == self.count:
+            self.begin()
+
+    def end_row(self) -> None:
         write_i32_le(self._ends, i32(self.names.count))
-        self.note(is_there)
+        self.note(True)
+
+    def write_none(self) -> None:
+        write_i32_le(self._ends, i32(self.names.count))
 
     def ends(self) -> bytes:
         return self._ends.getvalue()
@@ -165,22 +199,25 @@ class EnvelopeColumns:
         # The envelope that is being read
         self._data: bytes = b""
         self._at: i64 = 0
+        self._end: i64 = 0
         self._flags: i64 = 0
 
-    def add(self, envelope: bytes) -> None:
-        """Read one more envelope; raises Corrupt where it is none."""
-        self._data = envelope
+    def add(self, data: bytes, start: i64, end: i64) -> None:
+        """Read the envelope that stands there; raises Corrupt where it is none."""
+        self._data = data
+        self._at = start
+        self._end = end
         try:
             self._read_address()
-            self.properties.add(envelope[self._at :])
+            self.properties.add(data[self._at : end])
             self._read_properties()
-        except IndexError as fault:
+        except (IndexError, ValueError, SyntaxFault) as fault:
             raise Corrupt("an envelope is cut short") from fault
 
     def _read_address(self) -> None:
         data = self._data
-        left = (i64(read_i32_be(data, 0)) & 0xFFFFFFFF) - 1
-        self._at = 8
+        left = (i64(read_i32_be(data, self._at)) & 0xFFFFFFFF) - 1
+        self._at += 8
         self._short_text(self.exchange)
         self._short_text(self.routing_key)
         while left > 0:  # further keys, from CC and BCC: they are headers too
@@ -211,7 +248,7 @@ class EnvelopeColumns:
     def _short_text(self, column: Texts) -> None:
         start = self._at + 1
         end = start + i64(self._data[self._at])
-        if end > len(self._data):
+        if end > self._end:
             raise IndexError
         column.add(self._data[start:end])
         self._at = end
@@ -230,29 +267,32 @@ class EnvelopeColumns:
             column.add_none()
 
     def _read_headers(self) -> None:
+        if not self._flags & _HEADERS:
+            self.headers.add_none()
+            self.broker_id.add_none()
+            return
         headers = self.headers
-        row = headers.count
+        data = self._data
+        end = counted_end(data, self._at, self._end)
+        at = self._at + 4
         broker_id: Field | None = None
-        if self._flags & _HEADERS:
-            data = self._data
-            end = counted_end(data, self._at, len(data))
-            at = self._at + 4
-            seen: list[bytes] = []  # of two entries with one name the first counts
-            while at < end:
-                tag_at = name_end(data, at, end)
-                name = data[at + 1 : tag_at]
-                at = value_end(data, tag_at, end)
-                if name in seen:
-                    continue
-                seen.append(name)
-                headers.names.add(name)
-                _add_value(headers.values, data, tag_at, at)
-                if name == DEATH_HEADER:
-                    self.deaths[row] = decode_field(data, tag_at, at)
-                elif name == BROKER_ID_HEADER:
-                    broker_id = decode_field(data, tag_at, at)
-            self._at = end
-        headers.end_row(bool(self._flags & _HEADERS))
+        seen: list[bytes] = []  # of two entries with one name the first counts
+        headers.begin_row()
+        while at < end:
+            tag_at = name_end(data, at, end)
+            name = data[at + 1 : tag_at]
+            at = value_end(data, tag_at, end)
+            if name in seen:
+                continue
+            seen.append(name)
+            headers.names.add(name)
+            _add_value(headers.values, data, tag_at, at)
+            if name == DEATH_HEADER:
+                self.deaths[headers.count] = decode_field(data, tag_at, at)
+            elif name == BROKER_ID_HEADER:
+                broker_id = decode_field(data, tag_at, at)
+        self._at = end
+        headers.end_row()
         if broker_id is not None and broker_id.kind in INTEGERS:
             assert isinstance(broker_id.value, int)
             self.broker_id.add(broker_id.value)

@@ -1,0 +1,41 @@
+"""Answers of the HTTP front: JSON bodies, and errors in the form RabbitMQ's management API has.
+
+An error of any kind is a JSON object with `error` and `reason`; what went wrong inside is logged,
+never sent.
+"""
+
+import http
+from typing import Any, Final
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+_encode: Final = msgspec.json.Encoder().encode
+# RabbitMQ: the words of its management API for what clients match on.
+_ERROR_WORDS: Final = {400: "bad_request", 401: "not_authorized", 404: "Object Not Found"}
+
+
+class Failure(msgspec.Struct):
+    """Body of every error."""
+
+    error: str
+    reason: str
+
+
+def json(body: Any, *, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """A JSON response."""
+    return Response(_encode(body), status, headers, media_type="application/json")
+
+
+async def on_http_error(request: Request, fault: Exception) -> Response:
+    assert isinstance(fault, HTTPException)
+    phrase = http.HTTPStatus(fault.status_code).phrase
+    body = Failure(_ERROR_WORDS.get(fault.status_code, phrase), fault.detail or phrase)
+    return json(body, status=fault.status_code, headers=dict(fault.headers or {}))
+
+
+async def on_crash(request: Request, fault: Exception) -> Response:
+    # Starlette raises the fault again after this answer is sent; uvicorn logs it, with traceback.
+    return json(Failure("Internal Server Error", "Internal Server Error"), status=500)
