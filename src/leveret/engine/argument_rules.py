@@ -20,7 +20,7 @@ QUEUE_KINDS: Final = (CLASSIC, QUORUM, STREAM)
 
 # Ten years: RabbitMQ's bound of the times that it bounds.
 TIME_MS_MAX: Final = 315_360_000_000
-CURSOR_NAME_BYTES_MAX: Final = 255
+NAME_BYTES_MAX: Final = 255
 _NO_MAX: Final = 1 << 63
 
 _ESCAPES: Final[dict[int, str]] = {
@@ -147,7 +147,7 @@ class StreamOffset(Check):
         return "" if field.kind in INTEGERS or field.kind == TIMESTAMP else _unacceptable(field)
 
 
-class CursorName(Check):
+class Name(Check):
     """Text that is neither empty nor long."""
 
     def fault(self, field: Field, arguments: Table) -> str:
@@ -155,7 +155,7 @@ class CursorName(Check):
         if field.kind != LONGSTR or not isinstance(value, str):
             return _unacceptable(field)
         size = len(value.encode("utf-8", "surrogateescape"))
-        return "" if 0 < size <= CURSOR_NAME_BYTES_MAX else "invalid_cursor_name"
+        return "" if 0 < size <= NAME_BYTES_MAX else "invalid_name"
 
 
 class StreamFilter(Check):
@@ -194,6 +194,7 @@ def age_ms(text: str) -> int:
 
 ANYTHING: Final = Check()
 INTEGER: Final = Integer()
+NAME: Final = Name()
 FLAG: Final = Flag()
 NOT_NEGATIVE: Final = Whole(0, _NO_MAX, "")
 POSITIVE: Final = Whole(1, _NO_MAX, "")
@@ -252,8 +253,18 @@ QUEUE_RULES: Final[list[Rule]] = [
     Rule("x-delayed-retry-type", _BOTH, Choice(_RETRY_TYPES, "invalid_delayed_retry_type")),
     Rule("x-delayed-retry-min", _BOTH, POSITIVE),
     Rule("x-delayed-retry-max", _BOTH, POSITIVE),
-    Rule("x-delayed", _BOTH, FLAG),  # Leveret's own: the queue honours the header x-delay
+    # Leveret's own: the queue honours the header x-delay, and remembers in a stream.
+    Rule("x-delayed", _BOTH, FLAG),
+    Rule("x-remember", _BOTH, NAME),
 ]
+
+# What the partitions of a super stream take over from it.
+STREAM_ARGUMENTS: Final = (
+    "x-max-length-bytes",
+    "x-max-age",
+    "x-stream-max-segment-size-bytes",
+    "x-stream-filter-size-bytes",
+)
 
 CONSUMER_RULES: Final[list[Rule]] = [
     Rule("x-priority", _BOTH, INTEGER),
@@ -262,5 +273,5 @@ CONSUMER_RULES: Final[list[Rule]] = [
     Rule("x-stream-offset", _STREAM, StreamOffset()),
     Rule("x-stream-filter", _STREAM, StreamFilter()),
     Rule("x-stream-match-unfiltered", _STREAM, FLAG),
-    Rule("x-stream-cursor", _STREAM, CursorName()),  # Leveret's own
+    Rule("x-stream-cursor", _STREAM, NAME),  # Leveret's own
 ]

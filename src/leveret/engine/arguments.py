@@ -14,6 +14,7 @@ from leveret.engine.argument_rules import (
     CLASSIC,
     CONSUMER_RULES,
     KIND,
+    NAME,
     QUEUE_RULES,
     QUORUM,
     STREAM,
@@ -168,6 +169,20 @@ def exchange_alternate(name: str, vhost: str, arguments: Table) -> str | None:
     what = f"exchange '{name}' in vhost '{vhost}'"
     _require_name_type("alternate-exchange", what, arguments)
     return _text(arguments, "alternate-exchange")
+
+
+def remembering_stream(what: str, vhost: str, arguments: Table) -> str:
+    """The stream that a queue or exchange remembers in, or the empty string.
+
+    Raises PreconditionFailed where it is no name.
+    """
+    field = arguments.get("x-remember")
+    if field is None:
+        return ""
+    fault = NAME.fault(field, arguments)
+    if fault:
+        raise _invalid("x-remember", f"{what} in vhost '{vhost}'", fault)
+    return str(field.value)
 
 
 def _require_name_type(key: str, what: str, arguments: Table) -> None:

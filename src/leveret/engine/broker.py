@@ -9,6 +9,7 @@ Commands that fail raise an `EngineError` and have changed nothing.
 
 from mypy_extensions import i64
 
+from leveret.engine.chronicle import DEAD_LETTERED, DROPPED, PARKED, copy_id
 from leveret.engine.consuming import wake_parked
 from leveret.engine.content import Content
 from leveret.engine.dead_letter import record_death
@@ -17,7 +18,7 @@ from leveret.engine.publishing import ROUTED, UNROUTED, spread
 from leveret.engine.pulse import NEVER, Pulse
 from leveret.engine.queue import Queue
 from leveret.engine.runs import Pages
-from leveret.engine.session import DELIVERY_LIMIT, DUE, REJECTED, Leaving, Turn
+from leveret.engine.session import DELIVERY_LIMIT, DUE, EXPIRED, REJECTED, Leaving, Turn
 from leveret.engine.settling import take_back_late
 from leveret.engine.slots import Slots
 from leveret.engine.streams.segments import SegmentStore
@@ -154,16 +155,24 @@ class Broker:
         if vhost is None:
             return
         message = gone.message
+        turn = self.turn
         if gone.reason == DUE:
             _route_due(vhost, queue, message)
         elif queue.settings.dead_letter_exchange is not None:
+            turn.cause_id = copy_id(queue.ledger.id, message.seq)
             result = _dead_letter(vhost, queue, message, gone.reason)
+            turn.cause_id = 0
             if result != ROUTED and queue.settings.dead_letter_at_least_once:
                 vhost.stuck.add(gone)
                 return
+            queue.note(DEAD_LETTERED, message, gone.reason)
         elif gone.reason == DELIVERY_LIMIT and self.parks:
+            turn.cause_id = copy_id(queue.ledger.id, message.seq)
             _park(vhost, queue, message)
+            turn.cause_id = 0
+            queue.note(PARKED, message, gone.reason)
         else:
+            queue.note(EXPIRED if gone.reason == EXPIRED else DROPPED, message, gone.reason)
             queue.ledger.forget(message)
             return
         queue.ledger.hand_over(message)
@@ -173,7 +182,8 @@ def _route_due(vhost: Vhost, queue: Queue, message: Message) -> None:
     """A message that a delayed exchange held is due."""
     exchange = vhost.exchanges.get(queue.name)
     if exchange is not None:
-        spread(vhost, exchange, message.address, Content(message.header), message.body, [])
+        content = Content(message.header)
+        spread(vhost, exchange, message.address, content, message.body, [], False)
 
 
 def _dead_letter(vhost: Vhost, queue: Queue, message: Message, reason: str) -> i64:
@@ -195,7 +205,7 @@ def _dead_letter(vhost: Vhost, queue: Queue, message: Message, reason: str) -> i
         properties.headers.pop("CC", None)
     content = Content(encode_header(properties, len(message.body)))
     avoid = [] if reason == REJECTED else deaths
-    return spread(vhost, exchange, address, content, message.body, avoid)
+    return spread(vhost, exchange, address, content, message.body, avoid, False)
 
 
 def _park(vhost: Vhost, queue: Queue, message: Message) -> None:

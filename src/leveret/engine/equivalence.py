@@ -54,6 +54,7 @@ def require_equivalent_exchange(
     _require_same_flag("auto_delete", what, have[2], want[2])
     _require_same_flag("internal", what, have[3], want[3])
     _require_same_argument("alternate-exchange", what, have[4], want[4])
+    _require_same_argument("x-remember", what, have[4], want[4])
 
 
 def _compared(kind: str) -> list[str]:

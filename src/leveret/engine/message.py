@@ -58,6 +58,9 @@ def _long_string(text: str) -> bytes:
     return len(data).to_bytes(4, "big") + data
 
 
+NO_ADDRESS: Final = Address("", "")
+
+
 def read_address(data: bytes, at: i64) -> tuple[Address, i64]:
     """What `Address.record` wrote at a place, and where it ends. Raises Corrupt."""
     require_bytes(data, at, 8)

@@ -11,6 +11,8 @@ from zlib import crc32
 
 from mypy_extensions import i64
 
+from leveret.engine.chronicle import PUBLISHED, RETURNED, UNROUTABLE
+from leveret.engine.chronicle import ROUTED as WAS_ROUTED
 from leveret.engine.content import Content
 from leveret.engine.dead_letter import is_cycle
 from leveret.engine.exchanges.exchange import Exchange, Headers
@@ -102,7 +104,7 @@ def _publish_anew(vhost: Vhost, route: Route, content: Content, body: bytes) -> 
         return _reply(vhost, address, content, body)
     if content.extra_keys:
         address = content.address(address.exchange, address.routing_key)
-    return spread(vhost, route.exchange, address, content, body, [])
+    return spread(vhost, route.exchange, address, content, body, [], route.mandatory)
 
 
 def spread(
@@ -112,6 +114,7 @@ def spread(
     content: Content,
     body: bytes,
     deaths: list[Table],
+    mandatory: bool,
 ) -> i64:
     """Route a message by its headers and all its keys; hold it first if the exchange delays.
 
@@ -121,21 +124,49 @@ def spread(
         _hold(vhost, exchange, address, content, body)
         return ROUTED
     found: list[Target] = []
-    if not vhost.router.route(exchange, address.keys, content.headers, found):
+    is_routed = vhost.router.route(exchange, address.keys, content.headers, found)
+    queues = queues_of(found)
+    if deaths:
+        queues = [queue for queue in queues if not is_cycle(deaths, queue.name)]
+    if vhost.router.remembering:
+        _remember(vhost, address, content.header, body, queues, mandatory)
+    if not is_routed:
+        vhost.turn.publish_id = 0
         return UNROUTED
     for held in vhost.router.held:
         _hold(vhost, held, address, content, body)
     result: i64 = ROUTED
-    for queue in queues_of(found):
-        if deaths and is_cycle(deaths, queue.name):
-            continue
+    for queue in queues:
         delay_ms: i64 = content.delay_ms if queue.settings.delayed else 0
         header = content.after_delay() if delay_ms != 0 else content.header
         if not queue.push(
             address, header, body, content.ttl_ms, content.priority, content.flags, delay_ms
         ):
             result = REFUSED
+    vhost.turn.publish_id = 0
     return result
+
+
+def _remember(
+    vhost: Vhost,
+    address: Address,
+    header: bytes,
+    body: bytes,
+    queues: list[Queue],
+    mandatory: bool,
+) -> None:
+    """Tell the exchanges that remember what passes through them, and where it goes."""
+    turn = vhost.turn
+    for exchange in vhost.router.remembering:
+        chronicle = exchange.chronicle
+        assert chronicle is not None
+        number = chronicle.note_content(PUBLISHED, 0, 0, turn.cause_id, "", address, header, body)
+        turn.publish_id = number
+        for queue in queues:
+            chronicle.note(WAS_ROUTED, number, number, queue.name, "", "", address)
+        if not queues and not vhost.router.held:
+            event = RETURNED if mandatory else UNROUTABLE
+            chronicle.note(event, number, number, "", "", "", address)
 
 
 def _hold(

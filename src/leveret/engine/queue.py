@@ -19,10 +19,22 @@ from typing import Final
 from mypy_extensions import i64
 
 from leveret.engine.arguments import DROP_HEAD, REJECT_PUBLISH_DLX, QueueSettings
+from leveret.engine.chronicle import (
+    ACKED,
+    DELETED,
+    DELIVERED,
+    DROPPED,
+    PURGED,
+    QUEUED,
+    REQUEUED,
+    Chronicle,
+    copy_id,
+)
 from leveret.engine.ledger import Ledger
 from leveret.engine.message import (
     COUNTED,
     LOGGED,
+    NO_ADDRESS,
     NO_EXPIRY,
     PERSISTENT,
     REDELIVERED,
@@ -102,6 +114,7 @@ class Queue(Target):
         self.holds_for: str | None = None  # the delayed exchange that it holds messages for
         self.deleted = False
         self.ledger = Ledger(turn.journal, durable, turn.unlogged)
+        self.chronicle: Chronicle | None = None  # is told what happens, if the queue remembers
         # Rules, unpacked from the settings
         self.ttl_ms: i64 = settings.ttl_ms
         self.priority_max: i64 = settings.priority_max
@@ -181,6 +194,8 @@ class Queue(Target):
         due_ms = turn.now_ms + delay_ms if delay_ms > 0 else NEVER
         if self.ledger.journal is not None:
             self._keep(message, due_ms)
+        if self.chronicle is not None:
+            self._note_queued(message)
         if due_ms != NEVER:
             self.scheduled.add(message, due_ms)
             self.arm()
@@ -217,9 +232,12 @@ class Queue(Target):
 
     def _refuse(self, message: Message) -> None:
         self.refused += 1
+        if self.chronicle is not None:
+            self._note_queued(message)
         if self.settings.overflow == REJECT_PUBLISH_DLX:
             self._leave(message, MAXLEN)
         else:
+            self.note(DROPPED, message, MAXLEN)
             self.ledger.forget(message)
 
     def _drop_over_limit(self) -> None:
@@ -275,6 +293,8 @@ class Queue(Target):
         message.tag = tag
         message.holder = consumer
         consumer.delivered += 1
+        if self.chronicle is not None:
+            self._note_delivered(message, consumer.tag, consumer.no_ack)
         if message.flags & REDELIVERED:
             self.redelivered += 1
         if consumer.no_ack:
@@ -322,6 +342,8 @@ class Queue(Target):
             self.arm()
         session.last_tag += 1
         message.tag = session.last_tag
+        if self.chronicle is not None:
+            self._note_delivered(message, "", no_ack)
         if message.flags & REDELIVERED:
             self.redelivered += 1
         if no_ack:
@@ -372,6 +394,8 @@ class Queue(Target):
             if limit >= 0 and message.failures > limit:
                 self._leave(message, DELIVERY_LIMIT)
                 return
+        if self.chronicle is not None:
+            self.note(REQUEUED, message, "")
         delay_ms = self.settings.retry_delay_ms(message.failures, failed)
         due_ms = self.turn.now_ms + delay_ms if delay_ms > 0 else NEVER
         if message.flags & LOGGED and (self.counts or due_ms != NEVER):
@@ -412,6 +436,8 @@ class Queue(Target):
         """Drop every ready message; those in flight and scheduled stay."""
         self.catch_up()
         old = self.ready
+        if self.chronicle is not None:
+            self._note_ready_gone(PURGED)
         self._forget_ready()
         self.ready = Ready(prioritised=old.prioritised, returns_first=old.returns_first)
         self.ready.pages = old.pages
@@ -521,6 +547,51 @@ class Queue(Target):
         if self.ready.pages is None:
             self.open_pages(pages)
 
+    # Remembering
+
+    def note(self, event: str, message: Message, reason: str) -> None:
+        """Tell the chronicle, if there is one, what happened to a message."""
+        if self.chronicle is not None:
+            number = copy_id(self.ledger.id, message.seq)
+            self.chronicle.note(event, number, number, self.name, reason, "", message.address)
+
+    def _note_queued(self, message: Message) -> None:
+        assert self.chronicle is not None
+        self.chronicle.note_content(
+            QUEUED,
+            copy_id(self.ledger.id, message.seq),
+            self.turn.publish_id,
+            self.turn.cause_id,
+            self.name,
+            message.address,
+            message.header,
+            message.body,
+        )
+
+    def _note_delivered(self, message: Message, consumer: str, no_ack: bool) -> None:
+        assert self.chronicle is not None
+        number = copy_id(self.ledger.id, message.seq)
+        self.chronicle.note(DELIVERED, number, number, self.name, "", consumer, message.address)
+        if no_ack:
+            self.note(ACKED, message, "automatic")
+
+    def _note_ready_gone(self, event: str) -> None:
+        """All ready messages are gone at once."""
+        assert self.chronicle is not None
+        for message in self.ready.messages():
+            self.note(event, message, "")
+        for run in self.ready.paged_runs():
+            for first, last in run.stretches():
+                self.chronicle.note(
+                    event,
+                    copy_id(self.ledger.id, first),
+                    copy_id(self.ledger.id, last),
+                    self.name,
+                    "",
+                    "",
+                    NO_ADDRESS,
+                )
+
     def open_pages(self, pages: Pages) -> None:
         """From now on messages beyond the window stay in the log."""
         self.ready.pages = QueuePages(pages, self.slot, self.ledger.returned, self.counts)
@@ -530,6 +601,10 @@ class Queue(Target):
     def close(self) -> None:
         """The queue is deleted: end its consumers and forget its messages."""
         self.ledger.closed = True
+        if self.chronicle is not None:
+            self._note_ready_gone(DELETED)
+            for _, message in self.scheduled.entries():
+                self.note(DELETED, message, "")
         self._forget_ready()
         for _, message in self.scheduled.entries():
             self.ledger.forget(message)

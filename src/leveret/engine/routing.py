@@ -28,6 +28,7 @@ class Router:
         # Of the last routing:
         self.key_only: bool = True  # it depended on the keys alone and may be kept
         self.held: list[Exchange] = []  # delayed exchanges that it reached on its way
+        self.remembering: list[Exchange] = []  # exchanges on its way that remember
         self._serial: i64 = 0
         # Work lists, kept so that a message allocates none. Empty between routings.
         self._matched: list[Target] = []
@@ -60,6 +61,8 @@ class Router:
         self.key_only = True
         if self.held:
             self.held = []
+        if self.remembering:
+            self.remembering = []
         # A header table that cannot be decoded ends a routing in the middle.
         self._matched.clear()
         self._pending.clear()
@@ -76,6 +79,9 @@ class Router:
             exchange.match(keys[0], headers, matched)
         if not exchange.key_only:
             self.key_only = False
+        if exchange.chronicle is not None:
+            self.remembering.append(exchange)
+            self.key_only = False  # every message is to be looked at
         if not matched and exchange.alternate is not None:
             self._match_alternate(exchange.alternate)
         serial = self._serial

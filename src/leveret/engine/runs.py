@@ -32,6 +32,22 @@ class Run:
     def left(self) -> i64:
         return len(self.offsets) - self.at
 
+    def stretches(self) -> list[tuple[int, int]]:
+        """First and last of every stretch of sequence numbers without a gap."""
+        found: list[tuple[int, int]] = []
+        first: i64 = -1
+        last: i64 = -1
+        for number in self.seqs[self.at :]:
+            seq: i64 = number
+            if seq != last + 1 or first < 0:
+                if first >= 0:
+                    found.append((first, last))
+                first = seq
+            last = seq
+        if first >= 0:
+            found.append((first, last))
+        return found
+
     def advance(self, count: i64) -> None:
         """The next `count` messages have been taken."""
         self.at += count

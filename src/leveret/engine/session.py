@@ -59,6 +59,8 @@ class Turn:
         self.pages: Pages | None = None  # reads it back
         self.is_restoring = False  # definitions come from the log: nothing follows from them
         self.logged = False  # the last publish wrote to it
+        self.publish_id: i64 = 0  # of the publish that is carried out, where it is remembered
+        self.cause_id: i64 = 0  # of the copy whose dead-lettering is carried out
         self.unlogged: list[Ledger] = []  # accounts of queues that have something to write to it
         # Inside the engine
         self.dirty: list[Target] = []  # queues that may have something to deliver or to drop

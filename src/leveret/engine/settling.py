@@ -9,6 +9,8 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from leveret.engine.chronicle import ACKED, DELETED, NACKED, REJECTED
+from leveret.engine.chronicle import TIMED_OUT as LATE
 from leveret.engine.message import Address, Message
 from leveret.engine.pulse import NEVER
 from leveret.engine.queue import Queue
@@ -48,6 +50,8 @@ def _ack_one(slots: Slots, message: Message) -> None:
 
 def _acked(slots: Slots, queue: Queue, message: Message) -> None:
     queue.acked += 1
+    if queue.chronicle is not None:
+        queue.note(ACKED, message, "")
     queue.settle(message)
     if queue.deleted and queue.unacked == 0:
         slots.release(queue.slot)
@@ -66,6 +70,11 @@ def reject(
 
 def reject_taken(slots: Slots, messages: list[Message], requeue: bool, failed: bool) -> None:
     """Messages that were taken from their session are refused."""
+    for message in messages:
+        if message.queue != _NO_QUEUE:
+            queue = slots.queue(message.queue)
+            if queue.chronicle is not None:
+                queue.note(REJECTED if failed else NACKED, message, "")
     if requeue:
         give_back(slots, messages, failed)
     else:
@@ -81,6 +90,7 @@ def _discard(slots: Slots, messages: list[Message]) -> None:
         if not queue.deleted:
             queue.discard(message)
             continue
+        queue.note(DELETED, message, "")
         queue.ledger.forget(message)
         if queue.unacked == 0:
             slots.release(queue.slot)
@@ -96,6 +106,7 @@ def give_back(slots: Slots, messages: list[Message], failed: bool) -> None:
             continue
         queue = slots.queue(message.queue)
         if queue.deleted:
+            queue.note(DELETED, message, "")
             queue.ledger.forget(message)
         else:
             queue.put_back(message, failed=failed)
@@ -180,6 +191,7 @@ def _take_back(slots: Slots, session: Session) -> None:
             next_ms = due
     for message in overdue:
         session.unacked.replace(message.tag, _TAKEN_BACK)
+        slots.queue(message.queue).note(LATE, message, "")
         _end_holder(slots, session, message)
     give_back(slots, overdue, True)
     if next_ms != NEVER:

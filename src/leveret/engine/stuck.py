@@ -9,6 +9,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from leveret.engine.chronicle import DELETED
 from leveret.engine.pulse import NEVER, Timed
 from leveret.engine.queue import Queue
 from leveret.engine.session import Leaving, Turn
@@ -40,6 +41,7 @@ class Stuck(Timed):
             assert isinstance(queue, Queue)
             queue.stuck -= 1
             if queue.deleted:
+                queue.note(DELETED, gone.message, "")
                 queue.ledger.forget(gone.message)
             else:
                 self._turn.leaving.append(gone)

@@ -10,14 +10,16 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from leveret.engine.argument_rules import STREAM
+from leveret.engine.argument_rules import STREAM, STREAM_ARGUMENTS
 from leveret.engine.arguments import (
     QueueSettings,
     exchange_alternate,
     queue_settings,
+    remembering_stream,
     require_equivalent_exchange,
     require_equivalent_queue,
 )
+from leveret.engine.chronicle import Chronicle
 from leveret.engine.definitions import (
     binding_gone,
     binding_made,
@@ -29,16 +31,18 @@ from leveret.engine.definitions import (
 from leveret.engine.exchanges.binding import Binding, identity_of
 from leveret.engine.exchanges.exchange import Exchange
 from leveret.engine.exchanges.registry import KINDS, make_exchange, predeclared
+from leveret.engine.exchanges.super_stream import SUPER_STREAM, partition_names
 from leveret.engine.queue import Queue
 from leveret.engine.routing import Router
 from leveret.engine.session import Consumer, Outlet, Turn
 from leveret.engine.slots import Slots
+from leveret.engine.streams.chronicle import StreamChronicle
 from leveret.engine.streams.segments import SegmentStore
 from leveret.engine.streams.stream import Stream
 from leveret.engine.stuck import Stuck
 from leveret.engine.target import Target
 from leveret.errors import AccessRefused, NotFound, PreconditionFailed, ResourceLocked, Unsupported
-from leveret.wire.tables import Table
+from leveret.wire.tables import Table, field_of
 
 PARKED: Final = "leveret.parked"  # where messages over their delivery limit go without a DLX
 _RESERVED: Final = "amq."
@@ -106,9 +110,12 @@ class Vhost:
             return have
         require_not_reserved("exchange", name)
         alternate = exchange_alternate(name, self.name, arguments)
+        partitions = partition_names(name, arguments) if kind == SUPER_STREAM else []
+        self._require_streams(name, partitions)
         made = make_exchange(
             kind, name, durable, auto_delete, internal, arguments, alternate, self.seed
         )
+        made.chronicle = self._chronicle(f"exchange '{name}'", arguments)
         self.exchanges[name] = made
         if made.is_delayed:
             self._add_holding_queue(made)
@@ -118,7 +125,32 @@ class Vhost:
             self._log(
                 exchange_made(self.name, made, holding.ledger.id if holding is not None else 0)
             )
+        if not self.turn.is_restoring:
+            self._add_partitions(made, partitions)
         return made
+
+    def _require_streams(self, exchange: str, names: list[str]) -> None:
+        for name in names:
+            have = self.queues.get(name)
+            if have is not None and not isinstance(have, Stream):
+                raise PreconditionFailed(
+                    f"queue '{name}' in vhost '{self.name}' cannot be a partition of "
+                    f"'{exchange}': it is not a stream"
+                )
+
+    def _add_partitions(self, exchange: Exchange, names: list[str]) -> None:
+        """A super stream brings its streams along; what they may be told is in its arguments."""
+        arguments: Table = {"x-queue-type": field_of(STREAM)}
+        for key, field in exchange.arguments.items():
+            if key in STREAM_ARGUMENTS:
+                arguments[key] = field
+        number = 0
+        for name in names:
+            stream = self.queues.get(name)
+            if stream is None:
+                stream = self._make_queue(name, True, None, False, arguments)
+            self.bind(exchange.name, stream, str(number), {})
+            number += 1
 
     def _add_holding_queue(self, exchange: Exchange) -> None:
         """A delayed exchange keeps what is not due in a queue that has no name of its own."""
@@ -219,7 +251,9 @@ class Vhost:
         if settings.kind == STREAM:
             queue: Queue = self._new_stream(name, settings, arguments)
         else:
+            chronicle = self._chronicle(f"queue '{name}'", arguments)
             queue = self._new_queue(name, settings, durable, auto_delete, owner, arguments)
+            queue.chronicle = chronicle
         self.queues[name] = queue
         self.targets[name] = queue
         self._changed()
@@ -301,6 +335,22 @@ class Vhost:
         """The queue for messages over their delivery limit, made when it is first needed."""
         found = self.queues.get(PARKED)
         return found if found is not None else self._make_queue(PARKED, True, None, False, {})
+
+    def _chronicle(self, what: str, arguments: Table) -> Chronicle | None:
+        """Where what passes is remembered; a stream that does not exist yet is made."""
+        name = remembering_stream(what, self.name, arguments)
+        if not name:
+            return None
+        have = self.queues.get(name)
+        if have is not None and not isinstance(have, Stream):
+            raise PreconditionFailed(
+                f"invalid arg 'x-remember' for {what} in vhost '{self.name}': "
+                f"queue '{name}' is not a stream"
+            )
+        if have is None and not self.turn.is_restoring:
+            require_not_reserved("queue", name)
+            self._make_queue(name, True, None, False, {"x-queue-type": field_of(STREAM)})
+        return StreamChronicle(self.queues, name)
 
     # Bindings
 

@@ -180,10 +180,9 @@ class Journal:
     # Streams
 
     def open_chunk(self, chunk: ChunkWriter) -> None:
-        """A stream has messages for this block; consumers wait to see them."""
+        """A stream has messages for this block."""
         chunk.is_open = True
         self._open.append(chunk)
-        self.must_sync = True
 
     def close_chunks(self) -> None:
         """Write the chunks of all streams."""

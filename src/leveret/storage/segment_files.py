@@ -8,32 +8,28 @@ from collections import OrderedDict
 from contextlib import suppress
 from typing import Final
 
-from leveret.engine.streams.segments import SegmentStore
 from leveret.errors import Corrupt
 from leveret.journal.chunks import Written
 from leveret.storage.blocks import HEAD_BYTES, check_head, encode_head
 from leveret.storage.disk import Disk, DiskFile
 from leveret.storage.names import segment_name
-from leveret.storage.segments import DiskSegments
+from leveret.storage.segments import DiskSegmentStore
 
 OPEN_MAX: Final = 128  # files open at once, for reading and for writing each
 
 Key = tuple[int, int]  # stream, first offset of the segment
 
 
-class SegmentFiles(SegmentStore):
+class SegmentFiles:
     """Segment files of one data directory."""
 
     def __init__(self, disk: Disk) -> None:
+        self.store = DiskSegmentStore(self.read)
         self._disk = disk
         self._writers: OrderedDict[Key, DiskFile] = OrderedDict()
         self._readers: OrderedDict[Key, DiskFile] = OrderedDict()
         self._unsynced: set[Key] = set()
         self._has_created = False
-
-    def open(self, stream: int) -> DiskSegments:
-        """The segments of a stream."""
-        return DiskSegments(stream, self.read)
 
     # In the log's thread
 

@@ -14,7 +14,7 @@ from librt.strings import read_i64_le
 from mypy_extensions import i64
 
 from leveret.engine.streams.chunk import Chunk, chunk_bytes, read_chunk
-from leveret.engine.streams.segments import Index, Segment, Segments
+from leveret.engine.streams.segments import Index, Segment, Segments, SegmentStore
 from leveret.journal.chunks import CHUNK_HEAD_BYTES, Written
 from leveret.storage.blocks import HEAD_BYTES
 
@@ -86,3 +86,13 @@ class DiskSegments(Segments):
         segment = super().drop_first()
         self._indexes.pop(segment.first_offset, None)
         return segment
+
+
+class DiskSegmentStore(SegmentStore):
+    """Streams of one data directory."""
+
+    def __init__(self, read: Read) -> None:
+        self._read = read
+
+    def open(self, stream: i64) -> Segments:
+        return DiskSegments(stream, self._read)

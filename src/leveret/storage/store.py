@@ -71,7 +71,7 @@ class Store:
                 raise
             log.warning("the disk is full: started without a checkpoint")
         pages.trusted_from = found.next_file
-        self._broker.attach(self._journal, pages, segments)
+        self._broker.attach(self._journal, pages, segments.store)
         self.log.remove_empty_files()
         return found
 

@@ -41,7 +41,7 @@ def _restore(
     disk: Disk, files: SegmentFiles, stream: Stream, log: StreamLog, found: list[int]
 ) -> None:
     """The stream as it was at the checkpoint."""
-    kept = files.open(int(stream.ledger.id))
+    kept = files.store.open(stream.ledger.id)
     stream.open(kept)
     stream.writer.next_offset = log.next_offset
     stream.writer.last_ms = log.last_ms

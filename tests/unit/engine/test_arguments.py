@@ -67,7 +67,7 @@ def test_quorum_queue_has_defaults_of_its_own() -> None:
 def test_stream_has_defaults_of_its_own() -> None:
     made = stream({})
     assert (made.kind, made.max_age_ms, made.max_bytes) == ("stream", -1, -1)
-    assert (made.segment_bytes, made.filter_bytes, made.group_size) == (500_000_000, 16, 0)
+    assert (made.segment_bytes, made.filter_bytes, made.group_size) == (64 * 1024 * 1024, 16, 0)
 
 
 def test_arguments_become_fields() -> None:
@@ -339,6 +339,7 @@ GOOD: dict[str, object] = {
     "x-delayed-retry-min": 5,
     "x-delayed-retry-max": 5,
     "x-delayed": True,
+    "x-remember": "history",
 }
 # What each kind refuses, though another kind takes it. RabbitMQ's classic queues also refuse
 # x-delivery-limit, x-consumer-timeout and x-delayed-retry-*, and 3.x's x-queue-leader-locator.

@@ -6,6 +6,7 @@ import pytest
 
 from leveret.engine.broker import Broker
 from leveret.engine.session import Outlet
+from leveret.engine.streams.stream import Stream
 from leveret.engine.vhost import PARKED, Vhost
 from leveret.errors import AccessRefused, EngineError, NotFound, PreconditionFailed, ResourceLocked
 from leveret.wire.tables import Table, table_of
@@ -146,8 +147,6 @@ def test_line_breaks_in_names_are_left_out(vhost: Vhost) -> None:
     assert list(vhost.queues) == ["ab"]
 
 
-def test_a_stream_is_refused_rather_than_made_a_queue(vhost: Vhost) -> None:
-    before = state(vhost)
-    with pytest.raises(PreconditionFailed, match="unsupported queue type 'stream'"):
-        declare(vhost, "s", table_of({"x-queue-type": "stream"}), durable=True)
-    assert state(vhost) == before
+def test_a_stream_is_no_ordinary_queue(vhost: Vhost) -> None:
+    declare(vhost, "s", table_of({"x-queue-type": "stream"}), durable=True)
+    assert isinstance(vhost.queues["s"], Stream)

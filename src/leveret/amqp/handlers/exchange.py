@@ -3,6 +3,7 @@
 from typing import Final
 
 from leveret.amqp.channel import Channel
+from leveret.amqp.handlers.queue import require_remembering
 from leveret.amqp.methods import (
     EXCHANGE_BIND_OK,
     EXCHANGE_DECLARE_OK,
@@ -12,6 +13,7 @@ from leveret.amqp.methods import (
 from leveret.amqp.reader import Reader
 from leveret.amqp.writer import Writer
 from leveret.auth import CONFIGURE, READ, WRITE
+from leveret.engine.exchanges.super_stream import SUPER_STREAM, partition_names
 from leveret.engine.vhost import require_not_default
 
 _PASSIVE: Final = 1
@@ -41,6 +43,10 @@ def on_declare(channel: Channel, reader: Reader) -> None:
         if alternate is not None and isinstance(alternate.value, str):
             channel.link.require(READ, "exchange", name)
             channel.link.require(WRITE, "exchange", alternate.value)
+        require_remembering(channel, arguments)
+        if kind == SUPER_STREAM:
+            for partition in partition_names(name, arguments):
+                channel.link.require(CONFIGURE, "queue", partition)
         vhost.declare_exchange(
             name,
             kind,

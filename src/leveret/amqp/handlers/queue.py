@@ -69,10 +69,19 @@ def _require_declare(channel: Channel, name: str, arguments: Table) -> None:
     """RabbitMQ: whoever sets a dead-letter exchange must be allowed to read and to write there."""
     link = channel.link
     link.require(CONFIGURE, "queue", name)
+    require_remembering(channel, arguments)
     exchange = arguments.get("x-dead-letter-exchange")
     if exchange is not None and isinstance(exchange.value, str):
         link.require(READ, "queue", name)
         link.require(WRITE, "exchange", exchange.value)
+
+
+def require_remembering(channel: Channel, arguments: Table) -> None:
+    """Whoever remembers in a stream must be allowed to make it, and to write there."""
+    stream = arguments.get("x-remember")
+    if stream is not None and isinstance(stream.value, str):
+        channel.link.require(CONFIGURE, "queue", stream.value)
+        channel.link.require(WRITE, "queue", stream.value)
 
 
 def _declare_reply(channel: Channel, name: str, flags: int) -> None:

@@ -10,6 +10,7 @@ What is removed leaves nothing behind in any of them.
 
 from mypy_extensions import i64
 
+from leveret.engine.chronicle import Chronicle
 from leveret.engine.exchanges.binding import Binding, Identity, identity_of
 from leveret.engine.target import Target
 from leveret.wire.properties import Properties, decode_properties
@@ -73,6 +74,7 @@ class Exchange(Target):
         self.internal: bool = False  # takes messages from other exchanges only
         self.arguments: Table = {}
         self.alternate: str | None = None  # where messages go that match no binding
+        self.chronicle: Chronicle | None = None  # is told what passes, if the exchange remembers
         self.bindings: dict[Identity, Binding] = {}  # in order of creation
         self.published_in: i64 = 0  # messages that were published to it
         self.published_out: i64 = 0  # copies that it led to queues

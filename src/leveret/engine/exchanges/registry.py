@@ -16,6 +16,7 @@ from leveret.engine.exchanges.fanout import FanoutExchange
 from leveret.engine.exchanges.headers import HeadersExchange
 from leveret.engine.exchanges.modulus_hash import ModulusHashExchange
 from leveret.engine.exchanges.random_choice import LocalRandomExchange, RandomExchange
+from leveret.engine.exchanges.super_stream import SUPER_STREAM, SuperStreamExchange
 from leveret.engine.exchanges.topic import TopicExchange
 from leveret.engine.target import Target
 from leveret.errors import PreconditionFailed
@@ -34,6 +35,7 @@ KINDS: Final = (
     "x-local-random",
     "x-modulus-hash",
     "x-random",
+    SUPER_STREAM,
 )
 
 # Name and type; all durable. The default exchange is made by `predeclared` itself.
@@ -98,6 +100,8 @@ def _make(kind: str, name: str, arguments: Table, seed: i64) -> Exchange:
         return LocalRandomExchange(name, seed)
     if kind == "x-modulus-hash":
         return ModulusHashExchange(name)
+    if kind == SUPER_STREAM:
+        return SuperStreamExchange(name)
     if kind == DELAYED_KIND:
         return DelayedExchange(name, _make(_delayed_type(arguments), name, arguments, seed))
     raise PreconditionFailed(f"unknown exchange type '{kind}'")

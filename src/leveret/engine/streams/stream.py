@@ -151,19 +151,27 @@ class Stream(Queue):
         delay_ms: i64,
     ) -> bool:
         """Append a message; it is kept whatever its delivery mode."""
+        self.append(address.record(), header, body)
+        journal = self.ledger.journal
+        if journal is not None:
+            self.turn.logged = True
+            journal.must_sync = True
+        return True
+
+    def append(self, address: bytes, header: bytes, body: bytes) -> None:
+        """Add a message that nobody waits for, but those who read."""
         writer = self.writer
         journal = self.ledger.journal
         if writer.count != 0 and writer.is_full():
             self._close_chunk(journal)
         if journal is None:
             self.touch()
-        else:
-            self.turn.logged = True
-            if not writer.is_open:
-                journal.open_chunk(writer)
-        writer.add(address.record(), header, body, self.turn.now_ms)
+        elif not writer.is_open:
+            journal.open_chunk(writer)
+            if self.consumers:
+                journal.must_sync = True
+        writer.add(address, header, body, self.turn.now_ms)
         self.published += 1
-        return True
 
     def _close_chunk(self, journal: Journal | None) -> None:
         if journal is not None:

@@ -23,7 +23,7 @@ def every_kind() -> list[Exchange]:
 
 
 def key_for(kind: str) -> str:
-    return {"x-consistent-hash": "1", "x-local-random": ""}.get(kind, "k")
+    return {"x-consistent-hash": "1", "x-local-random": "", "x-super-stream": "0"}.get(kind, "k")
 
 
 @pytest.mark.parametrize("source", every_kind(), ids=KINDS)

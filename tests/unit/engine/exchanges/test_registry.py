@@ -38,7 +38,14 @@ def test_unknown_type_is_refused(kind: str) -> None:
 
 def test_route_may_be_kept_where_the_key_alone_decides() -> None:
     kept = [kind for kind in KINDS if exchange(kind, {"x-delayed-type": "direct"}).key_only]
-    assert kept == ["direct", "fanout", "topic", "x-consistent-hash", "x-modulus-hash"]
+    assert kept == [
+        "direct",
+        "fanout",
+        "topic",
+        "x-consistent-hash",
+        "x-modulus-hash",
+        "x-super-stream",
+    ]
 
 
 def made(queues: dict[str, Target]) -> dict[str, Exchange]:
