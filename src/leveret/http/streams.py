@@ -18,7 +18,7 @@ from starlette.routing import Route
 from leveret.arrow.requests import COLUMNS
 from leveret.arrow.requests import Request as Range
 from leveret.auth import READ
-from leveret.engine.argument_rules import CURSOR_NAME_BYTES_MAX
+from leveret.engine.argument_rules import NAME_BYTES_MAX
 from leveret.engine.streams.columns import shown
 from leveret.engine.streams.stream import Stream
 from leveret.http.access import facts_of, part_of, user_of, vhost_of
@@ -97,8 +97,8 @@ async def get_batches(request: Request) -> BatchesResponse | Response:
 async def change_cursor(request: Request) -> Response:
     stream = _stream(request)
     cursor = part_of(request, "cursor")
-    if len(cursor.encode("utf-8", "surrogateescape")) > CURSOR_NAME_BYTES_MAX:
-        raise HTTPException(400, f"a cursor's name has at most {CURSOR_NAME_BYTES_MAX} bytes")
+    if len(cursor.encode("utf-8", "surrogateescape")) > NAME_BYTES_MAX:
+        raise HTTPException(400, f"a cursor's name has at most {NAME_BYTES_MAX} bytes")
     is_known = cursor in stream.cursors.cursors
     offset = -1
     if request.method == "PUT":
