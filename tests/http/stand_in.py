@@ -1,7 +1,9 @@
 """A node as the HTTP front sees it, without the node."""
 
 from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager
 
+from leveret.arrow.reads import BulkReads
 from leveret.auth import Authority, FixedAuthority
 from leveret.engine.broker import Broker
 
@@ -33,3 +35,10 @@ class Facts:
 
     def alarms(self) -> tuple[str, ...]:
         return self._alarms
+
+    def turn(self) -> AbstractContextManager[None]:
+        raise NotImplementedError
+
+    @property
+    def bulk_reads(self) -> BulkReads:
+        raise NotImplementedError

@@ -62,7 +62,7 @@ def test_queue_has_the_fields_that_clients_read(url: BrokerUrl) -> None:
         "messages_scheduled": 0,
         "messages_damaged": 0,
         "damage": [],
-        "durability": "sync",
+        "durability": "none",
     }
     assert {name: queue[name] for name in wanted} == wanted
     assert queue["messages_ready"] + queue["messages_unacknowledged"] == 3

@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from leveret.engine.ready import LAZY_WINDOW
-from leveret.testing.disk import REMOVE, FakeDisk
+from leveret.testing.disk import RENAME, FakeDisk
 from tests.compat.client import Method
 from tests.compat.wire import Typed
 from tests.simulation.storage_stage import Client, StorageStage, bodies_in
@@ -226,7 +226,7 @@ def test_file_goes_after_the_acks_that_emptied_it_are_on_disk() -> None:
     removals = [
         moment
         for moment, change in enumerate(stage.disk.changes)
-        if change.kind == REMOVE and change.name.endswith(".log")
+        if change.kind == RENAME and change.to.endswith(".gone")
     ]
     assert len(removals) > 3
     for moment in removals:

@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from leveret import __version__, build_info
 from leveret.errors import LeveretError
-from leveret.http import backups, queues
+from leveret.http import backups, queues, streams
 from leveret.http.answers import json, on_crash, on_http_error, on_refusal
 from leveret.http.facts import BrokerFacts
 
@@ -55,6 +55,7 @@ def make_app(facts: BrokerFacts) -> Starlette:
             Route("/api/version", get_version),
             *queues.ROUTES,
             *backups.ROUTES,
+            *streams.ROUTES,
         ],
         exception_handlers={
             HTTPException: on_http_error,

@@ -5,8 +5,10 @@ else of the node. Kept apart from app.py so that naming the type does not import
 """
 
 from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
+from leveret.arrow.reads import BulkReads
 from leveret.auth import Authority
 from leveret.engine.broker import Broker
 
@@ -41,7 +43,7 @@ class BrokerFacts(Protocol):
 
     @property
     def broker(self) -> Broker:
-        """The queues, to be read."""
+        """The engine. It is changed inside a `turn` only."""
 
     @property
     def backups(self) -> Backups:
@@ -49,3 +51,10 @@ class BrokerFacts(Protocol):
 
     def alarms(self) -> Sequence[str]:
         """The alarms in force, each as a sentence; empty when all is well."""
+
+    def turn(self) -> AbstractContextManager[None]:
+        """A turn of the engine around some commands."""
+
+    @property
+    def bulk_reads(self) -> BulkReads:
+        """Reads of whole ranges of streams."""

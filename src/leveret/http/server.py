@@ -15,6 +15,7 @@ from typing import Final
 
 import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from leveret.http.app import make_app
 from leveret.http.facts import BrokerFacts
@@ -30,7 +31,7 @@ async def serve(
     config = uvicorn.Config(
         with_date(make_app(facts)),
         loop="none",
-        http="h11",
+        http=_Protocol,
         ws="none",
         lifespan="off",
         log_config=None,
@@ -44,6 +45,14 @@ async def serve(
         timeout_graceful_shutdown=stop_within_s,
     )
     await _Server(config, stopping).serve(sockets=[listener])
+
+
+class _Protocol(H11Protocol):
+    """Lets an answer that cannot be finished drop its connection: `abort` in the scope's state."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.app_state = {**self.app_state, "abort": transport.abort}
 
 
 class _Server(uvicorn.Server):

@@ -1,14 +1,16 @@
 """A node: one broker with its fronts on one event loop. This module wires and does nothing else."""
 
 import asyncio
+import contextlib
 import logging
 import secrets
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from leveret import __version__
 from leveret.amqp.link import Front, Limits
 from leveret.amqp.server import AmqpServer
+from leveret.arrow.reads import BulkReads
 from leveret.auth import Authority, FixedAuthority
 from leveret.clock import Clock
 from leveret.config.settings import Settings, memory_high_bytes
@@ -59,6 +61,7 @@ class Node:
         self._store: Store | None = None
         if disk is not None:
             self._store = Store(disk, self.broker, settings.durability)
+        self.bulk_reads = BulkReads(disk.folder if disk is not None else None)
         self._clock = clock
         self._serves_http = serves_http
         self._tasks: set[asyncio.Task[None]] = set()
@@ -98,6 +101,7 @@ class Node:
         self.turns.stop()
         if self._store is not None:
             self._store.close()
+        await self.bulk_reads.stop()
         if self._serves_http:
             self._http.stop()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -107,10 +111,6 @@ class Node:
     @property
     def node_name(self) -> str:
         return self.settings.node
-
-    @property
-    def authority(self) -> Authority:
-        return self.front.authority
 
     @property
     def durability(self) -> str:
@@ -127,6 +127,18 @@ class Node:
                 held.extend(channel.unacked.messages())
                 held.extend(m for settle in channel.tx_settles for m in settle.messages)
         return held
+
+    @property
+    def authority(self) -> Authority:
+        return self.front.authority
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        self.turns.begin()
+        try:
+            yield
+        finally:
+            self.turns.end()
 
     def _on_memory(self, is_low: bool) -> None:
         self._set_alarm(REASON, is_low)

@@ -100,6 +100,11 @@ class Disk:
             os.close(self._lock)
             self._lock = None
 
+    @property
+    def folder(self) -> Path | None:
+        """Where another process can read the files; None where none can."""
+        return self._root
+
     def names(self) -> list[str]:
         return sorted(os.listdir(self._root))
 

@@ -11,6 +11,7 @@ from leveret.clock import Clock
 from leveret.config.settings import Settings
 from leveret.runtime.loop import loop_factory
 from leveret.runtime.node import Node
+from leveret.storage.disk import Disk
 
 _START_WITHIN_S: Final = 10.0
 _STOP_WITHIN_S: Final = 10.0
@@ -27,17 +28,22 @@ class BrokerUrl(str):
 
 @contextlib.contextmanager
 def broker(
-    *, clock: Clock | None = None, http: bool = False, **settings: Any
+    *,
+    clock: Clock | None = None,
+    http: bool = False,
+    disk: Disk | None = None,
+    **settings: Any,
 ) -> Iterator[BrokerUrl]:
     """A broker of its own: in memory, on a free port, gone at the end of the block.
 
+    With a `disk` everything durable is kept there, and is there again for the next broker.
     `settings` are fields of `leveret.config.settings.Settings`. A broker whose clock is moved by
     hand offers no heartbeats: its clients would be silent for hours of its time.
     """
     clock = clock or Clock()
     base = Settings(amqp_port=0, http_port=0, node="test")
     chosen = replace(base if clock.moves else replace(base, heartbeat_s=0), **settings)
-    thread = _BrokerThread(chosen, clock, http)
+    thread = _BrokerThread(chosen, clock, http, disk)
     thread.start()
     try:
         yield thread.wait_ready()
@@ -48,11 +54,12 @@ def broker(
 class _BrokerThread(threading.Thread):
     """The loop of one broker."""
 
-    def __init__(self, settings: Settings, clock: Clock, http: bool) -> None:
+    def __init__(self, settings: Settings, clock: Clock, http: bool, disk: Disk | None) -> None:
         super().__init__(name="leveret-broker", daemon=True)
         self._settings = settings
         self._clock = clock
         self._http = http
+        self._disk = disk
         self._ready = threading.Event()
         self._failure: BaseException | None = None
         self._loop = loop_factory(settings.event_loop)()
@@ -69,7 +76,7 @@ class _BrokerThread(threading.Thread):
             self._loop.close()
 
     async def _serve(self) -> None:
-        node = Node(self._settings, self._clock, serves_http=self._http)
+        node = Node(self._settings, self._clock, serves_http=self._http, disk=self._disk)
         await node.start()
         self.node = node
         self._ready.set()

@@ -71,6 +71,10 @@ class FakeDisk(Disk):
         self._faults: dict[tuple[str, int], int] = {}  # operation and its count -> errno
         self._guard = threading.RLock()
 
+    @property
+    def folder(self) -> Path | None:
+        return None
+
     # Faults
 
     def fail_write(self, nth: int = 1, code: int = errno.ENOSPC) -> None:

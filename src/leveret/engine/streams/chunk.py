@@ -68,17 +68,17 @@ class Chunk:
         self.first_ms: i64 = read_i64_le(data, 16)
         self.last_ms: i64 = read_i64_le(data, 24)
         self.count: i64 = i64(read_i32_le(data, 32))
-        envelope_count: i64 = i64(read_i32_le(data, 36))
+        self.envelope_count: i64 = i64(read_i32_le(data, 36))
         self.end_offset: i64 = self.first_offset + self.count
         # Where the columns stand
-        self._which_at: i64 = CHUNK_HEAD_BYTES + 4 * self.count
-        self._ends_at: i64 = self._which_at + 4 * self.count
-        self._envelope_ends_at: i64 = self._ends_at + 4 * (self.count + 1)
-        self._envelopes_at: i64 = self._envelope_ends_at + 4 * (envelope_count + 1)
-        self._bodies_at: i64 = self._envelopes_at + self._number(
-            self._envelope_ends_at + 4 * envelope_count
+        self.which_at: i64 = CHUNK_HEAD_BYTES + 4 * self.count
+        self.ends_at: i64 = self.which_at + 4 * self.count
+        self.envelope_ends_at: i64 = self.ends_at + 4 * (self.count + 1)
+        self.envelopes_at: i64 = self.envelope_ends_at + 4 * (self.envelope_count + 1)
+        self.bodies_at: i64 = self.envelopes_at + self._number(
+            self.envelope_ends_at + 4 * self.envelope_count
         )
-        self._envelopes: list[Envelope | None] = [None] * envelope_count
+        self._envelopes: list[Envelope | None] = []
 
     def size(self) -> i64:
         return len(self.data)
@@ -88,21 +88,35 @@ class Chunk:
 
     def envelope(self, index: i64) -> Envelope:
         """What the message of an index shares with others."""
-        number = self._number(self._which_at + 4 * index)
-        if number >= len(self._envelopes):
+        number = self._number(self.which_at + 4 * index)
+        if number >= self.envelope_count:
             raise Corrupt("a chunk names an envelope that it does not have")
+        if not self._envelopes:
+            self._envelopes = [None] * self.envelope_count
         found = self._envelopes[number]
         if found is None:
-            at = self._envelope_ends_at + 4 * number
-            start = self._envelopes_at + self._number(at)
-            found = Envelope(self.data[start : self._envelopes_at + self._number(at + 4)])
+            at = self.envelope_ends_at + 4 * number
+            start = self.envelopes_at + self._number(at)
+            found = Envelope(self.data[start : self.envelopes_at + self._number(at + 4)])
             self._envelopes[number] = found
         return found
 
     def body(self, index: i64) -> bytes:
-        at = self._ends_at + 4 * index
-        start = self._bodies_at + self._number(at)
-        return self.data[start : self._bodies_at + self._number(at + 4)]
+        at = self.ends_at + 4 * index
+        start = self.bodies_at + self._number(at)
+        return self.data[start : self.bodies_at + self._number(at + 4)]
+
+    def body_start(self, index: i64) -> i64:
+        """Where a body begins, after the first; that of `count` is where the last one ends."""
+        return self._number(self.ends_at + 4 * index)
+
+    def envelope_start(self, number: i64) -> i64:
+        """Where an envelope begins in the chunk; that of `envelope_count`, where the last ends."""
+        return self.envelopes_at + self._number(self.envelope_ends_at + 4 * number)
+
+    def which(self, index: i64) -> i64:
+        """The number of the envelope of a message."""
+        return self._number(self.which_at + 4 * index)
 
     def time_ms(self, index: i64) -> i64:
         """When the broker took the message."""

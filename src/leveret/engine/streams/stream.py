@@ -338,11 +338,11 @@ class Stream(Queue):
         if value == "last":
             return self._last_chunk_offset()
         if isinstance(value, str):
-            return self._offset_at(self.turn.now_ms - age_ms(value))
+            return self.offset_at(self.turn.now_ms - age_ms(value))
         assert wanted is not None
         assert isinstance(value, int)
         if wanted.kind == TIMESTAMP:
-            return self._offset_at(min(value, TIME_S_MAX) * 1000)
+            return self.offset_at(min(value, TIME_S_MAX) * 1000)
         return min(max(value, 0), OFFSET_MAX)
 
     def _last_chunk_offset(self) -> i64:
@@ -355,7 +355,7 @@ class Stream(Queue):
             self.note_damage(fault)
             return self.end_offset
 
-    def _offset_at(self, time_ms: i64) -> i64:
+    def offset_at(self, time_ms: i64) -> i64:
         """The first message that is not older than a time."""
         try:
             return self.segments.find_time(time_ms, self.end_offset)

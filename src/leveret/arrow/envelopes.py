@@ -1,0 +1,151 @@
+"""Envelopes as Arrow arrays, one row for each distinct envelope of a batch.
+
+Text that is not UTF-8 shows its bytes as `\\xNN`; `properties` has everything as it was published.
+"""
+
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from leveret.arrow.schema import DEATHS, HEADERS, TIME, TYPES
+from leveret.engine.dead_letter import deaths_of
+from leveret.engine.streams.columns import (
+    Column,
+    EnvelopeColumns,
+    Headers,
+    Numbers,
+    Texts,
+    field_text,
+    shown,
+)
+from leveret.wire.scan import TIMESTAMP
+from leveret.wire.tables import INTEGERS, Table
+
+_MICROS: Final = 1_000_000
+_SECONDS_MAX: Final = (1 << 63) // _MICROS - 1  # what a time in microseconds can hold
+
+
+def envelope_arrays(columns: EnvelopeColumns) -> dict[str, pa.Array]:
+    """The columns that follow from the envelope alone."""
+    return {
+        "exchange": text_array(columns.exchange),
+        "routing_key": text_array(columns.routing_key),
+        "content_type": text_array(columns.content_type),
+        "content_encoding": text_array(columns.content_encoding),
+        "headers": headers_array(columns.headers),
+        "delivery_mode": number_array(columns.delivery_mode).cast(TYPES["delivery_mode"]),
+        "priority": number_array(columns.priority).cast(TYPES["priority"]),
+        "correlation_id": text_array(columns.correlation_id),
+        "reply_to": text_array(columns.reply_to),
+        "expiration": text_array(columns.expiration),
+        "message_id": text_array(columns.message_id),
+        "message_timestamp": time_array(number_array(columns.timestamp)),
+        "type": text_array(columns.type),
+        "user_id": text_array(columns.user_id),
+        "app_id": text_array(columns.app_id),
+        "x_death": deaths_array(columns),
+        "properties": _bytes_array(columns.properties, pa.binary()),
+        "broker_id": number_array(columns.broker_id),
+    }
+
+
+def _valid(column: Column) -> pa.Buffer | None:
+    return pa.py_buffer(column.valid()) if column.null_count else None
+
+
+def _bytes_array(column: Texts, kind: pa.DataType) -> pa.Array:
+    if column.null_count == column.count:
+        return pa.nulls(column.count, kind)
+    buffers = [_valid(column), pa.py_buffer(column.ends()), pa.py_buffer(column.values())]
+    return pa.Array.from_buffers(kind, column.count, buffers, column.null_count)
+
+
+def text_array(column: Texts) -> pa.Array:
+    array = _bytes_array(column, pa.string())
+    if not column.values().isascii():
+        try:
+            array.validate(full=True)
+        except pa.ArrowInvalid:
+            values = _bytes_array(column, pa.binary()).to_pylist()
+            array = pa.array([None if v is None else shown(v) for v in values], pa.string())
+    return array
+
+
+def number_array(column: Numbers) -> pa.Array:
+    if column.null_count == column.count:
+        return pa.nulls(column.count, pa.int64())
+    buffers = [_valid(column), pa.py_buffer(column.values())]
+    return pa.Array.from_buffers(pa.int64(), column.count, buffers, column.null_count)
+
+
+def time_array(seconds: pa.Array) -> pa.Array:
+    """Seconds as a time; null where it is out of the type's range."""
+    if seconds.null_count == len(seconds):
+        return pa.nulls(len(seconds), TIME)
+    is_known = pc.and_(pc.greater_equal(seconds, 0), pc.less_equal(seconds, _SECONDS_MAX))
+    known = pc.if_else(is_known, seconds, pa.scalar(None, pa.int64()))
+    return pc.multiply(known, _MICROS).cast(TIME)
+
+
+def headers_array(column: Headers) -> pa.Array:
+    if column.null_count == column.count:
+        return pa.nulls(column.count, HEADERS)
+    names, values = text_array(column.names), text_array(column.values)
+    entries = pa.StructArray.from_arrays(
+        [names, values], fields=[HEADERS.key_field, HEADERS.item_field]
+    )
+    buffers = [_valid(column), pa.py_buffer(column.ends())]
+    return pa.Array.from_buffers(
+        HEADERS, column.count, buffers, column.null_count, children=[entries]
+    )
+
+
+def deaths_array(columns: EnvelopeColumns) -> pa.Array:
+    count = columns.headers.count
+    if not columns.deaths:
+        return pa.nulls(count, DEATHS)
+    rows: list[list[dict[str, Any]] | None] = [None] * count
+    for row, field in columns.deaths.items():
+        rows[row] = [_death(death) for death in deaths_of({"x-death": field})]
+    return pa.array(rows, DEATHS)
+
+
+def _death(table: Table) -> dict[str, Any]:
+    return {
+        "queue": _text(table, "queue"),
+        "reason": _text(table, "reason"),
+        "count": _number(table, "count"),
+        "exchange": _text(table, "exchange"),
+        "routing_keys": _texts(table, "routing-keys"),
+        "time": _time(table),
+        "original_expiration": _text(table, "original-expiration"),
+    }
+
+
+def _text(table: Table, name: str) -> str | None:
+    found = table.get(name)
+    return None if found is None or found.value is None else field_text(found)
+
+
+def _texts(table: Table, name: str) -> list[str] | None:
+    found = table.get(name)
+    if found is None or not isinstance(found.value, list):
+        return None
+    return [field_text(item) for item in found.value]
+
+
+def _number(table: Table, name: str) -> int | None:
+    found = table.get(name)
+    if found is None or found.kind not in INTEGERS:
+        return None
+    assert isinstance(found.value, int)
+    return found.value
+
+
+def _time(table: Table) -> int | None:
+    """Microseconds."""
+    found = table.get("time")
+    if found is None or found.kind != TIMESTAMP or not isinstance(found.value, int):
+        return None
+    return found.value * _MICROS if found.value <= _SECONDS_MAX else None

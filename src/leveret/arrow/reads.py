@@ -1,0 +1,278 @@
+"""The broker's side of bulk reads: the worker process, and the bytes that come from it.
+
+One worker serves all reads, over a socket each. It is started when the first read comes, again when
+it has died, and ended when nobody has read for `IDLE_S`. Bytes go through the broker in pieces and
+nothing is kept: a client that does not read stops its socket, and with that its thread in the
+worker. The broker's loop never waits for the worker, except as every task does.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import leveret
+from leveret.arrow.frames import (
+    CHUNK,
+    DATA,
+    END,
+    FAILED,
+    FAULT,
+    GONE,
+    HEAD,
+    NOTE_BYTES_MAX,
+    REQUEST,
+    STATUS,
+    decode_note,
+    frame,
+)
+from leveret.arrow.requests import Passed, Request, chunks_of, encode_request, parts_of
+from leveret.engine.streams.stream import Stream
+from leveret.errors import Corrupt, LeveretError
+
+log = logging.getLogger(__name__)
+
+READS_MAX: Final = 8  # at once; each may take some 30 MB of the worker's memory
+WAIT_S: Final = 30.0  # for one of them to end
+ENCODE_S: Final = 30.0  # for the next bytes from the worker
+STALL_S: Final = 30.0  # for a client that takes no byte
+IDLE_S: Final = 60.0
+PIECE_BYTES: Final = 256 * 1024
+_STOP_WITHIN_S: Final = 5.0
+
+
+class ReadFailed(LeveretError):
+    """A read cannot begin, or has broken off; `why` is a word of `frames`, or BUSY."""
+
+    def __init__(self, why: str, reason: str) -> None:
+        super().__init__(reason)
+        self.why = why
+
+
+BUSY: Final = "busy"
+
+
+class Read:
+    """One read that the worker has been asked for."""
+
+    def __init__(self, peer: socket.socket) -> None:
+        self._peer = peer
+        self._left = 0  # bytes of the frame that is being received
+        self._loop = asyncio.get_running_loop()
+        self.fault: ReadFailed | None = None  # why the broker itself has ended it
+
+    async def ask(self, request: Request) -> None:
+        await self._loop.sock_sendall(self._peer, frame(REQUEST, encode_request(request)))
+
+    async def begin(self) -> None:
+        """Wait until the first rows are there; raises ReadFailed."""
+        kind, size = await self._head()
+        if kind != STATUS or size > 0:
+            raise await self._failure(kind, size)
+
+    async def piece(self) -> bytes:
+        """The next bytes of the answer, none at its end; raises ReadFailed where it breaks off."""
+        if self._left == 0:
+            kind, size = await self._head()
+            if kind == END:
+                return b""
+            if kind != DATA:
+                raise await self._failure(kind, size)
+            self._left = size
+        found = await self._receive(min(self._left, PIECE_BYTES))
+        self._left -= len(found)
+        return found
+
+    async def send_chunks(self, chunks: Iterator[bytes]) -> None:
+        """Give the worker what it has no files for."""
+        try:
+            for chunk in chunks:
+                await self._loop.sock_sendall(self._peer, HEAD.pack(CHUNK, len(chunk)))
+                await self._loop.sock_sendall(self._peer, chunk)
+        except (Passed, Corrupt) as fault:
+            self.fault = ReadFailed(GONE if isinstance(fault, Passed) else FAILED, str(fault))
+            with suppress(OSError):
+                self._peer.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            return  # the worker is gone: whoever waits for its bytes will say so
+
+    async def _head(self) -> tuple[int, int]:
+        kind, size = HEAD.unpack(await self._exactly(HEAD.size))
+        return kind, size
+
+    async def _failure(self, kind: int, size: int) -> ReadFailed:
+        assert kind in (STATUS, FAULT)
+        assert size <= NOTE_BYTES_MAX
+        return ReadFailed(*decode_note(await self._exactly(size)))
+
+    async def _exactly(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            data += await self._receive(size - len(data))
+        return data
+
+    async def _receive(self, size: int) -> bytes:
+        try:
+            async with asyncio.timeout(ENCODE_S):
+                data = await self._loop.sock_recv(self._peer, size)
+        except TimeoutError:
+            raise ReadFailed(FAILED, f"nothing was encoded for {ENCODE_S:.0f} s") from None
+        except OSError:
+            data = b""
+        if not data:
+            raise self.fault or ReadFailed(FAILED, "the process that encodes has ended")
+        return data
+
+
+class BulkReads:
+    """All reads of a node, and the worker."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.stall_s = STALL_S
+        self.idle_s = IDLE_S
+        self._folder = folder  # of the segment files; None: streams are in memory
+        self._worker: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._slots = asyncio.Semaphore(READS_MAX)
+        self._open: set[Read] = set()
+        self._idle: asyncio.TimerHandle | None = None
+        self._ended: list[subprocess.Popen[bytes]] = []  # workers that may still be there
+        self._is_stopped = False
+
+    @property
+    def worker_pid(self) -> int | None:
+        return self._worker.pid if self._worker is not None else None
+
+    @property
+    def open_count(self) -> int:
+        return len(self._open)
+
+    @asynccontextmanager
+    async def read(self, stream: Stream, request: Request) -> AsyncIterator[Read]:
+        """Ask the worker for a range of a stream; raises ReadFailed."""
+        async with self._slot():
+            mine, its = socket.socketpair()
+            mine.setblocking(False)
+            read = Read(mine)
+            feeder: asyncio.Task[None] | None = None
+            self._open.add(read)
+            try:
+                with its:
+                    self._hand_over(its)
+                if request.first < stream.first_offset:  # since it was asked for
+                    raise ReadFailed(GONE, f"offset {request.first} has been forgotten")
+                if self._folder is not None:
+                    request.segments = parts_of(stream, self._folder, request.first, request.end)
+                await read.ask(request)
+                if self._folder is None:
+                    chunks = chunks_of(stream, request.first, request.end)
+                    feeder = asyncio.get_running_loop().create_task(read.send_chunks(chunks))
+                yield read
+            finally:
+                self._open.discard(read)
+                if feeder is not None:
+                    feeder.cancel()
+                    with suppress(asyncio.CancelledError):
+                        await feeder
+                mine.close()
+                self._arm()
+
+    @asynccontextmanager
+    async def _slot(self) -> AsyncIterator[None]:
+        if self._is_stopped:
+            raise ReadFailed(BUSY, "the node is stopping")
+        try:
+            async with asyncio.timeout(WAIT_S):
+                await self._slots.acquire()
+        except TimeoutError:
+            raise ReadFailed(BUSY, f"{READS_MAX} reads are running already") from None
+        try:
+            yield
+        finally:
+            self._slots.release()
+
+    # The worker
+
+    def _hand_over(self, peer: socket.socket) -> None:
+        """Give the worker the other end of a read; start it where it does not run."""
+        if self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
+        for _ in range(2):  # a worker that has died may be found out only now
+            if self._worker is None:
+                self._start()
+            assert self._control is not None
+            try:
+                socket.send_fds(self._control, [b"+"], [peer.fileno()])
+                return
+            except OSError as fault:
+                log.warning("the process that encodes streams has ended: %s", fault)
+                self._end()
+        raise ReadFailed(FAILED, "the process that encodes cannot be reached")
+
+    def _start(self) -> None:
+        mine, its = socket.socketpair()
+        with its:
+            command = [sys.executable, "-P", "-m", "leveret.arrow.worker", str(its.fileno())]
+            try:
+                self._worker = subprocess.Popen(
+                    command,
+                    pass_fds=[its.fileno()],
+                    env=_environment(),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                )
+            except OSError as fault:
+                mine.close()
+                raise ReadFailed(FAILED, f"the encoder cannot be started: {fault}") from fault
+        mine.setblocking(False)
+        self._control = mine
+
+    def _arm(self) -> None:
+        """The worker goes when nobody has wanted it for a while."""
+        if not self._open and self._worker is not None and self._idle is None:
+            self._idle = asyncio.get_running_loop().call_later(self.idle_s, self._end)
+
+    def _end(self) -> None:
+        """Let the worker go. It ends by itself; who asks for it later is given a new one."""
+        self._idle = None
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        if self._worker is not None:
+            self._ended.append(self._worker)
+            self._worker = None
+        self._ended = [worker for worker in self._ended if worker.poll() is None]
+
+    async def stop(self) -> None:
+        """Break off what is running, and end the worker."""
+        self._is_stopped = True
+        if self._idle is not None:
+            self._idle.cancel()
+        for read in self._open:
+            read.fault = ReadFailed(BUSY, "the node is stopping")
+        self._end()
+        for worker in self._ended:
+            await asyncio.to_thread(_reap, worker)
+        self._ended = []
+
+
+def _environment() -> dict[str, str]:
+    """That of the broker, and the same Leveret, wherever it was imported from."""
+    root = str(Path(leveret.__path__[0]).parent)
+    path = os.environ.get("PYTHONPATH", "")
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([path, root]) if path else root}
+
+
+def _reap(worker: subprocess.Popen[bytes]) -> None:
+    try:
+        worker.wait(_STOP_WITHIN_S)
+    except subprocess.TimeoutExpired:
+        worker.kill()
+        worker.wait()

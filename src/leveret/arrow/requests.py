@@ -1,0 +1,103 @@
+"""What the broker asks of the worker, and which part of a stream it may read.
+
+The broker says how far each segment may be read (`end`): what stands behind that is not yet what
+consumers may see. A stream without files is sent chunk by chunk (`chunks_of`).
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from leveret.engine.streams.stream import Stream
+from leveret.errors import LeveretError
+from leveret.storage.names import segment_name
+
+# What can be asked for; `leveret.arrow.schema` has the types.
+COLUMNS: Final = (
+    "stream",
+    "offset",
+    "timestamp",
+    "broker_id",
+    "exchange",
+    "routing_key",
+    "content_type",
+    "content_encoding",
+    "headers",
+    "delivery_mode",
+    "priority",
+    "correlation_id",
+    "reply_to",
+    "expiration",
+    "message_id",
+    "message_timestamp",
+    "type",
+    "user_id",
+    "app_id",
+    "x_death",
+    "properties",
+    "body",
+)
+
+
+class Passed(LeveretError):
+    """Retention has passed a part of the range."""
+
+
+@dataclass(frozen=True)
+class SegmentPart:
+    """A segment file, and how far it may be read."""
+
+    path: str
+    first_offset: int
+    end: int
+
+
+@dataclass
+class Request:
+    """A range of a stream, as columns."""
+
+    stream: str
+    number: int  # of the stream in the log
+    first: int
+    end: int
+    columns: list[str]
+    bytes_max: int = 0  # of bodies; 0 = no limit
+    segments: list[SegmentPart] | None = None  # None: chunks are sent
+
+
+def encode_request(request: Request) -> bytes:
+    return json.dumps(asdict(request)).encode()
+
+
+def decode_request(data: bytes) -> Request:
+    request = Request(**json.loads(data))
+    if request.segments is not None:
+        request.segments = [SegmentPart(**part) for part in json.loads(data)["segments"]]
+    return request
+
+
+def parts_of(stream: Stream, folder: Path, first: int, end: int) -> list[SegmentPart]:
+    """The segments that hold a range."""
+    number = int(stream.ledger.id)
+    found = stream.segments.segments
+    parts = []
+    for index, segment in enumerate(found):
+        is_before = index + 1 < len(found) and found[index + 1].first_offset <= first
+        if not is_before and segment.first_offset < end:
+            start = int(segment.first_offset)
+            path = folder / segment_name(number, start)
+            parts.append(SegmentPart(str(path), start, int(segment.end)))
+    return parts
+
+
+def chunks_of(stream: Stream, first: int, end: int) -> Iterator[bytes]:
+    """The chunks that hold a range; raises Passed when one is gone before it is asked for."""
+    offset = first
+    while offset < end:
+        if offset < stream.first_offset or stream.deleted:
+            raise Passed(f"offset {offset} has been forgotten")
+        chunk = stream.segments.find(offset)
+        yield chunk.data
+        offset = int(chunk.end_offset)

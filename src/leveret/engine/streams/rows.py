@@ -1,0 +1,174 @@
+"""Rows: the messages of many chunks, put together for a table.
+
+The columns of chunks are joined as they are. Their numbers count from the beginning of their chunk,
+so for each chunk there is a number to be added to each of its rows, and where its rows end. Whoever
+makes a table of it does that for all rows at once; nothing here looks at a message for itself,
+except where a chunk is cut through.
+
+An envelope that several messages share is read once.
+"""
+
+from typing import Final
+
+from librt.strings import BytesWriter, write_i32_le, write_i64_le
+from mypy_extensions import i32, i64
+
+from leveret.engine.streams.chunk import Chunk
+from leveret.engine.streams.columns import EnvelopeColumns
+from leveret.errors import Corrupt
+from leveret.journal.chunks import CHUNK_HEAD_BYTES
+
+ROWS_MAX: Final = 65_536
+ROWS_BYTES_MAX: Final = 8 * 1024 * 1024  # of a table of the rows, about; one row may have more
+
+
+class Rows:
+    """Some rows."""
+
+    def __init__(self, wants_envelopes: bool, wants_bodies: bool) -> None:
+        self._wants_envelopes = wants_envelopes
+        self._wants_bodies = wants_bodies
+        self.first_offset: i64 = 0
+        self.count: i64 = 0
+        self.bytes: i64 = 0  # of a table of them, about
+        self.body_bytes: i64 = 0
+        # For each row, 32 bits, counted from the beginning of its chunk
+        self.times = BytesWriter()
+        self.which = BytesWriter()
+        self.ends = BytesWriter()
+        # For each chunk: its last row and one (32 bits), and what to add to its rows (64 bits)
+        self.row_ends = BytesWriter()
+        self.first_ms = BytesWriter()
+        self.which_base = BytesWriter()
+        self.ends_base = BytesWriter()
+        self.bodies: list[bytes] = []
+        # For each envelope of each chunk, where it stands in `envelopes` (32 bits)
+        self.numbers = BytesWriter()
+        self.envelopes = EnvelopeColumns()
+        self._known: dict[bytes, int] = {}
+
+    def room(self, chunk: Chunk, low: i64, high: i64) -> i64:
+        """How many of a chunk's rows can be added; none where these rows must be done with first.
+
+        Where there are no rows yet, one can be added, however large it is.
+        """
+        rows = high - low
+        if (
+            self.count + rows <= ROWS_MAX
+            and self.bytes + _bytes_of(chunk, low, high) <= ROWS_BYTES_MAX
+        ):
+            return rows
+        if self.count != 0:
+            return 0
+        width = _widest(chunk)
+        rows = min(ROWS_BYTES_MAX // (width + 1), rows, ROWS_MAX)
+        rows = min(rows, rows_within(chunk, low, high, ROWS_BYTES_MAX - rows * width))
+        return max(rows, 1)
+
+    def add(self, chunk: Chunk, low: i64, high: i64) -> None:
+        """Add rows of a chunk; raises Corrupt."""
+        data = chunk.data
+        if chunk.bodies_at + chunk.body_start(chunk.count) != len(data):
+            raise Corrupt("the columns of a chunk do not fit together")
+        if self.count == 0:
+            self.first_offset = chunk.first_offset + low
+        start = chunk.body_start(low)
+        end = chunk.body_start(high)
+        self.bytes += _bytes_of(chunk, low, high)
+        self.count += high - low
+        write_i32_le(self.row_ends, i32(self.count))
+        write_i64_le(self.first_ms, chunk.first_ms)
+        self.times.write(data[CHUNK_HEAD_BYTES + 4 * low : CHUNK_HEAD_BYTES + 4 * high])
+        write_i64_le(self.ends_base, self.body_bytes - start)
+        self.ends.write(data[chunk.ends_at + 4 + 4 * low : chunk.ends_at + 4 + 4 * high])
+        if self._wants_bodies:
+            self.bodies.append(data[chunk.bodies_at + start : chunk.bodies_at + end])
+        self.body_bytes += end - start
+        if self._wants_envelopes:
+            self._add_envelopes(chunk, low, high)
+
+    def _add_envelopes(self, chunk: Chunk, low: i64, high: i64) -> None:
+        write_i64_le(self.which_base, len(self.numbers) // 4)
+        self.which.write(chunk.data[chunk.which_at + 4 * low : chunk.which_at + 4 * high])
+        if high - low < chunk.count:
+            self._add_used_envelopes(chunk, low, high)
+        elif chunk.envelope_count * 2 > chunk.count > 1:
+            self._add_all_envelopes(chunk)
+        else:
+            number: i64 = 0
+            while number < chunk.envelope_count:
+                write_i32_le(self.numbers, i32(self._find(chunk, number)))
+                number += 1
+
+    def _add_all_envelopes(self, chunk: Chunk) -> None:
+        """Few are shared: it costs less to read them all than to find the same ones."""
+        envelopes = self.envelopes
+        start = chunk.envelope_start(0)
+        number: i64 = 0
+        while number < chunk.envelope_count:
+            end = chunk.envelope_start(number + 1)
+            write_i32_le(self.numbers, i32(envelopes.exchange.count))
+            envelopes.add(chunk.data, start, end)
+            start = end
+            number += 1
+
+    def _add_used_envelopes(self, chunk: Chunk, low: i64, high: i64) -> None:
+        """Only those that the rows have; the others get a place that nobody looks at."""
+        places: list[int] = [0] * chunk.envelope_count
+        is_used = bytearray(chunk.envelope_count)
+        while low < high:
+            number = chunk.which(low)
+            if number >= chunk.envelope_count:
+                raise Corrupt("a chunk names an envelope that it does not have")
+            if not is_used[number]:
+                is_used[number] = 1
+                places[number] = self._find(chunk, number)
+            low += 1
+        for place in places:
+            write_i32_le(self.numbers, i32(place))
+
+    def _find(self, chunk: Chunk, number: i64) -> i64:
+        """Where an envelope stands among those that were read; reads it if it is new."""
+        start = chunk.envelope_start(number)
+        end = chunk.envelope_start(number + 1)
+        envelope = chunk.data[start:end]
+        known = self._known.get(envelope)
+        if known is not None:
+            return known
+        place = self.envelopes.exchange.count
+        self.envelopes.add(chunk.data, start, end)
+        self._known[envelope] = place
+        return place
+
+
+def rows_within(chunk: Chunk, low: i64, high: i64, bytes_max: i64) -> i64:
+    """How many rows from `low` on have bodies of that many bytes; the last may reach beyond."""
+    limit = chunk.body_start(low) + bytes_max
+    if chunk.body_start(high) <= limit:
+        return high - low
+    row = low
+    while row < high and chunk.body_start(row) < limit:
+        row += 1
+    return max(row - low, 1)
+
+
+def _bytes_of(chunk: Chunk, low: i64, high: i64) -> i64:
+    """Bytes of a table of some rows, about, and not too few."""
+    rows = high - low
+    width = chunk.bodies_at - chunk.envelopes_at  # no envelope is wider than all together
+    if width * rows > ROWS_BYTES_MAX // 8:
+        width = _widest(chunk)
+    return chunk.body_start(high) - chunk.body_start(low) + rows * width
+
+
+def _widest(chunk: Chunk) -> i64:
+    """The size of the largest envelope."""
+    widest: i64 = 0
+    start = chunk.envelope_start(0)
+    number: i64 = 1
+    while number <= chunk.envelope_count:
+        end = chunk.envelope_start(number)
+        widest = max(widest, end - start)
+        start = end
+        number += 1
+    return widest

@@ -1,0 +1,186 @@
+"""Streams over HTTP: what they hold, ranges of them as Arrow, offsets by time, cursors.
+
+GET         /api/streams/{vhost}/{name}                     where it begins and ends, cursors
+GET         /api/streams/{vhost}/{name}/offset?timestamp=   the first offset of a time
+GET         /api/streams/{vhost}/{name}/batches?from=&to=   a range, see `batches`
+PUT DELETE  /api/streams/{vhost}/{name}/cursors/{cursor}    a position kept under a name
+"""
+
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from leveret.arrow.requests import COLUMNS
+from leveret.arrow.requests import Request as Range
+from leveret.auth import READ
+from leveret.engine.streams.columns import shown
+from leveret.engine.streams.stream import Stream
+from leveret.http.access import facts_of, part_of, user_of, vhost_of
+from leveret.http.answers import json
+from leveret.http.batches import BatchesResponse, gone
+from leveret.wire.tables import NAME_BYTES_MAX
+
+OFFSET_MAX: Final = (1 << 62) - 1
+BODY_BYTES_MAX: Final = 1024
+
+
+class StreamInfo(msgspec.Struct):
+    """Body of /api/streams/{vhost}/{name}."""
+
+    name: str
+    vhost: str
+    first_offset: int
+    end_offset: int  # of the next message
+    messages: int
+    segments: int
+    bytes: int
+    first_timestamp_ms: int | None  # null while it is empty
+    last_timestamp_ms: int | None
+    cursors: dict[str, int]  # the next offset of each
+
+
+class Offset(msgspec.Struct):
+    """Body of …/offset, and of PUT …/cursors/{cursor}."""
+
+    offset: int
+
+
+async def get_stream(request: Request) -> Response:
+    stream = _stream(request)
+    segments = stream.segments.segments
+    return json(
+        StreamInfo(
+            name=_printable(stream.name),
+            vhost=_printable(stream.vhost),
+            first_offset=stream.first_offset,
+            end_offset=stream.end_offset,
+            messages=stream.end_offset - stream.first_offset,
+            segments=len(segments),
+            bytes=stream.segments.total_bytes(),
+            first_timestamp_ms=segments[0].first_ms if segments else None,
+            last_timestamp_ms=stream.writer.last_ms if segments else None,
+            cursors={_printable(n): o for n, o in stream.cursors.cursors.items()},
+        )
+    )
+
+
+async def get_offset(request: Request) -> Response:
+    stream = _stream(request)
+    time_ms = _time_ms(request.query_params.get("timestamp", ""))
+    return json(Offset(stream.offset_at(time_ms)))
+
+
+async def get_batches(request: Request) -> BatchesResponse | Response:
+    stream = _stream(request)
+    first = _number(request, "from", None)
+    end = min(_number(request, "to", OFFSET_MAX), int(stream.end_offset))
+    if first > stream.end_offset:
+        raise HTTPException(416, f"the stream ends with offset {stream.end_offset - 1}")
+    if first < stream.first_offset:
+        return json(gone(stream, first), status=410)
+    wanted = Range(
+        stream=stream.name,
+        number=int(stream.ledger.id),
+        first=first,
+        end=max(end, first),
+        columns=_columns(request.query_params.get("columns")),
+        bytes_max=_number(request, "max_bytes", 0),
+    )
+    return BatchesResponse(facts_of(request).bulk_reads, stream, wanted)
+
+
+async def change_cursor(request: Request) -> Response:
+    stream = _stream(request)
+    cursor = part_of(request, "cursor")
+    if len(cursor.encode("utf-8", "surrogateescape")) > NAME_BYTES_MAX:
+        raise HTTPException(400, f"a cursor's name has at most {NAME_BYTES_MAX} bytes")
+    is_known = cursor in stream.cursors.cursors
+    offset = -1
+    if request.method == "PUT":
+        offset = await _body_offset(request)
+        if not 0 <= offset <= stream.writer.next_offset:
+            raise HTTPException(400, f"offset {offset} is not in the stream, nor its end")
+    elif not is_known:
+        raise HTTPException(404, f"no cursor '{_printable(cursor)}'")
+    with facts_of(request).turn():
+        stream.cursors.move(cursor, offset)
+    return Response(status_code=204 if is_known else 201)
+
+
+_PATH: Final = "/api/streams/{vhost}/{name}"
+ROUTES: Final = [
+    Route(_PATH, get_stream),
+    Route(f"{_PATH}/offset", get_offset),
+    Route(f"{_PATH}/batches", get_batches),
+    Route(f"{_PATH}/cursors/{{cursor}}", change_cursor, methods=["PUT", "DELETE"]),
+]
+
+
+def _stream(request: Request) -> Stream:
+    """The stream that the path names, if the user may read it."""
+    user = user_of(request)
+    vhost_name, name = vhost_of(request, user), part_of(request, "name")
+    if not user.may(READ, vhost_name, "queue", name):
+        raise HTTPException(401, "User not authorised to read from the queue")
+    what = f"queue '{_printable(name)}' in vhost '{_printable(vhost_name)}'"
+    vhost = facts_of(request).broker.vhosts.get(vhost_name)
+    queue = vhost.queues.get(name) if vhost is not None else None
+    if queue is None:
+        raise HTTPException(404, f"no {what}")
+    if not isinstance(queue, Stream):
+        raise HTTPException(400, f"{what} is not a stream")
+    return queue
+
+
+def _printable(name: str) -> str:
+    """A name for JSON: bytes that are not UTF-8 as `\\xNN`."""
+    return shown(name.encode("utf-8", "surrogateescape"))
+
+
+def _number(request: Request, name: str, default: int | None) -> int:
+    text = request.query_params.get(name)
+    if text is None and default is not None:
+        return default
+    if text is None or not (text.isascii() and text.isdigit()) or len(text) > 19:
+        raise HTTPException(400, f"'{name}' must be a whole number, not {text!r}")
+    return min(int(text), OFFSET_MAX)
+
+
+def _columns(text: str | None) -> list[str]:
+    columns = text.split(",") if text is not None else list(COLUMNS)
+    for column in columns:
+        if column not in COLUMNS:
+            raise HTTPException(400, f"no column {column!r}; there are {', '.join(COLUMNS)}")
+    if len(set(columns)) != len(columns):
+        raise HTTPException(400, "a column can be asked for once")
+    return columns
+
+
+def _time_ms(text: str) -> int:
+    """A time as ISO 8601, UTC where it says nothing else, or in milliseconds since 1970."""
+    if text.isascii() and text.isdigit() and len(text) <= 18:
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise HTTPException(400, f"'timestamp' is no time: {text!r}") from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return max(int(moment.timestamp() * 1000), 0)
+
+
+async def _body_offset(request: Request) -> int:
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > BODY_BYTES_MAX:
+            raise HTTPException(413, "the body is too long")
+    try:
+        return msgspec.json.decode(body, type=Offset).offset
+    except msgspec.DecodeError as fault:
+        raise HTTPException(400, f'the body must be {{"offset": number}}: {fault}') from None

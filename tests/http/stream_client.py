@@ -1,0 +1,89 @@
+"""Publishes to a stream and asks for it over HTTP."""
+
+import asyncio
+import json
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.client import HTTPConnection
+from typing import Any
+
+import pika
+import pyarrow as pa
+
+from leveret.engine.streams.stream import Stream
+from leveret.testing.broker import BrokerUrl
+
+GUEST = "Basic " + b64encode(b"guest:guest").decode()
+WITHIN_S = 30.0
+
+
+@contextmanager
+def channel(url: BrokerUrl) -> Iterator[Any]:
+    """A channel with confirms."""
+    connection = pika.BlockingConnection(pika.URLParameters(url))
+    try:
+        opened = connection.channel()
+        opened.confirm_delivery()
+        yield opened
+    finally:
+        if connection.is_open:
+            connection.close()
+
+
+def declare(opened: Any, **arguments: object) -> None:
+    wanted: dict[str, object] = {"x-queue-type": "stream"}
+    wanted.update({f"x-{key.replace('_', '-')}": value for key, value in arguments.items()})
+    opened.queue_declare("s", durable=True, arguments=wanted)
+
+
+def publish(opened: Any, first: int, end: int, body: bytes = b"") -> None:
+    for number in range(first, end):
+        opened.basic_publish("", "s", body or b"%d" % number)
+
+
+def ask(
+    url: BrokerUrl, path: str, method: str = "GET", body: bytes | None = None, auth: str = GUEST
+) -> tuple[int, Any, bytes]:
+    """Status, headers and body of a request about streams of the default vhost."""
+    connection = HTTPConnection("127.0.0.1", url.http_port, timeout=WITHIN_S)
+    headers = {"Authorization": auth} if auth else {}
+    connection.request(method, f"/api/streams/%2F/{path}", body, headers)
+    answer = connection.getresponse()
+    found = answer.read()
+    connection.close()
+    return answer.status, answer.headers, found
+
+
+def ask_json(
+    url: BrokerUrl, path: str, method: str = "GET", body: bytes | None = None
+) -> tuple[int, Any]:
+    status, _, found = ask(url, path, method, body)
+    return status, json.loads(found) if found else None
+
+
+def table(url: BrokerUrl, query: str) -> pa.Table:
+    """A range of a stream."""
+    status, headers, body = ask(url, f"s/batches?{query}")
+    assert status == 200, body
+    assert headers["content-type"] == "application/vnd.apache.arrow.stream"
+    assert body.endswith(b"\xff\xff\xff\xff\x00\x00\x00\x00")
+    found = pa.ipc.open_stream(body).read_all()
+    found.validate(full=True)
+    return found
+
+
+def stream_of(url: BrokerUrl) -> Stream:
+    found = url.node.broker.vhosts["/"].queues["s"]
+    assert isinstance(found, Stream)
+    return found
+
+
+def on_loop(url: BrokerUrl, call: Callable[[], Any]) -> Any:
+    """The result of a call made in the broker's thread."""
+
+    async def run() -> Any:
+        return call()
+
+    loop = url.node.turns._loop
+    return asyncio.run_coroutine_threadsafe(run(), loop).result(WITHIN_S)

@@ -1,0 +1,289 @@
+"""Bulk reads when things go wrong: the worker dies, clients stop, retention passes, chunks rot."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from http.client import HTTPConnection, HTTPResponse, IncompleteRead
+from pathlib import Path
+
+import pika
+import pyarrow as pa
+import pytest
+
+from leveret.storage.disk import Disk
+from leveret.testing import broker
+from leveret.testing.broker import BrokerUrl
+from leveret.testing.disk import FakeDisk
+from tests.http.stream_client import (
+    GUEST,
+    WITHIN_S,
+    ask_json,
+    channel,
+    declare,
+    on_loop,
+    publish,
+    stream_of,
+    table,
+)
+
+LARGE = b"x" * 1_000_000
+MANY = 30  # large messages: more than the buffers between worker and client hold
+
+
+def fill(url: BrokerUrl, count: int, body: bytes = LARGE, **arguments: object) -> None:
+    with channel(url) as opened:
+        declare(opened, **arguments)
+        publish(opened, 0, count, body)
+
+
+def begin(url: BrokerUrl, query: str = "from=0") -> tuple[HTTPConnection, HTTPResponse]:
+    """A read whose client has taken nothing but the first bytes."""
+    connection = HTTPConnection("127.0.0.1", url.http_port, timeout=WITHIN_S)
+    connection.connect()
+    connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+    connection.request(
+        "GET", f"/api/streams/%2F/s/batches?{query}", headers={"Authorization": GUEST}
+    )
+    answer = connection.getresponse()
+    assert answer.status == 200
+    answer.read(1000)
+    return connection, answer
+
+
+def wait_until(happened: Callable[[], object]) -> None:
+    """Wait for something that no event tells."""
+    deadline = time.monotonic() + WITHIN_S
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def assert_breaks_off(answer: HTTPResponse) -> bytes:
+    """The rest of an answer that does not end as it should; never its end marker."""
+    found = b""
+    with pytest.raises((IncompleteRead, ConnectionError)):
+        while True:
+            piece = answer.read1(65536)
+            if not piece:
+                raise IncompleteRead(b"")  # the chunked coding says by itself whether it is whole
+            found += piece
+    return found
+
+
+def worker_pid(url: BrokerUrl) -> int:
+    pid = url.node.bulk_reads.worker_pid
+    assert pid is not None
+    return pid
+
+
+def test_broker_never_imports_pyarrow(tmp_path: Path) -> None:
+    code = (
+        "import sys, leveret.runtime.node, leveret.http.server; assert 'pyarrow' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_one_worker_serves_all_reads_and_ends_with_the_node(tmp_path: Path) -> None:
+    with broker(http=True, disk=Disk(tmp_path)) as url:
+        fill(url, 3, b"x")
+        assert url.node.bulk_reads.worker_pid is None
+        table(url, "from=0")
+        pid = worker_pid(url)
+        table(url, "from=0")
+        assert worker_pid(url) == pid
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_idle_worker_ends_and_comes_again(tmp_path: Path) -> None:
+    with broker(http=True, disk=Disk(tmp_path)) as url:
+        fill(url, 3, b"x")
+        url.node.bulk_reads.idle_s = 0.01
+        table(url, "from=0")
+        wait_until(lambda: url.node.bulk_reads.worker_pid is None)
+        assert table(url, "from=0").num_rows == 3
+
+
+@pytest.mark.parametrize("where", ["memory", "disk"])
+def test_killed_worker_breaks_the_read_off_and_the_next_one_works(
+    where: str, tmp_path: Path
+) -> None:
+    disk = Disk(tmp_path) if where == "disk" else None
+    with broker(http=True, disk=disk) as url:
+        fill(url, MANY)
+        connection, answer = begin(url)
+        os.kill(worker_pid(url), signal.SIGKILL)
+        assert_breaks_off(answer)
+        connection.close()
+        assert table(url, "from=0&columns=offset").num_rows == MANY
+
+
+def test_client_that_stops_reading_is_broken_off_and_holds_nothing(tmp_path: Path) -> None:
+    with broker(http=True, disk=Disk(tmp_path)) as url:
+        fill(url, MANY)
+        url.node.bulk_reads.stall_s = 0.5
+        connection, answer = begin(url)
+        assert url.node.bulk_reads.open_count == 1
+        wait_until(lambda: url.node.bulk_reads.open_count == 0)
+        assert_breaks_off(answer)
+        connection.close()
+
+
+def test_client_that_goes_away_frees_its_read(tmp_path: Path) -> None:
+    with broker(http=True, disk=Disk(tmp_path)) as url:
+        fill(url, MANY)
+        connection, answer = begin(url)
+        answer.close()
+        connection.close()
+        wait_until(lambda: url.node.bulk_reads.open_count == 0)
+        assert table(url, "from=0&columns=offset").num_rows == MANY
+
+
+def test_more_reads_than_may_run_wait_for_their_turn(tmp_path: Path) -> None:
+    with broker(http=True, disk=Disk(tmp_path)) as url:
+        fill(url, 20)
+        counts: list[int] = []
+        threads = [
+            threading.Thread(target=lambda: counts.append(table(url, "from=0").num_rows))
+            for _ in range(12)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert counts == [20] * 12
+
+
+@pytest.mark.parametrize("where", ["memory", "disk"])
+def test_retention_that_passes_a_running_read_breaks_it_off(where: str, tmp_path: Path) -> None:
+    disk = Disk(tmp_path) if where == "disk" else None
+    with broker(http=True, disk=disk) as url:
+        fill(url, MANY, max_length_bytes=40_000_000, stream_max_segment_size_bytes=2_000_000)
+        connection, answer = begin(url)
+        with channel(url) as opened:
+            publish(opened, MANY, 3 * MANY, LARGE)
+        assert stream_of(url).first_offset > MANY
+        assert_breaks_off(answer)
+        connection.close()
+
+
+def test_segment_that_goes_before_the_first_byte_is_410(tmp_path: Path) -> None:
+    with broker(http=True, disk=Disk(tmp_path)) as url:
+        fill(url, 10, b"x" * 600, stream_max_segment_size_bytes=1000)
+        next(tmp_path.glob("stream-*-0.segment")).unlink()
+        status, body = ask_json(url, "s/batches?from=0")
+        assert (status, body["error"], body["first_offset"]) == (410, "gone", 0)
+
+
+def test_damage_in_the_first_rows_is_told(tmp_path: Path) -> None:
+    with broker(http=True, disk=Disk(tmp_path)) as url:
+        fill(url, 10, b"needle")
+        damage(tmp_path, b"needle")
+        status, body = ask_json(url, "s/batches?from=0")
+        assert status == 500
+        assert body["reason"] == "a chunk has been changed"
+
+
+def test_damage_later_breaks_off(tmp_path: Path) -> None:
+    with broker(http=True, disk=Disk(tmp_path)) as url:
+        fill(url, MANY)
+        with channel(url) as opened:
+            publish(opened, MANY, MANY + 1, b"needle")
+        damage(tmp_path, b"needle")
+        connection, answer = begin(url)
+        found = assert_breaks_off(answer)
+        assert not found.endswith(b"\xff\xff\xff\xff\x00\x00\x00\x00")
+        connection.close()
+
+
+def damage(folder: Path, needle: bytes) -> None:
+    path = next(folder.glob("stream-*-0.segment"))
+    data = path.read_bytes()
+    assert needle in data
+    path.write_bytes(data.replace(needle, needle.upper(), 1))
+
+
+def test_disk_that_another_process_cannot_read_is_served_too() -> None:
+    with broker(http=True, disk=FakeDisk()) as url:
+        fill(url, 10, b"body")
+        assert table(url, "from=2")["body"].to_pylist() == [b"body"] * 8
+
+
+def test_missing_pyarrow_is_told_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pyarrow.py").write_text("raise ModuleNotFoundError('gone', name='pyarrow')")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    monkeypatch.setenv("PYTHONPATH", path.rstrip(os.pathsep))
+    with broker(http=True) as url:
+        fill(url, 1, b"x")
+        status, body = ask_json(url, "s/batches?from=0")
+        assert status == 501
+        assert "pip install 'leveret[arrow]'" in body["reason"]
+        assert ask_json(url, "s")[0] == 200
+
+
+def test_reads_while_publishing_see_whole_prefixes(tmp_path: Path) -> None:
+    with broker(http=True, disk=Disk(tmp_path)) as url:
+        with channel(url) as opened:
+            declare(opened, stream_max_segment_size_bytes=100_000)
+        publisher = threading.Thread(target=publish_fast, args=(url, 30_000))
+        publisher.start()
+        seen = 0
+        while publisher.is_alive() or seen < 30_000:
+            end = ask_json(url, "s")[1]["end_offset"]
+            found = table(url, f"from={seen}&columns=offset,body")
+            offsets = found["offset"].to_pylist()
+            assert offsets == list(range(seen, seen + len(offsets)))
+            assert found["body"].to_pylist() == [b"%08d" % n for n in offsets]
+            assert len(offsets) >= end - seen
+            seen += len(offsets)
+        publisher.join()
+        assert seen == 30_000
+        assert table(url, "from=0&columns=offset").num_rows == 30_000
+
+
+def publish_fast(url: BrokerUrl, count: int) -> None:
+    """Without waiting for confirms."""
+    connection = pika.BlockingConnection(pika.URLParameters(url))
+    opened = connection.channel()
+    for number in range(count):
+        opened.basic_publish("", "s", b"%08d" % number)
+    connection.close()
+
+
+def test_stopping_node_breaks_reads_off(tmp_path: Path) -> None:
+    with broker(http=True, disk=Disk(tmp_path)) as url:
+        fill(url, MANY)
+        connection, answer = begin(url)
+        began = time.monotonic()
+    assert time.monotonic() - began < 8
+    assert_breaks_off(answer)
+    connection.close()
+
+
+def test_deleted_stream_is_unknown(tmp_path: Path) -> None:
+    with broker(http=True, disk=Disk(tmp_path)) as url:
+        fill(url, 3, b"x")
+        stream = stream_of(url)
+        with channel(url) as opened:
+            opened.queue_delete("s")
+        assert on_loop(url, lambda: stream.deleted)
+        assert ask_json(url, "s/batches?from=0")[0] == 404
+
+
+def test_answer_is_a_stream_that_can_be_read_piece_by_piece(tmp_path: Path) -> None:
+    with broker(http=True, disk=Disk(tmp_path)) as url:
+        fill(url, 30)
+        connection = HTTPConnection("127.0.0.1", url.http_port, timeout=WITHIN_S)
+        headers = {"Authorization": GUEST}
+        connection.request("GET", "/api/streams/%2F/s/batches?from=0", headers=headers)
+        rows = [b.num_rows for b in pa.ipc.open_stream(connection.getresponse())]
+        connection.close()
+    assert sum(rows) == 30
+    assert len(rows) > 2

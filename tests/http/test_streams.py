@@ -1,0 +1,196 @@
+"""Streams over HTTP: info, offsets by time, cursors, and ranges as Arrow, in memory and on disk."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pika
+import pyarrow as pa
+import pytest
+
+from leveret.storage.disk import Disk
+from leveret.testing import ManualClock, broker
+from leveret.testing.broker import BrokerUrl
+from tests.http.stream_client import ask, ask_json, channel, declare, publish, stream_of, table
+
+
+@pytest.fixture(params=["memory", "disk"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BrokerUrl]:
+    disk = Disk(tmp_path / "data") if request.param == "disk" else None
+    with broker(http=True, disk=disk) as found:
+        yield found
+
+
+def test_range_is_what_was_published(url: BrokerUrl) -> None:
+    with channel(url) as opened:
+        declare(opened)
+        opened.exchange_declare("orders", "topic")
+        opened.queue_bind("s", "orders", "#")
+        properties = pika.BasicProperties(
+            content_type="text/plain", message_id="m", headers={"n": 1}, delivery_mode=2
+        )
+        for number in range(50):
+            opened.basic_publish("orders", f"key.{number}", b"%d" % number, properties)
+    found = table(url, "from=10&to=40")
+    assert found["offset"].to_pylist() == list(range(10, 40))
+    assert found["body"].to_pylist() == [b"%d" % n for n in range(10, 40)]
+    assert found["routing_key"].to_pylist() == [f"key.{n}" for n in range(10, 40)]
+    assert set(found["exchange"].to_pylist()) == {"orders"}
+    assert found["headers"].to_pylist() == [[("n", "1")]] * 30
+    number = int(stream_of(url).ledger.id)
+    assert found["broker_id"][0].as_py() == number << 40 | 10
+    assert table(url, "from=10&to=40").equals(found)
+
+
+def test_range_is_cut_to_the_end_and_may_be_empty(url: BrokerUrl) -> None:
+    with channel(url) as opened:
+        declare(opened)
+        assert table(url, "from=0").num_rows == 0
+        publish(opened, 0, 5)
+    assert table(url, "from=3").num_rows == 2
+    assert table(url, "from=3&to=99").num_rows == 2
+    assert table(url, "from=3&to=3").num_rows == 0
+    assert table(url, "from=3&to=1").num_rows == 0
+    empty = table(url, "from=5")
+    assert empty.num_rows == 0
+    assert empty.schema == table(url, "from=0").schema
+
+
+def test_columns_and_bytes_can_be_chosen(url: BrokerUrl) -> None:
+    with channel(url) as opened:
+        declare(opened)
+        publish(opened, 0, 5)
+    assert table(url, "from=0&columns=body,offset&max_bytes=2").to_pylist() == [
+        {"body": b"0", "offset": 0},
+        {"body": b"1", "offset": 1},
+    ]
+
+
+def test_retention_answers_410_with_the_first_offset(url: BrokerUrl) -> None:
+    with channel(url) as opened:
+        declare(opened, max_length_bytes=3000, stream_max_segment_size_bytes=1000)
+        publish(opened, 0, 40, b"x" * 400)
+    first = int(stream_of(url).first_offset)
+    assert first > 0
+    status, body = ask_json(url, f"s/batches?from={first - 1}")
+    assert status == 410
+    assert (body["error"], body["first_offset"]) == ("gone", first)
+    assert f"offset {first - 1}" in body["reason"]
+    assert table(url, f"from={first}")["offset"].to_pylist() == list(range(first, 40))
+
+
+@pytest.mark.parametrize(
+    "path, status, reason",
+    [
+        ("s/batches?from=6", 416, "the stream ends with offset 4"),
+        ("s/batches", 400, "'from' must be"),
+        ("s/batches?from=-1", 400, "'from' must be"),
+        ("s/batches?from=x", 400, "'from' must be"),
+        ("s/batches?from=0&to=1e3", 400, "'to' must be"),
+        ("s/batches?from=0&max_bytes=ten", 400, "'max_bytes' must be"),
+        ("s/batches?from=0&columns=offset,nothing", 400, "no column 'nothing'"),
+        ("s/batches?from=0&columns=", 400, "no column ''"),
+        ("s/batches?from=0&columns=offset,offset", 400, "once"),
+        ("q/batches?from=0", 400, "queue 'q' in vhost '/' is not a stream"),
+        ("none/batches?from=0", 404, "no queue 'none' in vhost '/'"),
+        ("none%ff", 404, "no queue 'none\\xff' in vhost '/'"),
+        ("s/offset", 400, "'timestamp' is no time"),
+        ("s/offset?timestamp=soon", 400, "'timestamp' is no time"),
+    ],
+)
+def test_refusals_say_why(path: str, status: int, reason: str) -> None:
+    with broker(http=True) as url:
+        with channel(url) as opened:
+            declare(opened)
+            opened.queue_declare("q")
+            publish(opened, 0, 5)
+        found, body = ask_json(url, path)
+    assert found == status
+    assert reason in body["reason"]
+
+
+@pytest.mark.parametrize("auth", ["", "Basic Z3Vlc3Q6d3Jvbmc=", "Basic !", "Bearer x"])
+def test_strangers_are_asked_who_they_are(auth: str) -> None:
+    with broker(http=True) as url:
+        status, headers, _ = ask(url, "s", auth=auth)
+    assert status == 401
+    assert headers["www-authenticate"].startswith("Basic ")
+
+
+def test_info_tells_where_a_stream_begins_and_ends(url: BrokerUrl) -> None:
+    with channel(url) as opened:
+        declare(opened)
+        status, body = ask_json(url, "s")
+        assert (status, body["first_timestamp_ms"], body["last_timestamp_ms"]) == (200, None, None)
+        publish(opened, 0, 5)
+    status, body = ask_json(url, "s")
+    times = table(url, "from=0&columns=timestamp")["timestamp"].cast(pa.int64()).to_pylist()
+    assert body.pop("bytes") > 0
+    assert body == {
+        "name": "s",
+        "vhost": "/",
+        "first_offset": 0,
+        "end_offset": 5,
+        "messages": 5,
+        "segments": 1,
+        "first_timestamp_ms": times[0] // 1000,
+        "last_timestamp_ms": times[-1] // 1000,
+        "cursors": {},
+    }
+
+
+def test_offset_of_a_time() -> None:
+    clock = ManualClock()
+    with broker(http=True, clock=clock) as url, channel(url) as opened:
+        declare(opened)
+        start_ms = clock.now_ms()
+        for number in range(3):
+            publish(opened, number, number + 1)
+            clock.advance(1000)
+        for late_ms, offset in ((0, 0), (1, 1), (1000, 1), (2000, 2), (2001, 3)):
+            assert ask_json(url, f"s/offset?timestamp={start_ms + late_ms}")[1] == {
+                "offset": offset
+            }
+        assert ask_json(url, "s/offset?timestamp=1970-01-01T00:00:00Z")[1] == {"offset": 0}
+        assert ask_json(url, "s/offset?timestamp=9000-01-01")[1] == {"offset": 3}
+
+
+def test_cursor_is_set_shown_used_and_dropped(url: BrokerUrl) -> None:
+    with channel(url) as opened:
+        declare(opened)
+        publish(opened, 0, 5)
+        assert ask_json(url, "s/cursors/me", "PUT", b'{"offset": 2}') == (201, None)
+        assert ask_json(url, "s/cursors/me", "PUT", b'{"offset": 3}') == (204, None)
+        assert ask_json(url, "s")[1]["cursors"] == {"me": 3}
+        opened.basic_qos(prefetch_count=10)
+        arguments = {"x-stream-cursor": "me", "x-stream-offset": "first"}
+        for method, _, body in opened.consume("s", arguments=arguments, inactivity_timeout=10):
+            assert (method is not None, body) == (True, b"3")
+            break
+        opened.cancel()
+        assert ask_json(url, "s/cursors/me", "DELETE")[0] == 204
+        assert ask_json(url, "s/cursors/me", "DELETE")[0] == 404
+        assert ask_json(url, "s")[1]["cursors"] == {}
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{}", b'{"offset": "1"}', b'{"offset": -1}', b'{"offset":6}']
+)
+def test_cursor_needs_an_offset_of_the_stream(body: bytes) -> None:
+    with broker(http=True) as url:
+        with channel(url) as opened:
+            declare(opened)
+            publish(opened, 0, 5)
+        assert ask_json(url, "s/cursors/me", "PUT", body)[0] == 400
+        assert ask_json(url, "s/cursors/" + "x" * 256, "PUT", b'{"offset":1}')[0] == 400
+
+
+def test_cursor_survives_a_restart(tmp_path: Path) -> None:
+    with broker(http=True, disk=Disk(tmp_path)) as url:
+        with channel(url) as opened:
+            declare(opened)
+            publish(opened, 0, 5)
+        ask_json(url, "s/cursors/me", "PUT", b'{"offset": 3}')
+        before = table(url, "from=0")
+    with broker(http=True, disk=Disk(tmp_path)) as url:
+        assert ask_json(url, "s")[1]["cursors"] == {"me": 3}
+        assert table(url, "from=0").equals(before)

@@ -1,0 +1,94 @@
+"""Segment files as the worker reads them: ranges over several, and everything that can be wrong."""
+
+from pathlib import Path
+
+import pytest
+
+from leveret.arrow.requests import Passed, SegmentPart
+from leveret.arrow.segments import Indexes, chunks_of_files
+from leveret.errors import Corrupt
+from leveret.storage.blocks import encode_head
+from tests.unit.arrow.chunks import NUMBER, Sent, chunks
+
+
+def segment(folder: Path, first: int, groups: int, body: bytes = b"x" * 100) -> SegmentPart:
+    """A segment with ten messages in each of its chunks."""
+    made = chunks(*[[Sent(body)] * 10] * groups, first_offset=first)
+    path = folder / f"{first}.segment"
+    path.write_bytes(encode_head(NUMBER) + b"".join(made))
+    return SegmentPart(str(path), first, path.stat().st_size)
+
+
+def offsets(
+    parts: list[SegmentPart], first: int, end: int, indexes: Indexes | None = None
+) -> list[int]:
+    """The first offsets of the chunks that a range is read from."""
+    found = chunks_of_files(parts, NUMBER, first, end, indexes or Indexes())
+    return [int(chunk.first_offset) for chunk in found]
+
+
+def test_range_over_several_segments(tmp_path: Path) -> None:
+    parts = [segment(tmp_path, 0, 3), segment(tmp_path, 30, 2), segment(tmp_path, 50, 4)]
+    assert offsets(parts, 0, 90) == list(range(0, 90, 10))
+    assert offsets(parts, 25, 51) == [20, 30, 40, 50]
+    assert offsets(parts[1:], 49, 50) == [40]
+    assert offsets(parts, 5, 5) == []
+
+
+def test_what_was_learnt_of_a_segment_finds_the_same_chunks(tmp_path: Path) -> None:
+    parts = [segment(tmp_path, 0, 300, b"x" * 2000)]
+    indexes = Indexes()
+    for first in (2999, 1500, 0, 1501, 2999, 10):
+        assert offsets(parts, first, first + 1, indexes) == [first // 10 * 10]
+    assert offsets(parts, 0, 3000, indexes) == list(range(0, 3000, 10))
+
+
+def test_nothing_is_read_behind_what_the_broker_allows(tmp_path: Path) -> None:
+    whole = segment(tmp_path, 0, 2)
+    half = (whole.end - 24) // 2 + 24
+    part = SegmentPart(whole.path, 0, half)
+    assert offsets([part], 0, 10) == [0]
+    with pytest.raises(Corrupt, match="offsets 10 to 19 are missing"):
+        offsets([part], 0, 20)
+
+
+def test_file_that_is_gone_was_passed_by_retention(tmp_path: Path) -> None:
+    parts = [segment(tmp_path, 0, 1), segment(tmp_path, 10, 1)]
+    Path(parts[1].path).unlink()
+    found = chunks_of_files(parts, NUMBER, 0, 20, Indexes())
+    assert next(found).first_offset == 0
+    with pytest.raises(Passed):
+        next(found)
+
+
+def test_file_that_is_removed_while_it_is_read_is_read_to_its_end(tmp_path: Path) -> None:
+    parts = [segment(tmp_path, 0, 50, b"x" * 100_000)]
+    found = chunks_of_files(parts, NUMBER, 0, 500, Indexes())
+    next(found)
+    Path(parts[0].path).unlink()
+    assert len(list(found)) == 49
+
+
+@pytest.mark.parametrize("at", [3, 30, 100, 1500, -1])
+def test_damage_is_found(tmp_path: Path, at: int) -> None:
+    part = segment(tmp_path, 0, 2)
+    data = bytearray(Path(part.path).read_bytes())
+    data[at] ^= 0x10
+    Path(part.path).write_bytes(data)
+    with pytest.raises(Corrupt):
+        offsets([part], 0, 20)
+
+
+def test_file_that_is_too_short_is_damage(tmp_path: Path) -> None:
+    part = segment(tmp_path, 0, 2)
+    data = Path(part.path).read_bytes()
+    for size in (0, 10, 24, 60, len(data) - 1):
+        Path(part.path).write_bytes(data[:size])
+        with pytest.raises(Corrupt):
+            offsets([part], 0, 20)
+
+
+def test_segment_of_another_stream_is_damage(tmp_path: Path) -> None:
+    part = segment(tmp_path, 0, 1)
+    with pytest.raises(Corrupt):
+        next(chunks_of_files([part], NUMBER + 1, 0, 10, Indexes()))
