@@ -96,6 +96,7 @@ class Account:
     """What is known of one queue."""
 
     name: str
+    arguments: dict[str, object] = field(default_factory=dict)  # of the queue
     issued: int = 0  # messages 1 to this one were published
     confirmed: set[int] = field(default_factory=set)
     refused: set[int] = field(default_factory=set)
@@ -146,7 +147,8 @@ class Publisher(threading.Thread):
         connection = self._server.connect()
         try:
             channel = connection.channel()
-            channel.call("queue.declare", queue=account.name, durable=True)
+            given = account.arguments
+            channel.call("queue.declare", queue=account.name, durable=True, arguments=given)
             channel.call("confirm.select")
             base = account.issued
             waiting: set[int] = set()
