@@ -294,3 +294,22 @@ async def test_heartbeats_keep_an_idle_connection(amqp_address: Address) -> None
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(asyncio.shield(closed), 3.5)
         assert (await channel.declare_queue(exclusive=True)).name
+
+
+async def test_stream_is_followed(channel: AbstractRobustChannel, fresh: Fresh) -> None:
+    name = fresh("stream")
+    await channel.set_qos(prefetch_count=10)
+    queue = await channel.declare_queue(
+        name, durable=True, arguments={"x-queue-type": "stream", "x-max-age": "1h"}
+    )
+    publish = channel.default_exchange.publish
+    await publish(aio_pika.Message(b"0"), name)
+    found: list[tuple[object, bytes]] = []
+    async with queue.iterator(arguments={"x-stream-offset": "first"}, timeout=WAIT_S) as messages:
+        async for message in messages:
+            found.append((message.headers["x-stream-offset"], message.body))
+            await message.ack()
+            if len(found) == 4:
+                break
+            await publish(aio_pika.Message(b"%d" % len(found)), name)
+    assert found == [(number, b"%d" % number) for number in range(4)]

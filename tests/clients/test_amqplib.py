@@ -60,7 +60,7 @@ def install() -> None:
         give_up(f"npm could not install {package}: {error.stderr.strip()[-300:]}")
 
 
-@pytest.mark.parametrize("script", ["promise", "callback", "errors"])
+@pytest.mark.parametrize("script", ["promise", "callback", "errors", "stream"])
 def test_amqplib(node: str, amqp_url: str, script: str) -> None:
     environment = {"LEVERET_APP_BROKER": amqp_url, "NODE_PATH": str(BUILD / "node_modules")}
     child = Child([node, "--test", HERE / f"{script}.test.js"], env=environment)

@@ -330,3 +330,26 @@ def test_rpc_over_direct_reply_to(amqp_url: str, channel: BlockingChannel, fresh
         channel.basic_ack(method.delivery_tag)
         caller.process_data_events(time_limit=WAIT_S)
         assert answers == [("7", b"42")]
+
+
+def test_stream_is_read_from_an_offset_and_again(channel: BlockingChannel, fresh: Fresh) -> None:
+    name = fresh("stream")
+    channel.queue_declare(name, durable=True, arguments={"x-queue-type": "stream"})
+    channel.confirm_delivery()
+    for number in range(5):
+        properties = BasicProperties(headers={"n": number})
+        channel.basic_publish("", name, str(number).encode(), properties)
+    channel.basic_qos(prefetch_count=2)
+    for first in (0, 3):
+        found = []
+        given = {"x-stream-offset": first}
+        for method, properties, body in channel.consume(
+            name, arguments=given, inactivity_timeout=WAIT_S
+        ):
+            assert method is not None
+            found.append((properties.headers["x-stream-offset"], properties.headers["n"], body))
+            channel.basic_ack(method.delivery_tag)
+            if len(found) == 5 - first:
+                break
+        channel.cancel()
+        assert found == [(number, number, str(number).encode()) for number in range(first, 5)]

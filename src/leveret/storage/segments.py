@@ -15,6 +15,7 @@ from mypy_extensions import i64
 
 from leveret.engine.streams.chunk import Chunk, chunk_bytes, read_chunk
 from leveret.engine.streams.segments import Index, Segment, Segments, SegmentStore
+from leveret.errors import Corrupt
 from leveret.journal.chunks import CHUNK_HEAD_BYTES, Written
 from leveret.storage.blocks import HEAD_BYTES
 
@@ -33,14 +34,35 @@ class DiskSegments(Segments):
         self._stream = stream
         self._read = read
         self._indexes: dict[int, Index] = {}  # by segment, the one used last at the end
+        # What was read last, for the small chunks that follow each other.
+        self._ahead = b""
+        self._ahead_segment: i64 = -1
+        self._ahead_at: i64 = 0
+        self._ahead_end: i64 = 0
 
     def read(self, segment: Segment, at: i64) -> Chunk:
+        size = chunk_bytes(self._bytes(segment, at, CHUNK_HEAD_BYTES))
+        if size == 0 or size > segment.end - at:
+            raise Corrupt("a chunk is cut short")
+        return read_chunk(self._bytes(segment, at, size), segment.first_offset, at)
+
+    def _bytes(self, segment: Segment, at: i64, size: i64) -> bytes:
+        """Bytes of a segment, by one read for all that stand closely together."""
         first = segment.first_offset
-        data = self._read(self._stream, first, at, _AHEAD_BYTES)
-        size = chunk_bytes(data)
-        if size > len(data):
-            data = self._read(self._stream, first, at, size)
-        return read_chunk(data, first, at)
+        start = at - self._ahead_at
+        if first == self._ahead_segment and start >= 0 and at + size <= self._ahead_end:
+            return self._ahead[start : start + size]
+        data = self._read(self._stream, first, at, max(size, _AHEAD_BYTES))
+        if size <= _AHEAD_BYTES:
+            self._ahead = data
+            self._ahead_segment = first
+            self._ahead_at = at
+            self._ahead_end = min(at + len(data), segment.end)  # what follows is being written
+        return data[:size]
+
+    def release(self) -> None:
+        self._ahead = b""
+        self._ahead_segment = -1
 
     def index(self, segment: Segment) -> Index:
         found = self._indexes.pop(segment.first_offset, None)

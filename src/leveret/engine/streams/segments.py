@@ -78,6 +78,9 @@ class Segments:
         """A chunk has come in its place."""
         raise NotImplementedError
 
+    def release(self) -> None:
+        """Nobody reads any more: what is in memory for readers can go."""
+
     def drop_first(self) -> Segment:
         """Forget the oldest segment."""
         return self.segments.pop(0)

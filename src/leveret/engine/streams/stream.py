@@ -244,6 +244,7 @@ class Stream(Queue):
         if not self.consumers:
             self._recent = []
             self._recent_bytes = 0
+            self.segments.release()
 
     def unpark(self, consumer: Consumer) -> None:
         consumer.parked = False
@@ -296,10 +297,10 @@ class Stream(Queue):
         if offset < self.first_offset:
             offset = self.first_offset  # what it wanted has been forgotten
             reader.offset = offset
-        for recent in self._recent:
-            if recent.first_offset <= offset < recent.end_offset:
-                reader.chunk = recent
-                return recent
+        recent = self._find_recent(offset)
+        if recent is not None:
+            reader.chunk = recent
+            return recent
         if chunk is not None and chunk.end_offset == offset:
             chunk = self.segments.next(chunk)
         else:
@@ -308,6 +309,21 @@ class Stream(Queue):
             raise Corrupt(f"offset {offset} is missing")
         reader.chunk = chunk
         return chunk
+
+    def _find_recent(self, offset: i64) -> Chunk | None:
+        """The chunk with an offset, if it is one of the newest: they follow each other closely."""
+        recent = self._recent
+        low: i64 = 0
+        high: i64 = len(recent)
+        while low < high:
+            middle = (low + high) // 2
+            if recent[middle].end_offset <= offset:
+                low = middle + 1
+            else:
+                high = middle
+        if low == len(recent) or recent[low].first_offset > offset:
+            return None
+        return recent[low]
 
     def _skip_damage(self, reader: Reader, fault: Corrupt) -> None:
         """Go on behind what cannot be read, and say so."""

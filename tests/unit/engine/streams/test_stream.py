@@ -6,7 +6,8 @@ import pytest
 
 from leveret.engine.streams.stream import PASSED_MAX, RECENT_BYTES, Stream
 from tests.compat.client import Method
-from tests.unit.engine.front import Client, Event, got, headers, names
+from tests.protocol.stage import Event
+from tests.unit.engine.front import Client, got, headers, names
 
 
 def stream(client: Client, name: str = "s", **arguments: object) -> Stream:
@@ -22,7 +23,7 @@ def offsets(events: list[Event]) -> list[object]:
 
 def follow(client: Client, tag: str = "t", prefetch: int = 1000, **given: object) -> list[Event]:
     arguments = {"x_stream_offset": "first", **given}
-    return client.consume("s", tag, prefetch=prefetch, **arguments)
+    return client.consume("s", tag, on=1, prefetch=prefetch, no_ack=False, **arguments)
 
 
 # Offsets
@@ -235,7 +236,7 @@ def test_reader_gets_what_passes_its_filter(given: dict[str, object], wanted: se
     client = Client()
     stream(client)
     colours(client, 30)
-    assert offsets(follow(client, **given)) == [n for n in range(30) if n % 3 in wanted]
+    assert offsets(follow(client, "t", 1000, **given)) == [n for n in range(30) if n % 3 in wanted]
 
 
 def test_filtered_reader_of_much_does_not_hold_up_the_others() -> None:
