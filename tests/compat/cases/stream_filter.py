@@ -159,13 +159,13 @@ _CURSOR_NAMES = (
     (
         "empty",
         "",
-        bad("x-stream-cursor", "invalid_cursor_name", "60.20"),
+        bad("x-stream-cursor", "invalid_name", "60.20"),
         "basic.consume-ok consumer_tag=t",
     ),
     (
         "long",
         "x" * 256,
-        bad("x-stream-cursor", "invalid_cursor_name", "60.20"),
+        bad("x-stream-cursor", "invalid_name", "60.20"),
         "basic.consume-ok consumer_tag=t",
     ),
     (
