@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import queue
+from collections import Counter
 from collections.abc import Callable
 from random import Random
 from typing import Any, Final, cast
@@ -21,6 +22,7 @@ from leveret.amqp.link import Limits
 from leveret.engine.exchanges.exchange import Exchange
 from leveret.engine.message import LOGGED, REDELIVERED, Message
 from leveret.engine.queue import Queue
+from leveret.journal.records import NOWHERE, OFFSET_BITS
 from leveret.storage.log import FULL_RETRY_S
 from leveret.storage.store import Store
 from leveret.testing.disk import FakeDisk
@@ -85,8 +87,10 @@ class StorageStage(Stage):
         now_ms: int = START_MS,
         limits: Limits | None = None,
         holds: bool = False,
+        window: int = 0,
     ) -> None:
         super().__init__(limits)
+        self._window = window  # messages of a line in memory, if not as many as usual
         self.now_ms = now_ms
         self.broker.begin_turn(now_ms)
         self.disk = disk
@@ -101,6 +105,13 @@ class StorageStage(Stage):
             on_alarm=self._on_alarm,
             file_bytes=file_bytes,
         )
+        self._set_windows()
+
+    def _set_windows(self) -> None:
+        for queue in self.broker.slots.queues:
+            if queue is not None and self._window:
+                queue.ready.window = self._window
+                queue.scheduled.window = self._window
 
     def _on_synced(self) -> None:
         self.broker.begin_turn(self.now_ms)
@@ -121,6 +132,7 @@ class StorageStage(Stage):
             self.store.flush()
             self._await_report()
             self._flush()
+            self._set_windows()
             if not turn.dirty:
                 break
         if not self.holds:
@@ -270,6 +282,29 @@ class Client:
 def bodies_in(stage: StorageStage, name: str) -> list[bytes]:
     """The bodies that a queue holds, in order; they are taken."""
     return [message.body for message in Client(stage).drain(name)]
+
+
+def positions_by_file(stage: StorageStage) -> Counter[int]:
+    """How many messages stand in each log file, counted where they are held."""
+    journal = stage.store.journal
+    positions: list[int] = []
+    files: list[int] = []
+    flying = _in_flight(stage)
+    for queue in stage.broker.slots.queues:
+        if queue is None:
+            continue
+        held = [*queue.ready.messages(), *queue.scheduled.messages()]
+        positions.extend(int(m.position) for m in held + flying.get(int(queue.slot), []))
+        for run in queue.ready.paged_runs():
+            files.extend([int(run.file)] * int(run.left()))
+        for file, count in queue.scheduled.distant.counts().items():
+            files.extend([file] * count)
+    for position in positions:
+        while position in journal.moved:
+            position = journal.moved[position]
+        if position != NOWHERE:
+            files.append(position >> OFFSET_BITS)
+    return Counter(files)
 
 
 # What must survive

@@ -58,6 +58,8 @@ class Broker:
                 queue.ledger.journal = journal
                 if queue.ready.pages is None:
                     queue.open_pages(pages)
+                assert queue.ready.pages is not None
+                queue.ready.pages.journal = journal
 
     # Turns
 

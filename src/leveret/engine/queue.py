@@ -49,6 +49,7 @@ from leveret.engine.session import (
 from leveret.engine.subscribers import Subscribers
 from leveret.engine.target import Target
 from leveret.errors import Corrupt
+from leveret.journal.records import NOWHERE
 from leveret.wire.tables import Table
 
 # Messages moved by one wake-up before other work gets its turn again.
@@ -192,7 +193,7 @@ class Queue(Target):
         if self.durable and (message.flags & PERSISTENT or self.is_quorum):
             self.ledger.write_message(message, due_ms)
             self.turn.logged = True
-        elif due_ms == NEVER and self.ready.is_full(message.priority):
+        elif self.scheduled.is_full() if due_ms != NEVER else self.ready.is_full(message.priority):
             self.ledger.spill(message)
 
     def _is_full(self, body_bytes: i64) -> bool:
@@ -239,6 +240,8 @@ class Queue(Target):
     def note_damage(self, fault: Corrupt) -> None:
         """A part of the queue cannot be read: it has been set aside, the rest goes on."""
         self.turn.faults.append(f"queue '{self.name}' in vhost '{self.vhost}': {fault}")
+        self.ready.damaged.extend(self.scheduled.damaged)
+        self.scheduled.damaged.clear()
 
     def _pump(self) -> None:
         turn = self.turn
@@ -371,6 +374,7 @@ class Queue(Target):
         if message.flags & LOGGED and (self.counts or due_ms != NEVER):
             self.ledger.write_return(message, due_ms)
         if due_ms != NEVER:
+            self._update_position(message)
             self.scheduled.add(message, due_ms)
             self.arm()
         else:
@@ -442,9 +446,23 @@ class Queue(Target):
             message.rank = self.next_seq
             self.ledger.skip(self.next_seq)
             self.next_seq += 1
+            self._update_position(message)
+            if self.ledger.journal is not None and message.position == NOWHERE:
+                self._keep_due(message)
             self.ready.push(message)
         if self.limited:
             self._drop_over_limit()
+
+    def _keep_due(self, message: Message) -> None:
+        """A transient message is due: where its line goes on in the log, it goes there too."""
+        if self.ready.is_full(message.priority):
+            self.ledger.spill(message)
+
+    def _update_position(self, message: Message) -> None:
+        """The position of a message in memory is going to be used: it may have been copied."""
+        journal = self.ledger.journal
+        if journal is not None and journal.is_moving:
+            message.position = journal.where(message.position)
 
     def _unused_until_ms(self) -> i64:
         """When the queue goes for want of use; NEVER while it has consumers."""
@@ -512,15 +530,20 @@ class Queue(Target):
     def open_pages(self, pages: Pages) -> None:
         """From now on messages beyond the window stay in the log."""
         self.ready.pages = QueuePages(pages, self.slot, self.ledger.returned, self.counts)
+        self.ready.pages.journal = self.ledger.journal
+        self.scheduled.pages = self.ready.pages
         if self.settings.lazy:
             self.ready.window = LAZY_WINDOW
+            self.scheduled.window = LAZY_WINDOW
 
     def close(self) -> None:
         """The queue is deleted: end its consumers and forget its messages."""
         self.ledger.closed = True
         self._forget_ready()
-        for _, message in self.scheduled.entries():
+        for message in self.scheduled.messages():
             self.ledger.forget(message)
+        if self.scheduled.distant.count != 0:
+            self.ledger.drop_counts(self.scheduled.distant.counts())
         self.deleted = True
         self.turn.trash.add(self.ready.messages_held())
         self.turn.trash.add(self.scheduled.clear())

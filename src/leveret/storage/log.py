@@ -7,7 +7,8 @@ the block: everything up to it is on disk.
 
 A log file is full at `file_bytes`; the next block starts a new one, and a checkpoint of everything
 before it is written, so that older files are needed only for the messages in them. A file that is
-older than the last checkpoint and has no live message is removed.
+older than the last checkpoint and has no live message is removed; `Survivors` sees to it that a few
+messages do not keep one for long.
 
 A full disk keeps the block and tries again; every other fault ends all writing, because nobody can
 know what is on disk after a failed sync (`on_fault`).
@@ -24,7 +25,7 @@ from typing import Final
 from leveret.errors import Corrupt
 from leveret.journal.journal import Journal
 from leveret.storage.blocks import BLOCK_HEAD_BYTES, HEAD_BYTES, encode_block_head, encode_head
-from leveret.storage.checkpoint import write_checkpoint, write_index
+from leveret.storage.checkpoint import read_whole, write_checkpoint, write_index
 from leveret.storage.disk import Disk, DiskFile, is_full
 from leveret.storage.names import index_name, log_name
 
@@ -155,8 +156,7 @@ class Log:
             return
         self._working = None
         self.syncs_done += 1
-        for position in work.released:
-            self._journal.release(position)
+        self._journal.release_now(work.released)
         self._remove(work.removable)
         self.synced_block = work.number
         self.on_synced(work.number)
@@ -197,9 +197,20 @@ class Log:
             return []
         self._journal.has_emptied = False
         live = self._journal.live
+        return [n for n in self.covered_files() if live.get(n, 0) == 0]
+
+    def covered_files(self) -> list[int]:
+        """Files that are older than the last checkpoint: kept for their messages alone."""
         working = self._working
         newest = self._number if working is None or not working.next_file else self._number - 1
-        return [n for n in sorted(self._files) if n < newest and live.get(n, 0) == 0]
+        return [n for n in sorted(self._files) if n < newest]
+
+    def read_index(self, number: int) -> bytes | None:
+        """The index of a full file; None where it cannot be read."""
+        try:
+            return read_whole(self._disk, index_name(number), number)
+        except (OSError, Corrupt):
+            return None
 
     def remove_empty_files(self) -> None:
         """Remove them now: at a start, and when the disk is full.
@@ -216,6 +227,7 @@ class Log:
                 continue
             self._files.discard(number)
             live.pop(number, None)
+            self._journal.totals.pop(number, None)
             reader = self._readers.pop(number, None)
             if reader is not None:
                 reader.close()

@@ -9,6 +9,7 @@ from leveret.engine.broker import Broker
 from leveret.engine.restore import define
 from leveret.engine.runs import Pages
 from leveret.errors import Corrupt
+from leveret.journal.index import ENTRY_BYTES
 from leveret.storage.blocks import (
     BLOCK_HEAD_BYTES,
     HEAD_BYTES,
@@ -33,6 +34,8 @@ class Recovered:
         self.messages = 0
         self.cut_bytes = 0  # torn off the end of the log
         self.live: dict[int, int] = {}  # messages by log file
+        self.totals: dict[int, int] = {}  # the same, with those that are gone
+        self.superseded: dict[int, set[int]] = {}  # offsets of messages with a later copy, by file
 
 
 def recover(disk: Disk, broker: Broker, pages: Pages) -> Recovered:
@@ -58,10 +61,13 @@ def recover(disk: Disk, broker: Broker, pages: Pages) -> Recovered:
         index = _read_index(disk, number) if number in indexed else None
         if index is not None and number < start:
             replay.read_index(index, number)
+            found.totals[number] = len(index) // ENTRY_BYTES
             continue
         is_last = number == logs[-1]
         _read_file(disk, number, replay, found, is_old=number < start, is_last=is_last)
-        _write_index(disk, number, replay.take_index())
+        index = replay.take_index()
+        found.totals[number] = len(index) // ENTRY_BYTES
+        _write_index(disk, number, index)
     found.files = set(logs)
     found.next_file = max([start, *logs, 0]) + 1
     broker.turn.is_restoring = True
@@ -150,6 +156,7 @@ def _load(broker: Broker, pages: Pages, replay: Replay, found: Recovered) -> Non
         log = replay.queues.get(int(queue.ledger.id))
         if log is not None:
             queue.open_pages(pages)
-            for file, count in restore(queue, log, pages, replay.has_ended).items():
+            counts = restore(queue, log, replay.has_ended, found.superseded)
+            for file, count in counts.items():
                 found.live[file] = found.live.get(file, 0) + count
                 found.messages += count

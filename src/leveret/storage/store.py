@@ -19,6 +19,7 @@ from leveret.storage.disk import Disk, is_full
 from leveret.storage.log import FILE_BYTES, Log
 from leveret.storage.pages import LogPages
 from leveret.storage.recovery import Recovered, recover
+from leveret.storage.survivors import SPARSE_PERCENT, Survivors
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ class Store:
     def __init__(self, disk: Disk, broker: Broker) -> None:
         self._disk = disk
         self._broker = broker
-        self._journal = Journal()
+        self.journal = Journal()
         self._waiting: deque[tuple[int, Session, int]] = deque()  # block, session, publish
         self.fault: OSError | None = None
 
@@ -46,7 +47,7 @@ class Store:
     ) -> Recovered:
         """Recover what the directory holds, and keep everything durable from now on."""
         self._disk.prepare()
-        self.log = Log(self._disk, self._journal, loop, syncs=syncs, file_bytes=file_bytes)
+        self.log = Log(self._disk, self.journal, loop, syncs=syncs, file_bytes=file_bytes)
         pages = LogPages(self.log.read)
         found = recover(self._disk, self._broker, pages)
         if found.cut_bytes:
@@ -57,7 +58,8 @@ class Store:
         self.log.on_synced = self._on_synced
         self.log.on_fault = self._on_fault
         self.log.make_checkpoint = self._checkpoint
-        self._journal.live = found.live
+        self.journal.live = found.live
+        self.journal.totals = found.totals
         # The file comes before its checkpoint: a checkpoint without its file means a lost file.
         self.log.start(found.files, found.next_file, found.last_block)
         try:
@@ -67,8 +69,12 @@ class Store:
                 raise
             log.warning("the disk is full: started without a checkpoint")
         pages.trusted_from = found.next_file
-        self._broker.attach(self._journal, pages)
+        self._broker.attach(self.journal, pages)
         self.log.remove_empty_files()
+        self.survivors = Survivors(self._broker, self.journal, pages, self.log.read_index)
+        self.survivors.bytes_max = file_bytes * SPARSE_PERCENT // 100
+        self.survivors.superseded = found.superseded
+        self.survivors.look(self.log.covered_files())
         return found
 
     def _checkpoint(self) -> list[bytes]:
@@ -80,7 +86,7 @@ class Store:
         if turn.unsynced:
             unsynced = turn.unsynced
             turn.unsynced = []
-            block = self.log.taken_block + (1 if self._journal.size() != 0 else 0)
+            block = self.log.taken_block + (1 if self.journal.size() != 0 else 0)
             for session in unsynced:
                 if self.fault is not None:
                     session.on_unsafe(session.publish_seq)
@@ -94,8 +100,9 @@ class Store:
         if self._is_full:
             self._is_full = False
             self._on_alarm(False)
+        is_woken = self.survivors.wants_look() and self.survivors.look(self.log.covered_files())
         waiting = self._waiting
-        if not waiting or waiting[0][0] > block:
+        if not is_woken and (not waiting or waiting[0][0] > block):
             return
         while waiting and waiting[0][0] <= block:
             _, session, seq = waiting.popleft()
@@ -107,6 +114,7 @@ class Store:
         log.error("the log cannot be written: %s", fault)
         if not is_full(fault):
             self.fault = fault
+            self.survivors.stop()
         if not self._is_full:
             self._is_full = True
             self._on_alarm(True)
@@ -117,6 +125,6 @@ class Store:
 
     def close(self) -> None:
         """Write what is left; blocks until it is on disk."""
-        self._journal.end()
+        self.journal.end()
         self.log.stop()
         self._disk.release()
