@@ -12,7 +12,7 @@ same every time, to the order of operations on the disk.
 from __future__ import annotations
 
 import asyncio
-import queue
+import queue as queues
 from collections import Counter
 from collections.abc import Callable
 from random import Random
@@ -55,7 +55,7 @@ class ManualLoop:
     """What the log needs of an event loop, run by hand."""
 
     def __init__(self) -> None:
-        self.reports: queue.SimpleQueue[Timer] = queue.SimpleQueue()
+        self.reports: queues.SimpleQueue[Timer] = queues.SimpleQueue()
         self.timers: list[Timer] = []
 
     def call_soon_threadsafe(self, callback: Callable[..., object], *arguments: Any) -> None:

@@ -3,7 +3,7 @@
 They come in any order of time. New ones go to `_tail`, as they come; when it is long, or when one
 of them is the next of all, it is sorted and becomes a `Chunk`. The next message is the first of
 some chunk, found by a heap of their heads, so that taking a page of messages costs O(log chunks)
-each, and no turn ever sorts more than two chunks. Small chunks are joined, lest a steady stream of
+each, and no turn ever sorts more than a chunk. Small chunks are joined, lest a steady stream of
 short delays leave one behind for every long delay.
 
 Order is by due time, then by serial: that is the order of arrival.
@@ -18,10 +18,9 @@ from mypy_extensions import i64
 from leveret.journal.records import OFFSET_BITS
 
 CHUNK: Final = 8192  # messages sorted at once: a few milliseconds
-_JOIN_BELOW: Final = CHUNK // 2  # chunks with fewer messages than this are joined
-_INDEX_BITS: Final = 14  # of a message in two joined chunks
+_INDEX_BITS: Final = 13  # of a message in a chunk
 
-assert 1 << _INDEX_BITS >= 2 * CHUNK
+assert 1 << _INDEX_BITS >= CHUNK
 
 # A message on its way back: due time, serial, sequence number, position, body bytes.
 Entry = tuple[int, int, int, int, int]
@@ -88,6 +87,11 @@ class Spot:
         """The message stands elsewhere now."""
         self._chunk.positions[self._at] = position
         self._chunk.note_file(position >> OFFSET_BITS)
+
+
+def _is_worth_joining(old: i64, new: i64) -> bool:
+    """Whether to sort an old chunk again: each message is, about once for every doubling."""
+    return old <= 2 * new and old + new <= CHUNK
 
 
 def _sorted(chunks: list[Chunk]) -> Chunk:
@@ -189,7 +193,7 @@ class Distant:
         chunks = self._chunks
         joined = [self._tail]
         total = self._tail.left()
-        while chunks and total < _JOIN_BELOW and chunks[-1].left() < _JOIN_BELOW:
+        while chunks and _is_worth_joining(chunks[-1].left(), total):
             joined.insert(0, chunks.pop())
             total += joined[0].left()
         chunks.append(_sorted(joined))

@@ -158,6 +158,8 @@ class Log:
         self.syncs_done += 1
         self._journal.release_now(work.released)
         self._remove(work.removable)
+        if self._journal.size() == 0:  # every ack is on disk: nothing is to be waited for
+            self._remove(self._empty_files())
         self.synced_block = work.number
         self.on_synced(work.number)
         self.kick()

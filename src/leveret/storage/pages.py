@@ -71,8 +71,9 @@ class LogPages(Pages):
         count = min(run.left(), PAGE_MESSAGES)
         offsets: list[int] = run.offsets[run.at : run.at + count].tolist()
         index: i64 = 0
-        total: i64 = 0
-        while index < count and total < PAGE_BYTES:
+        total: i64 = 0  # bytes read at once
+        taken: i64 = 0  # bytes of messages: large ones are read by themselves
+        while index < count and total < PAGE_BYTES and taken < PAGE_BYTES:
             start: i64 = offsets[index]
             end = index + 1
             while end < count and offsets[end] - offsets[end - 1] < _GAP_BYTES:
@@ -86,9 +87,13 @@ class LogPages(Pages):
             total += len(data)
             while index < end:
                 if payloads is None:
-                    messages.append(self._message(run.file, offsets[index], data, start, slot))
+                    message = self._message(run.file, offsets[index], data, start, slot)
+                    taken += len(message.body)
+                    messages.append(message)
                 else:
-                    payloads.append(self._payload(run.file, offsets[index], data, start))
+                    payload = self._payload(run.file, offsets[index], data, start)
+                    taken += len(payload)
+                    payloads.append(payload)
                 index += 1
 
     def _verify(self, file: i64, end: i64) -> None:

@@ -71,10 +71,12 @@ class Store:
         pages.trusted_from = found.next_file
         self._broker.attach(self.journal, pages)
         self.log.remove_empty_files()
-        self.survivors = Survivors(self._broker, self.journal, pages, self.log.read_index)
+        self.survivors = Survivors(
+            self._broker, self.journal, pages, self.log.covered_files, self.log.read_index
+        )
         self.survivors.bytes_max = file_bytes * SPARSE_PERCENT // 100
         self.survivors.superseded = found.superseded
-        self.survivors.look(self.log.covered_files())
+        self.survivors.look()
         return found
 
     def _checkpoint(self) -> list[bytes]:
@@ -100,7 +102,7 @@ class Store:
         if self._is_full:
             self._is_full = False
             self._on_alarm(False)
-        is_woken = self.survivors.wants_look() and self.survivors.look(self.log.covered_files())
+        is_woken = self.survivors.wants_look() and self.survivors.look()
         waiting = self._waiting
         if not is_woken and (not waiting or waiting[0][0] > block):
             return

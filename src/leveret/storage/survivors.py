@@ -61,17 +61,18 @@ class Survivors(Timed):
         broker: Broker,
         journal: Journal,
         pages: LogPages,
+        covered_files: Callable[[], list[int]],
         read_index: Callable[[int], bytes | None],
     ) -> None:
         super().__init__()
         self._broker = broker
         self._journal = journal
         self._pages = pages
+        self._covered_files = covered_files  # those that are kept for their messages alone
         self._read_index = read_index
         self.bytes_max: i64 = 0  # a file with more to copy than this is not sparse
         self.superseded: dict[int, set[int]] = {}  # offsets that were copied before, by file
         self.messages_copied: i64 = 0
-        self._files: list[int] = []  # those that may be emptied
         self._not_before_ms: dict[int, int] = {}  # when to look again, by file
         self._seen_file: i64 = 0  # the newest file when files were looked at
         # The file at hand
@@ -93,31 +94,26 @@ class Survivors(Timed):
             journal.releases >= LOOK_AFTER or journal.file != self._seen_file
         )
 
-    def look(self, files: list[int]) -> bool:
-        """Begin with a sparse one of these files, all of which a checkpoint covers, if one is."""
+    def look(self) -> bool:
+        """Begin with the oldest sparse file; whether there is one."""
+        assert self._phase == _IDLE
         self._journal.releases = 0
         self._seen_file = self._journal.file
-        self._files = files
-        if self._phase == _IDLE:
-            self._forget_removed()
-            self._begin_next()
-        return self._phase != _IDLE
+        files = self._covered_files()
+        self._forget_removed(set(files))
+        now_ms = self._broker.turn.now_ms
+        for file in files:
+            if self._is_sparse(file) and now_ms >= self._not_before_ms.get(file, 0):
+                self._begin(file)
+                self._broker.pulse.arm(self, now_ms)
+                return True
+        return False
 
-    def _forget_removed(self) -> None:
-        there = set(self._files)
+    def _forget_removed(self, there: set[int]) -> None:
         for file in [file for file in self.superseded if file not in there]:
             del self.superseded[file]
         for file in [file for file in self._not_before_ms if file not in there]:
             del self._not_before_ms[file]
-
-    def _begin_next(self) -> None:
-        now_ms = self._broker.turn.now_ms
-        while self._files:
-            file: i64 = self._files.pop(0)
-            if self._is_sparse(file) and now_ms >= self._not_before_ms.get(file, 0):
-                self._begin(file)
-                self._broker.pulse.arm(self, now_ms)
-                return
 
     def _is_sparse(self, file: i64) -> bool:
         live: i64 = self._journal.live.get(file, 0)
@@ -136,7 +132,6 @@ class Survivors(Timed):
         """Nothing is written any more."""
         if self._phase != _IDLE:
             self._end()
-        self._files = []
         self._broker.pulse.disarm(self)
 
     def _end(self) -> None:
@@ -163,7 +158,7 @@ class Survivors(Timed):
             return now_ms + PACE_MS
         self._not_before_ms[self._file] = now_ms + RETRY_MS
         self._end()
-        self._begin_next()
+        self.look()
         return NEVER
 
     def _step(self) -> bool:
