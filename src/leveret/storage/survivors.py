@@ -38,6 +38,7 @@ from leveret.storage.replay import body_size
 SPARSE_PERCENT: Final = 30
 LOOK_AFTER: Final = 1000  # messages gone before files are looked at again; or when one is full
 RETRY_MS: Final = 600_000  # before a file that could not be emptied is looked at again
+RETRY_SOON_MS: Final = 1000  # the same, where messages were in motion
 PACE_MS: Final = 5  # between two slices
 BUSY_MS: Final = 20  # to wait while the log is behind
 
@@ -78,6 +79,7 @@ class Survivors(Timed):
         # The file at hand
         self._phase: i64 = _IDLE
         self._file: i64 = NOWHERE
+        self._left: i64 = 0  # messages that are to be copied, at most
         self._bytes_left: i64 = 0  # that may be copied
         self._copied: set[int] = set()  # its offsets that do not count any more
         self._slot: i64 = 0  # of the next queue to be looked at
@@ -124,6 +126,7 @@ class Survivors(Timed):
         self._journal.begin_moving(file)
         self._file = file
         self._phase = _VERIFY
+        self._left = self._journal.live[file]
         self._bytes_left = self.bytes_max
         self._copied = self.superseded.setdefault(file, set())
         self._slot = 0
@@ -156,7 +159,8 @@ class Survivors(Timed):
             is_done = True
         if not is_done:
             return now_ms + PACE_MS
-        self._not_before_ms[self._file] = now_ms + RETRY_MS
+        retry_ms = RETRY_SOON_MS if self._journal.settled else RETRY_MS
+        self._not_before_ms[self._file] = now_ms + retry_ms
         self._end()
         self.look()
         return NEVER
@@ -170,8 +174,9 @@ class Survivors(Timed):
         if self._phase == _HELD:
             if self._copy_held():
                 self._phase = _INDEX
-                self._open_index()
-            return False
+                if self._left > 0:
+                    self._open_index()
+            return self._left <= 0
         return self._copy_index()
 
     def _copy_held(self) -> bool:
@@ -228,6 +233,7 @@ class Survivors(Timed):
             self._copied.add(offset)
             self._bytes_left -= size
             at += 1
+        self._left -= len(positions)
         self.messages_copied += len(positions)
         return positions
 
