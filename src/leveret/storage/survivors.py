@@ -151,15 +151,17 @@ class Survivors(Timed):
             return NEVER
         if self._journal.size() >= SLICE_BYTES:
             return now_ms + BUSY_MS
+        retry_ms: i64 = RETRY_SOON_MS if self._journal.settled else RETRY_MS
         try:
             is_done = self._step()
         except (Corrupt, OSError):
             is_done = True  # whoever needs what cannot be read will say so
+            retry_ms = RETRY_MS
         if self._bytes_left < 0:
             is_done = True
+            retry_ms = RETRY_MS
         if not is_done:
             return now_ms + PACE_MS
-        retry_ms = RETRY_SOON_MS if self._journal.settled else RETRY_MS
         self._not_before_ms[self._file] = now_ms + retry_ms
         self._end()
         self.look()
