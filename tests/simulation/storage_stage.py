@@ -105,6 +105,7 @@ class StorageStage(Stage):
             on_alarm=self._on_alarm,
             file_bytes=file_bytes,
         )
+        self.store.survivors.wait_ms = 0  # sparse files are copied at once
         self._set_windows()
 
     def _set_windows(self) -> None:

@@ -8,7 +8,7 @@ from typing import Final, cast
 import pytest
 
 from leveret.storage.names import log_name
-from leveret.storage.survivors import LOOK_AFTER, PACE_MS, RETRY_MS, SLICE_BYTES
+from leveret.storage.survivors import LOOK_AFTER, PACE_MS, RETRY_MS, SLICE_BYTES, WAIT_MS
 from leveret.testing.disk import FakeDisk
 from tests.compat.client import Method
 from tests.compat.wire import Typed
@@ -102,6 +102,30 @@ def _held(stage: StorageStage, name: str) -> list[tuple[object, ...]]:
         (int(m.seq), due_ms, m.body, m.header, int(m.priority), int(m.expires_ms), m.address.keys)
         for due_ms, m in messages
     )
+
+
+def test_file_that_is_being_worked_off_is_not_copied() -> None:
+    """It will be empty soon; only what stays as it is for long is worth it."""
+    stage, client = sparse()
+    stage.store.survivors.wait_ms = WAIT_MS
+    client.declare("q")
+    while stage.store.journal.file < 4:
+        client.publish("q", b"m" * 50)
+    client.publish("q", b"last")
+    while (message := client.get("q", no_ack=True)) is not None and message.body != b"last":
+        stage.advance(WAIT_MS // 4)
+        stage.sync_all()
+    assert stage.store.survivors.messages_copied == 0
+    client.publish("q", b"stays")
+    for _ in range(2):
+        fill_file(stage, client)
+    assert stage.store.survivors.messages_copied == 0
+    settle_down(stage)
+    assert stage.store.survivors.messages_copied == 0
+    stage.advance(WAIT_MS)
+    settle_down(stage)
+    assert stage.store.survivors.messages_copied == 1
+    stage.stop()
 
 
 def test_what_is_in_flight_is_copied_and_can_be_settled() -> None:

@@ -2,8 +2,8 @@
 
 One block is on its way at a time; what the engine writes meanwhile is the next one (group commit).
 A block that somebody waits for (`Journal.must_sync`) leaves at once, one of acks alone within
-`ACKS_WAIT_S`. When the thread is done, `on_synced` is called on the event loop with the number of
-the block: everything up to it is on disk.
+`ACKS_WAIT_S`, unless it is long. When the thread is done, `on_synced` is called on the event loop
+with the number of the block: everything up to it is on disk.
 
 A log file is full at `file_bytes`; the next block starts a new one, and a checkpoint of everything
 before it is written, so that older files are needed only for the messages in them. A file that is
@@ -31,6 +31,7 @@ from leveret.storage.names import index_name, log_name
 
 FILE_BYTES: Final = 64 * 1024 * 1024
 ACKS_WAIT_S: Final = 0.1
+WAIT_BYTES_MAX: Final = 1024 * 1024  # a block of this size waits for nothing
 FULL_RETRY_S: Final = 1.0
 
 
@@ -117,9 +118,13 @@ class Log:
 
     def kick(self) -> None:
         """Send the next block on its way, if there is one and none is."""
-        if self._working is not None or self._has_failed or self._journal.size() == 0:
+        if self._working is not None or self._has_failed:
             return
-        if not self._journal.must_sync:
+        if self._journal.size() == 0:  # every ack is on disk: nothing is to be waited for
+            if self._journal.has_emptied:
+                self._remove(self._empty_files())
+            return
+        if not self._journal.must_sync and self._journal.size() < WAIT_BYTES_MAX:
             if self._acks_timer is None:
                 self._acks_timer = self._loop.call_later(ACKS_WAIT_S, self._on_acks_waited)
             return
@@ -158,8 +163,6 @@ class Log:
         self.syncs_done += 1
         self._journal.release_now(work.released)
         self._remove(work.removable)
-        if self._journal.size() == 0:  # every ack is on disk: nothing is to be waited for
-            self._remove(self._empty_files())
         self.synced_block = work.number
         self.on_synced(work.number)
         self.kick()

@@ -102,14 +102,13 @@ class Store:
         if self._is_full:
             self._is_full = False
             self._on_alarm(False)
-        is_woken = self.survivors.wants_look() and self.survivors.look()
+        if self.survivors.wants_look():
+            self.survivors.look()
         waiting = self._waiting
-        if not is_woken and (not waiting or waiting[0][0] > block):
-            return
         while waiting and waiting[0][0] <= block:
             _, session, seq = waiting.popleft()
             session.on_synced(seq)
-        self._end_turn()
+        self._end_turn()  # also where nobody waits: publishers may, for the log to catch up
 
     def _on_fault(self, fault: OSError) -> None:
         """The log cannot be written: nobody is told that anything is safe."""

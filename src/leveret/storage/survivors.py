@@ -3,7 +3,8 @@
 A full file with less than `SPARSE_PERCENT` of its messages left is emptied: each of these is
 written once more, into the block that is being filled, and its old position is released when that
 block is on disk. Then nothing lives in the file, and the log removes it. This happens in slices on
-the pulse, none longer than a page, and never faster than the log takes them.
+the pulse, none longer than a page, and never faster than the log takes them. A file that is being
+worked off will be empty by itself: only one that hardly changed for `WAIT_MS` is copied.
 
 Where a survivor is decides how its holder hears of the new position:
 
@@ -25,7 +26,7 @@ from librt.strings import read_i32_be, read_i64_be
 from mypy_extensions import i64
 
 from leveret.engine.broker import Broker
-from leveret.engine.pulse import NEVER, Timed
+from leveret.engine.pulse import NEVER, Timed, earlier
 from leveret.engine.queue import Queue
 from leveret.engine.runs import Run
 from leveret.errors import Corrupt
@@ -37,6 +38,7 @@ from leveret.storage.replay import body_size
 
 SPARSE_PERCENT: Final = 30
 LOOK_AFTER: Final = 1000  # messages gone before files are looked at again; or when one is full
+WAIT_MS: Final = 30_000  # that a sparse file must stay as it is
 RETRY_MS: Final = 600_000  # before a file that could not be emptied is looked at again
 RETRY_SOON_MS: Final = 1000  # the same, where messages were in motion
 PACE_MS: Final = 5  # between two slices
@@ -74,6 +76,8 @@ class Survivors(Timed):
         self.bytes_max: i64 = 0  # a file with more to copy than this is not sparse
         self.superseded: dict[int, set[int]] = {}  # offsets that were copied before, by file
         self.messages_copied: i64 = 0
+        self.wait_ms: i64 = WAIT_MS
+        self._noted: dict[int, tuple[int, int]] = {}  # messages in a sparse file, and since when
         self._not_before_ms: dict[int, int] = {}  # when to look again, by file
         self._seen_file: i64 = 0  # the newest file when files were looked at
         # The file at hand
@@ -97,25 +101,41 @@ class Survivors(Timed):
         )
 
     def look(self) -> bool:
-        """Begin with the oldest sparse file; whether there is one."""
+        """Begin with the oldest file that is worth it; whether the pulse was armed for any."""
         assert self._phase == _IDLE
         self._journal.releases = 0
         self._seen_file = self._journal.file
         files = self._covered_files()
         self._forget_removed(set(files))
         now_ms = self._broker.turn.now_ms
+        next_ms: i64 = NEVER
         for file in files:
             if self._is_sparse(file) and now_ms >= self._not_before_ms.get(file, 0):
-                self._begin(file)
-                self._broker.pulse.arm(self, now_ms)
-                return True
-        return False
+                due_ms = self._stable_ms(file, now_ms)
+                if due_ms <= now_ms:
+                    self._begin(file)
+                    self._broker.pulse.arm(self, now_ms)
+                    return True
+                next_ms = earlier(next_ms, due_ms)
+        if next_ms != NEVER:
+            self._broker.pulse.arm(self, next_ms)
+        return next_ms != NEVER
+
+    def _stable_ms(self, file: i64, now_ms: i64) -> i64:
+        """When the file will have been as it is for long enough."""
+        live: i64 = self._journal.live[file]
+        noted = self._noted.get(file)
+        if noted is None or live * 10 < noted[0] * 9:
+            noted = (live, now_ms)
+            self._noted[file] = noted
+        return noted[1] + self.wait_ms
 
     def _forget_removed(self, there: set[int]) -> None:
         for file in [file for file in self.superseded if file not in there]:
             del self.superseded[file]
-        for file in [file for file in self._not_before_ms if file not in there]:
-            del self._not_before_ms[file]
+        for file in [file for file in self._noted if file not in there]:
+            del self._noted[file]
+            self._not_before_ms.pop(file, None)
 
     def _is_sparse(self, file: i64) -> bool:
         live: i64 = self._journal.live.get(file, 0)
@@ -148,6 +168,7 @@ class Survivors(Timed):
 
     def on_due(self, now_ms: i64) -> i64:
         if self._phase == _IDLE:
+            self.look()
             return NEVER
         if self._journal.size() >= SLICE_BYTES:
             return now_ms + BUSY_MS
