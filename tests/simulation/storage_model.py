@@ -193,6 +193,23 @@ class Load:
         for _ in range(steps):
             self.rng.choice(names)()
 
+    def run_sparse(self, steps: int) -> None:
+        """A load that takes most messages soon and leaves some for ever."""
+        actions = [
+            *[self.publish] * 6,
+            self.publish_transient,
+            self.publish_to_all,
+            self.publish_later,
+            *[self.thin] * 3,
+            self.settle,
+            self.purge,
+            *[self.advance] * 2,
+            self.write_acks,
+            *[self.hear] * 3,
+        ]
+        for _ in range(steps):
+            self.rng.choice(actions)()
+
     # Steps
 
     def _call(self, name: str, **fields: object) -> None:
@@ -307,6 +324,18 @@ class Load:
             method = f"basic.{fate}"
             self.client.peer.send(3, method, delivery_tag=tag, requeue=True)
         self._note()
+
+    def thin(self) -> None:
+        """Take messages and ack all of them but one."""
+        before = len(self._flying)
+        for _ in range(self.rng.randrange(1, 12)):
+            self.get()
+        taken = self._flying[before:]
+        self._flying[before:] = taken[:1]
+        for name, body, tag in taken[1:]:
+            del self.state.queues[name].entries[body]
+            self.client.peer.send(3, "basic.ack", delivery_tag=tag)
+            self._note()
 
     def _refuse(self, name: str, entry: Entry) -> None:
         del self.state.queues[name].entries[entry.body]
@@ -497,5 +526,8 @@ def _check_bindings(state: State, stage: StorageStage) -> None:
     assert bound & set(PASSING) == state.bound
 
 
-def start(disk: FakeDisk, load: Load, *, file_bytes: int, holds: bool = False) -> StorageStage:
-    return StorageStage(disk, file_bytes=file_bytes, now_ms=load.stage.now_ms, holds=holds)
+def start(
+    disk: FakeDisk, load: Load, *, file_bytes: int, holds: bool = False, window: int = 0
+) -> StorageStage:
+    now_ms = load.stage.now_ms
+    return StorageStage(disk, file_bytes=file_bytes, now_ms=now_ms, holds=holds, window=window)

@@ -10,12 +10,15 @@ same every time, to the order of operations on the disk.
 from __future__ import annotations
 
 import asyncio
-import queue
+import queue as queues
+from collections import Counter
 from collections.abc import Callable
 from random import Random
 from typing import Any, Final, cast
 
 from leveret.amqp.link import Limits
+from leveret.engine.message import Message
+from leveret.journal.records import NOWHERE, OFFSET_BITS
 from leveret.storage.store import SYNC, Store
 from leveret.testing.disk import FakeDisk
 from tests.compat.client import Method
@@ -47,7 +50,7 @@ class ManualLoop:
     """What the log needs of an event loop, run by hand."""
 
     def __init__(self) -> None:
-        self.reports: queue.SimpleQueue[Timer] = queue.SimpleQueue()
+        self.reports: queues.SimpleQueue[Timer] = queues.SimpleQueue()
         self.timers: list[Timer] = []
         self._time_s = 0.0
 
@@ -84,8 +87,10 @@ class StorageStage(Stage):
         durability: str = SYNC,
         free_min_bytes: int = 0,
         reserve_bytes: int = 0,
+        window: int = 0,
     ) -> None:
         super().__init__(limits)
+        self._window = window  # messages of a line in memory, if not as many as usual
         self.now_ms = now_ms
         self.broker.begin_turn(now_ms)
         self.disk = disk
@@ -102,6 +107,14 @@ class StorageStage(Stage):
             free_min_bytes=free_min_bytes,
             reserve_bytes=reserve_bytes,
         )
+        self.store.survivors.wait_ms = 0  # sparse files are copied at once
+        self._set_windows()
+
+    def _set_windows(self) -> None:
+        for queue in self.broker.slots.queues:
+            if queue is not None and self._window:
+                queue.ready.window = self._window
+                queue.scheduled.window = self._window
 
     def _on_synced(self) -> None:
         self.broker.begin_turn(self.now_ms)
@@ -122,6 +135,7 @@ class StorageStage(Stage):
             self.store.flush()
             self._await_report()
             self._flush()
+            self._set_windows()
             if not turn.dirty:
                 break
         if not self.holds:
@@ -268,3 +282,35 @@ class Client:
 def bodies_in(stage: StorageStage, name: str) -> list[bytes]:
     """The bodies that a queue holds, in order; they are taken."""
     return [message.body for message in Client(stage).drain(name)]
+
+
+def positions_by_file(stage: StorageStage) -> Counter[int]:
+    """How many messages stand in each log file, counted where they are held."""
+    journal = stage.store.journal
+    positions: list[int] = []
+    files: list[int] = []
+    flying = _in_flight(stage)
+    for queue in stage.broker.slots.queues:
+        if queue is None:
+            continue
+        held = [*queue.ready.messages(), *queue.scheduled.messages()]
+        positions.extend(int(m.position) for m in held + flying.get(int(queue.slot), []))
+        for run in queue.ready.paged_runs():
+            files.extend([int(run.file)] * int(run.left()))
+        for file, count in queue.scheduled.distant.counts().items():
+            files.extend([file] * count)
+    for position in positions:
+        while position in journal.moved:
+            position = journal.moved[position]
+        if position != NOWHERE:
+            files.append(position >> OFFSET_BITS)
+    return Counter(files)
+
+
+def _in_flight(stage: StorageStage) -> dict[int, list[Message]]:
+    found: dict[int, list[Message]] = {}
+    for connection in stage.peers:
+        for channel in connection.channels.values():
+            for message in channel.unacked.messages():
+                found.setdefault(int(message.queue), []).append(message)
+    return found

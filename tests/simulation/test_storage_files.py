@@ -258,3 +258,25 @@ def test_redelivered_counts_of_a_message_that_waits_are_there_after_a_start() ->
     assert headers == {"x-acquired-count": Typed("l", 3), "x-delivery-count": Typed("l", 3)}
     assert message.fields["redelivered"]
     stage.stop()
+
+
+def test_every_synced_block_ends_a_turn() -> None:
+    """Nobody waits for transient messages in the log; but publishers may, for it to catch up."""
+    turns: list[int] = []
+
+    class CountingStage(StorageStage):
+        def _on_synced(self) -> None:
+            turns.append(1)
+            super()._on_synced()
+
+    stage = CountingStage(FakeDisk(), window=1)
+    client = Client(stage)
+    client.call(2, "queue.declare", queue="short", exclusive=True)
+    turns.clear()
+    blocks = stage.store.log.syncs_done
+    for _ in range(5):
+        client.publish("short", b"m", {"delivery_mode": 1})
+    stage.sync_all()
+    assert stage.store.log.syncs_done > blocks
+    assert len(turns) == stage.store.log.syncs_done - blocks
+    stage.stop()

@@ -76,6 +76,5 @@ def _write_queue(journal: Journal, queue: Queue) -> None:
         runs.append(last)
     journal.gone(queue.ledger.id, runs)
     journal.mark(queue.ledger.id, queue.ledger.delivered_seq)
-    due = {int(message.seq): due_ms for due_ms, message in queue.scheduled.entries()}
-    for seq, (returns, failures) in queue.ledger.returned.items():
-        journal.returned(queue.ledger.id, seq, returns, failures, due.get(seq, 0))
+    for seq, (returns, failures, due_ms) in queue.ledger.returned.items():
+        journal.returned(queue.ledger.id, seq, returns, failures, due_ms)

@@ -5,6 +5,8 @@ order. Runs are kept by both ends, so that adding a number costs two look-ups an
 that is worked off in order has no runs at all.
 """
 
+from bisect import bisect_right
+
 from mypy_extensions import i64
 
 
@@ -58,6 +60,27 @@ class Gone:
             if first <= seq < end:
                 return True
         return False
+
+    def missing(self, seqs: list[int]) -> list[int]:
+        """Those of some numbers, given in order, that are not in the set."""
+        rest = [seq for seq in seqs if seq >= self.floor]
+        if not rest or not self._ends:
+            return rest
+        first: i64 = rest[0]
+        last: i64 = rest[-1]
+        ends = self._ends
+        runs = sorted([(start, ends[start]) for start in ends if start <= last])
+        found: list[int] = []
+        at = 0
+        if len(runs) > 1:  # those that end before the first number do not matter
+            at = max(0, bisect_right(runs, (first, 1 << 62)) - 1)
+        for number in rest:
+            seq: i64 = number
+            while at < len(runs) and runs[at][1] <= seq:
+                at += 1
+            if at == len(runs) or seq < runs[at][0]:
+                found.append(number)
+        return found
 
     def runs(self) -> list[tuple[int, int]]:
         """The runs above the floor, first and last numbers, in order."""

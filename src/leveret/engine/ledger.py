@@ -25,7 +25,7 @@ class Ledger:
         self.durable = durable
         self.closed = False  # the queue is deleted, and the log knows
         self.gone = Gone()  # sequence numbers that are done with, if it is durable
-        self.returned: dict[int, tuple[int, int]] = {}  # returns and failures, where they count
+        self.returned: dict[int, tuple[int, int, int]] = {}  # returns, failures, due time
         self.delivered_seq: i64 = -1  # all up to this one may have been delivered
         self._unlogged = unlogged  # the turn's column of ledgers that have something to write
         self._is_listed = False
@@ -97,7 +97,17 @@ class Ledger:
             return
         for seq in run.seqs[run.at :]:
             self.gone.add(seq)
+            if self.returned:
+                self.returned.pop(seq, None)
             self._add(seq)
+
+    def drop_counts(self, counts: dict[int, int]) -> None:
+        """The queue is deleted: so many messages of each log file, in the log alone, are gone."""
+        assert self.closed
+        journal = self.journal
+        assert journal is not None
+        for file, count in counts.items():
+            journal.release_many(file, count)
 
     def _add(self, seq: i64) -> None:
         runs = self._runs
@@ -125,7 +135,7 @@ class Ledger:
         journal = self.journal
         assert journal is not None
         journal.returned(self.id, message.seq, message.returns, message.failures, due_ms)
-        self.returned[message.seq] = (message.returns, message.failures)
+        self.returned[message.seq] = (message.returns, message.failures, due_ms)
 
     def write(self) -> None:
         """End of a turn: write which messages are gone, and how far the queue was delivered."""

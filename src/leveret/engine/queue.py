@@ -62,6 +62,7 @@ from leveret.engine.subscribers import Subscribers
 from leveret.engine.target import Target
 from leveret.errors import Corrupt
 from leveret.journal.journal import Journal
+from leveret.journal.records import NOWHERE
 from leveret.wire.tables import Table
 
 # Messages moved by one wake-up before other work gets its turn again.
@@ -221,7 +222,7 @@ class Queue(Target):
         if self.durable and (message.flags & PERSISTENT or self.is_quorum):
             self.ledger.write_message(message, due_ms)
             self.turn.logged = True
-        elif due_ms == NEVER and self.ready.is_full(message.priority):
+        elif self.scheduled.is_full() if due_ms != NEVER else self.ready.is_full(message.priority):
             self.ledger.spill(message)
 
     def _is_full(self, body_bytes: i64) -> bool:
@@ -278,6 +279,8 @@ class Queue(Target):
         if len(self.damage) < DAMAGE_TEXTS_MAX:
             self.damage.append(str(fault))
         self.turn.faults.append(f"queue '{self.name}' in vhost '{self.vhost}': {fault}")
+        self.ready.damaged.extend(self.scheduled.damaged)
+        self.scheduled.damaged.clear()
 
     def _pump(self) -> None:
         turn = self.turn
@@ -416,6 +419,7 @@ class Queue(Target):
         if message.flags & LOGGED and (self.counts or due_ms != NEVER):
             self.ledger.write_return(message, due_ms)
         if due_ms != NEVER:
+            self._update_position(message)
             self.scheduled.add(message, due_ms)
             self.arm()
         else:
@@ -492,6 +496,8 @@ class Queue(Target):
             self.ready.put_back(message)
         else:
             self._renumber(message)
+            if self.ledger.journal is not None and message.position == NOWHERE:
+                self._keep_due(message)
             self.ready.push(message)
         if self.limited:
             self._drop_over_limit()
@@ -509,8 +515,20 @@ class Queue(Target):
             self.ledger.write_message(message, NEVER)
         else:
             self.ledger.skip(self.next_seq)
+            self._update_position(message)
         message.rank = self.next_seq
         self.next_seq += 1
+
+    def _keep_due(self, message: Message) -> None:
+        """A transient message is due: where its line goes on in the log, it goes there too."""
+        if self.ready.is_full(message.priority):
+            self.ledger.spill(message)
+
+    def _update_position(self, message: Message) -> None:
+        """The position of a message in memory is going to be used: it may have been copied."""
+        journal = self.ledger.journal
+        if journal is not None and journal.is_moving:
+            message.position = journal.where(message.position)
 
     def _unused_until_ms(self) -> i64:
         """When the queue goes for want of use; NEVER while it has consumers."""
@@ -580,6 +598,8 @@ class Queue(Target):
         self.ledger.journal = journal
         if self.ready.pages is None:
             self.open_pages(pages)
+        assert self.ready.pages is not None
+        self.ready.pages.journal = journal
 
     # Remembering
 
@@ -626,25 +646,38 @@ class Queue(Target):
                     NO_ADDRESS,
                 )
 
+    def _note_scheduled_gone(self) -> None:
+        """The queue is deleted with what waits in it."""
+        assert self.chronicle is not None
+        for message in self.scheduled.messages():
+            self.note(DELETED, message, "")
+        for _, _, seq, _, _ in self.scheduled.distant.entries():
+            number = copy_id(self.ledger.id, seq)
+            self.chronicle.note(DELETED, number, number, self.name, "", "", NO_ADDRESS)
+
     def open_pages(self, pages: Pages) -> None:
         """From now on messages beyond the window stay in the log."""
         self.ready.pages = QueuePages(pages, self.slot, self.ledger.returned, self.counts)
+        self.ready.pages.journal = self.ledger.journal
+        self.scheduled.pages = self.ready.pages
         if self.settings.lazy:
             self.ready.window = LAZY_WINDOW
+            self.scheduled.window = LAZY_WINDOW
 
     def close(self) -> None:
         """The queue is deleted: end its consumers and forget its messages."""
         self.ledger.closed = True
         if self.chronicle is not None:
             self._note_ready_gone(DELETED)
-            for _, message in self.scheduled.entries():
-                self.note(DELETED, message, "")
+            self._note_scheduled_gone()
         self._forget_ready()
         if self.ledger.journal is not None:
             for run in self.ready.damaged:
                 self.ledger.forget_run(run)
-        for _, message in self.scheduled.entries():
+        for message in self.scheduled.messages():
             self.ledger.forget(message)
+        if self.scheduled.distant.count != 0:
+            self.ledger.drop_counts(self.scheduled.distant.counts())
         self.deleted = True
         self.turn.trash.add(self.ready.messages_held())
         self.turn.trash.add(self.scheduled.clear())

@@ -167,6 +167,10 @@ class Ready:
         """Everything that is in the log alone."""
         return [run for line in self.all_lines() for run in line.paged.runs]
 
+    def paged_lines(self) -> list[Runs]:
+        """The same, line by line."""
+        return [line.paged for line in self.all_lines() if line.paged.count != 0]
+
     def put_back(self, message: Message) -> None:
         """Return a message that was taken: to its place, or to the line served first."""
         self.count += 1

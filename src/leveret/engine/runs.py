@@ -3,6 +3,8 @@
 A `Run` is a stretch of one log file: sequence numbers and offsets of messages, oldest first. `Runs`
 is a line of them; it is filled at one end and read back at the other, in pages. How a page is read
 is the business of `Pages`: the engine opens no files.
+
+Invariant: offsets ascend inside a run, so that neighbours can be read together.
 """
 
 from array import array
@@ -10,8 +12,9 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from leveret.engine.message import COUNTED, REDELIVERED, Message
-from leveret.journal.records import OFFSET_BITS, OFFSET_MASK
+from leveret.engine.message import COUNTED, LOGGED, REDELIVERED, Message
+from leveret.journal.journal import Journal
+from leveret.journal.records import NOWHERE, OFFSET_BITS, OFFSET_MASK
 
 _COMPACT_AT: Final = 4096
 
@@ -22,12 +25,14 @@ class Run:
     def __init__(self, file: i64) -> None:
         self.file = file
         self.at: i64 = 0  # those before have been taken
+        self.last: i64 = -1  # the last offset
         self.seqs: array[int] = array("Q")
         self.offsets: array[int] = array("I")
 
     def add(self, seq: i64, offset: i64) -> None:
         self.seqs.append(seq)
         self.offsets.append(offset)
+        self.last = offset
 
     def left(self) -> i64:
         return len(self.offsets) - self.at
@@ -57,6 +62,7 @@ class Run:
         view.seqs = self.seqs
         view.offsets = self.offsets
         view.at = len(self.offsets) - count
+        view.last = self.last
         return view
 
     def copy(self) -> "Run":
@@ -64,6 +70,7 @@ class Run:
         part = Run(self.file)
         part.seqs = self.seqs[self.at :]
         part.offsets = self.offsets[self.at :]
+        part.last = self.last
         return part
 
     def cut(self, count: i64) -> "Run":
@@ -71,6 +78,7 @@ class Run:
         part = Run(self.file)
         part.seqs = self.seqs[self.at : self.at + count]
         part.offsets = self.offsets[self.at : self.at + count]
+        part.last = part.offsets[-1]
         self.advance(count)
         return part
 
@@ -82,6 +90,10 @@ class Run:
             del self.seqs[: self.at]
             self.at = 0
 
+    def takes(self, position: i64) -> bool:
+        """Whether a message at this position may follow."""
+        return position >> OFFSET_BITS == self.file and position & OFFSET_MASK > self.last
+
 
 class Runs:
     """Positions in order, over several files."""
@@ -92,9 +104,8 @@ class Runs:
 
     def add(self, seq: i64, position: i64) -> None:
         """Add a message at the end."""
-        file = position >> OFFSET_BITS
-        if not self.runs or self.runs[-1].file != file:
-            self.runs.append(Run(file))
+        if not self.runs or not self.runs[-1].takes(position):
+            self.runs.append(Run(position >> OFFSET_BITS))
         self.runs[-1].add(seq, position & OFFSET_MASK)
         self.count += 1
 
@@ -116,6 +127,29 @@ class Runs:
             self.runs.pop(0)
         return part
 
+    def find(self, file: i64) -> Run | None:
+        """The first run of a file."""
+        for run in self.runs:
+            if run.file == file:
+                return run
+        return None
+
+    def move(self, run: Run, positions: list[int]) -> None:
+        """The next messages of a run stand elsewhere now; they keep their place in the line."""
+        index = self.runs.index(run)
+        first: i64 = positions[0]
+        if index == 0 or not self.runs[index - 1].takes(first):
+            self.runs.insert(index, Run(first >> OFFSET_BITS))
+            index += 1
+        moved = self.runs[index - 1]
+        at = run.at
+        for position in positions:
+            moved.add(run.seqs[at], i64(position) & OFFSET_MASK)
+            at += 1
+        run.advance(len(positions))
+        if run.left() == 0:
+            self.runs.pop(index)
+
 
 class Pages:
     """Reads messages of the log. Storage subclasses it."""
@@ -136,23 +170,36 @@ class QueuePages:
     """Reads the messages of one queue, and gives them back what is known of them."""
 
     def __init__(
-        self, pages: Pages, slot: i64, returned: dict[int, tuple[int, int]], counts: bool
+        self, pages: Pages, slot: i64, returned: dict[int, tuple[int, int, int]], counts: bool
     ) -> None:
+        self.journal: Journal | None = None
         self._pages = pages
         self._counted: i64 = COUNTED if counts else 0
         self._slot = slot
-        self._returned = returned  # the queue's: returns and failures by sequence number
+        self._returned = returned  # the queue's: returns, failures, due time by sequence number
         self.redelivered_through: i64 = -1  # may have been delivered before the node was started
 
     def read(self, runs: Runs) -> list[Message]:
         """Take the next messages of the line."""
         messages = self.peek(runs.runs[0])
         runs.advance(len(messages))
+        for message in messages:
+            if not message.flags & LOGGED:
+                self._unspill(message)
         return messages
 
     def unreadable(self, run: Run) -> i64:
         """After Corrupt: how many of the next messages of the run are lost with it."""
         return self._pages.unreadable(run)
+
+    def take(self, run: Run) -> list[Message]:
+        """Take the next messages of a run by itself."""
+        messages = self.peek(run)
+        run.advance(len(messages))
+        for message in messages:
+            if not message.flags & LOGGED:
+                self._unspill(message)
+        return messages
 
     def peek(self, run: Run) -> list[Message]:
         """The next messages of a run, which stay."""
@@ -162,6 +209,12 @@ class QueuePages:
                 message.flags |= REDELIVERED
             counts = self._returned.get(message.seq) if self._returned else None
             if counts is not None:
-                message.returns, message.failures = counts
+                message.returns, message.failures, _ = counts
                 message.flags |= self._counted | REDELIVERED
         return messages
+
+    def _unspill(self, message: Message) -> None:
+        """A message that was in the log only to be out of memory is in memory again."""
+        assert self.journal is not None
+        self.journal.release(message.position)
+        message.position = NOWHERE

@@ -1,14 +1,28 @@
 """Scheduled messages of one queue: held back until their time has come.
 
-A heap by due time, then by order of arrival: adding and taking cost O(log n), looking at the next
-costs nothing, so that a million waiting messages do not slow the pulse.
+Some are in memory, in a heap by due time, then by order of arrival. When there are many, further
+ones that stand in the log are left there (`Distant`), and read back a page at a time when the next
+message is one of them: a million waiting messages take little memory and do not slow the pulse.
+
+Invariant: the next message is the earlier one of the heap's head and the next distant one.
 """
 
 from heapq import heappop, heappush
+from typing import Final
 
 from mypy_extensions import i64
 
+from leveret.engine.distant import Distant, Entry
 from leveret.engine.message import Message
+from leveret.engine.runs import QueuePages, Run
+from leveret.errors import Corrupt
+from leveret.journal.records import NOWHERE, OFFSET_BITS, OFFSET_MASK
+
+WINDOW: Final = 8192  # messages in memory before further ones are left to the log
+WINDOW_BYTES: Final = 16 * 1024 * 1024
+
+_PAGE: Final = 512  # messages read back at once; they may be anywhere in the log
+_PAGE_BYTES: Final = 1024 * 1024
 
 
 class Scheduled:
@@ -16,36 +30,144 @@ class Scheduled:
 
     def __init__(self) -> None:
         self.body_bytes: i64 = 0
+        self.window: i64 = WINDOW
+        self.pages: QueuePages | None = None  # where there is a log
+        self.distant = Distant()
+        self.damaged: list[Run] = []  # messages that cannot be read
         self._heap: list[tuple[int, int, Message]] = []
+        self._heap_bytes: i64 = 0  # bodies in memory
         self._serial: int = 0  # order of arrival among equal due times
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return len(self._heap) + self.distant.count
+
+    def is_full(self) -> bool:
+        """Whether a further message belongs into the log."""
+        return self.pages is not None and (
+            len(self._heap) >= self.window or self._heap_bytes >= WINDOW_BYTES
+        )
 
     def add(self, message: Message, due_ms: i64) -> None:
+        if message.position != NOWHERE and self.is_full():
+            self.add_distant(message.seq, due_ms, message.position, len(message.body))
+            return
         self._serial += 1
         self.body_bytes += len(message.body)
-        heappush(self._heap, (due_ms, self._serial, message))
+        self._push(due_ms, self._serial, message)
+
+    def add_distant(self, seq: i64, due_ms: i64, position: i64, body_bytes: i64) -> None:
+        """Add a message that is in the log alone."""
+        self._serial += 1
+        self.body_bytes += body_bytes
+        self.distant.add(due_ms, self._serial, seq, position, body_bytes)
+
+    def _push(self, due_ms: int, serial: int, message: Message) -> None:
+        self._heap_bytes += len(message.body)
+        heappush(self._heap, (due_ms, serial, message))
 
     def next_due_ms(self) -> i64:
         """When the next message is due; 0 = there is none."""
+        if self._is_distant_next():
+            return self.distant.next()[0]
         return self._heap[0][0] if self._heap else 0
 
+    def _is_distant_next(self) -> bool:
+        if self.distant.count == 0:
+            return False
+        if not self._heap:
+            return True
+        due_ms, serial = self.distant.next()
+        first = self._heap[0]
+        return serial < first[1] if due_ms == first[0] else due_ms < first[0]
+
     def pop_due(self, now_ms: i64) -> Message | None:
-        """Take the next message if it is due."""
+        """Take the next message if it is due.
+
+        Where the log is damaged, what cannot be read is set aside: it is no longer counted, and
+        Corrupt is raised. Whoever asks again finds what is left.
+        """
+        if self._is_distant_next():
+            if self.distant.next()[0] > now_ms:
+                return None
+            self._load(self.distant.take(_PAGE, _PAGE_BYTES))
         if not self._heap or self._heap[0][0] > now_ms:
             return None
         message = heappop(self._heap)[2]
+        self._heap_bytes -= len(message.body)
         self.body_bytes -= len(message.body)
         return message
+
+    def _load(self, entries: list[Entry]) -> None:
+        """Read a page of distant messages back."""
+        by_seq = {entry[2]: entry for entry in entries}
+        fault: Corrupt | None = None
+        for run in _runs(entries):
+            try:
+                self._load_run(run, by_seq)
+            except Corrupt as found:
+                fault = found
+                self._load_each(run, by_seq)
+        if fault is not None:
+            raise fault
+
+    def _load_run(self, run: Run, by_seq: dict[int, Entry]) -> None:
+        pages = self.pages
+        assert pages is not None
+        while run.left() != 0:
+            for message in pages.take(run):
+                entry = by_seq[message.seq]
+                self._push(entry[0], entry[1], message)
+
+    def _load_each(self, run: Run, by_seq: dict[int, Entry]) -> None:
+        """Read what can be read of a damaged page, and set the rest aside."""
+        for seq, offset in zip(run.seqs[run.at :], run.offsets[run.at :], strict=True):
+            one = Run(run.file)
+            one.add(seq, offset)
+            try:
+                self._load_run(one, by_seq)
+            except Corrupt:
+                self.damaged.append(one)
+                self.body_bytes -= by_seq[seq][4]
 
     def clear(self) -> list[object]:
         """Forget everything; what was held is returned so that it can be freed in slices."""
         held: list[object] = list(self._heap)
         self._heap = []
+        self._heap_bytes = 0
+        self.distant = Distant()
         self.body_bytes = 0
         return held
 
+    def messages(self) -> list[Message]:
+        """All messages in memory, in no order."""
+        return [message for _, _, message in self._heap]
+
     def entries(self) -> list[tuple[int, Message]]:
-        """All messages with their due times, in the order in which they will be due."""
-        return [(due, message) for due, _, message in sorted(self._heap)]
+        """All messages with their due times, in the order in which they will be due.
+
+        Reads the distant ones from the log, and leaves them there.
+        """
+        listed = list(self._heap)
+        distant = self.distant.entries()
+        by_seq = {entry[2]: entry for entry in distant}
+        for run in _runs(distant):
+            while run.left() != 0:
+                assert self.pages is not None
+                messages = self.pages.peek(run)
+                run.advance(len(messages))
+                for message in messages:
+                    entry = by_seq[message.seq]
+                    listed.append((entry[0], entry[1], message))
+        return [(due, message) for due, _, message in sorted(listed)]
+
+
+def _runs(entries: list[Entry]) -> list[Run]:
+    """Messages by where they stand, so that neighbours are read together."""
+    runs: list[Run] = []
+    places = [(position, seq) for _, _, seq, position, _ in entries]
+    places.sort()
+    for position, seq in places:
+        if not runs or runs[-1].file != position >> OFFSET_BITS:
+            runs.append(Run(position >> OFFSET_BITS))
+        runs[-1].add(seq, position & OFFSET_MASK)
+    return runs

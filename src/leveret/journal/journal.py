@@ -8,15 +8,17 @@ A message that goes to several queues is written once: its further copies refer 
 works as long as they follow it directly, as they do in one publish.
 
 Streams collect their messages in chunks, which are written when the block is taken.
+Messages of a sparse file are written once more (`rewrite`) so that it can go. A message that is in
+memory is not told: `moved` knows where it stands now, until its position is next asked for.
 """
 
 from typing import Final
 
-from librt.strings import BytesWriter, write_i32_be, write_i64_be
+from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i32_be, write_i64_be
 from mypy_extensions import i32, i64
 
 from leveret.journal.chunks import ChunkWriter, Written
-from leveret.journal.index import write_entry
+from leveret.journal.index import ENTRY_BYTES, write_entry
 from leveret.journal.records import (
     BLOCK,
     CHUNK,
@@ -52,16 +54,24 @@ class Journal:
         self.file: i64 = 0  # number of the log file that the block will stand in
         self.start: i64 = 0  # offset of its first record in that file
         self.live: dict[int, int] = {}  # messages that are not gone, by log file
+        self.totals: dict[int, int] = {}  # messages that were written to each full file
+        self.releases: i64 = 0  # messages that are gone since somebody looked
         self.has_emptied = False  # an older file has no live message any more
         self.must_sync = False  # somebody waits for the block: acks alone can wait for the next
         self._writer = BytesWriter()
         self._pieces: list[bytes] = []
         self._piece_bytes: i64 = 0
         self._index = BytesWriter()  # of the file being written
+        self._spilled: i64 = 0  # messages of that file which are not in its index
         self._released: list[int] = []  # positions to be released once the block is on disk
         self._open: list[ChunkWriter] = []  # streams that have messages for this block
         self._written: list[Written] = []  # their chunks, since they were taken
         self._dropped: list[tuple[int, int]] = []  # segments that are no longer wanted
+        # Messages that are being copied out of a sparse file
+        self.is_moving = False  # one of the following is set
+        self.moving_file: i64 = NOWHERE  # the file that is being emptied
+        self.settled: set[int] = set()  # its positions that the copying must leave alone from now
+        self.moved: dict[int, int] = {}  # old position -> new one, of messages in memory
         # The last message written, for the copies that follow it.
         self._last_address: bytes | None = None
         self._last_header: bytes | None = None
@@ -103,6 +113,8 @@ class Journal:
         """The index of the file up to here; the next file starts with an empty one."""
         index = self._index.getvalue()
         self._index = BytesWriter()
+        self.totals[self.file] = len(index) // ENTRY_BYTES + self._spilled
+        self._spilled = 0
         return index
 
     def message(
@@ -146,17 +158,73 @@ class Journal:
         self.live[self.file] = self.live.get(self.file, 0) + 1
         if queue != SPILLED:
             write_entry(self._index, queue, self.start + at, seq, priority, len(body), due_ms)
+        else:
+            self._spilled += 1
         return self.file << OFFSET_BITS | (self.start + at)
+
+    def rewrite(self, payload: bytes, body_bytes: i64, old: i64) -> i64:
+        """Write a message of an older file once more; its new position.
+
+        `payload` is that of a MESSAGE record. The old one is released when this block is on disk.
+        """
+        at = self.size()
+        size: i64 = len(payload)
+        write_head(self._writer, MESSAGE, size)
+        if size > BIG_BODY_BYTES:
+            self._add_piece(payload)
+        else:
+            self._writer.write(payload)
+        self.live[self.file] = self.live.get(self.file, 0) + 1
+        queue = read_i64_be(payload, 0)
+        if queue != SPILLED:
+            seq = read_i64_be(payload, 8)
+            due_ms = read_i64_be(payload, 24)
+            priority = i64(read_i32_be(payload, 32))
+            write_entry(self._index, queue, self.start + at, seq, priority, body_bytes, due_ms)
+        else:
+            self._spilled += 1
+        self._released.append(old)
+        self.must_sync = True
+        return self.file << OFFSET_BITS | (self.start + at)
+
+    def begin_moving(self, file: i64) -> None:
+        """The survivors of this file are going to be written once more."""
+        assert self.moving_file == NOWHERE
+        self.moving_file = file
+        self.is_moving = True
+
+    def end_moving(self) -> None:
+        self.moving_file = NOWHERE
+        self.settled = set()
+        self.is_moving = bool(self.moved)
+
+    def where(self, position: i64) -> i64:
+        """Where a message in memory stands now, for somebody who will keep that position."""
+        while position in self.moved:
+            position = self.moved.pop(position)
+        if position >> OFFSET_BITS == self.moving_file and position != NOWHERE:
+            self.settled.add(position)
+        self.is_moving = self.moving_file != NOWHERE or bool(self.moved)
+        return position
 
     def release(self, position: i64) -> None:
         """A message is gone: the file that it stands in has one less to keep."""
         if position != NOWHERE:
+            if self.is_moving:
+                position = self.where(position)
             self.release_many(position >> OFFSET_BITS, 1)
 
     def release_later(self, position: i64) -> None:
         """A message lives on by a record of this block: its file must outlive the sync."""
         if position != NOWHERE:
+            if self.is_moving:
+                position = self.where(position)
             self._released.append(position)
+
+    def release_now(self, positions: list[int]) -> None:
+        """What waited for a block that is on disk now (`take_released`)."""
+        for position in positions:
+            self.release_many(i64(position) >> OFFSET_BITS, 1)
 
     def take_released(self) -> list[int]:
         """What is to be released when the block that was taken is on disk."""
@@ -168,6 +236,7 @@ class Journal:
         """Messages of one file are gone."""
         left = self.live[file] - count
         self.live[file] = left
+        self.releases += count
         if left == 0 and file != self.file:
             self.has_emptied = True
 

@@ -2,12 +2,13 @@
 
 One block is on its way at a time; what the engine writes meanwhile is the next one (group commit).
 A block that somebody waits for (`Journal.must_sync`) leaves at once, one of acks alone within
-`ACKS_WAIT_S`. When the thread is done, `on_synced` is called on the event loop with the number of
-the block: everything up to it is on disk.
+`ACKS_WAIT_S`, unless it is long. When the thread is done, `on_synced` is called on the event loop
+with the number of the block: everything up to it is on disk.
 
 A log file is full at `file_bytes`; the next block starts a new one, and a checkpoint of everything
 before it is written, so that older files are needed only for the messages in them. A file that is
-older than the last checkpoint and has no live message is removed.
+older than the last checkpoint and has no live message is removed; `Survivors` sees to it that a few
+messages do not keep one for long.
 
 Chunks of streams are put into their segments when their block is synced, and the segments are
 synced before the next checkpoint.
@@ -28,14 +29,15 @@ from leveret.errors import Corrupt
 from leveret.journal.chunks import Written
 from leveret.journal.journal import Journal
 from leveret.storage.blocks import BLOCK_HEAD_BYTES, HEAD_BYTES, encode_block_head, encode_head
-from leveret.storage.checkpoint import remove_logs, write_checkpoint, write_index
+from leveret.storage.checkpoint import read_whole, remove_logs, write_checkpoint, write_index
 from leveret.storage.disk import Disk, DiskFile, is_full
-from leveret.storage.names import log_name
+from leveret.storage.names import index_name, log_name
 from leveret.storage.segment_files import SegmentFiles
 from leveret.storage.space import Reserve
 
 FILE_BYTES: Final = 64 * 1024 * 1024
 ACKS_WAIT_S: Final = 0.1
+WAIT_BYTES_MAX: Final = 1024 * 1024  # a block of this size waits for nothing
 FULL_RETRY_S: Final = 1.0
 # What a file must hold of its size to be worth leaving for the sake of its room.
 _WORTH: Final = 1 / 16
@@ -173,7 +175,7 @@ class Log:
             if self._journal.has_emptied:
                 self._send_removal()
             return
-        if not self._journal.must_sync:
+        if not self._journal.must_sync and self._journal.waiting_bytes() < WAIT_BYTES_MAX:
             if self._acks_timer is None:
                 self._acks_timer = self._loop.call_later(ACKS_WAIT_S, self._on_acks_waited)
             return
@@ -251,8 +253,7 @@ class Log:
             return
         self._working = None
         self.syncs_done += 1
-        for position in work.released:
-            self._journal.release(position)
+        self._journal.release_now(work.released)
         self._note_done(work)
         self._segments.forget(work.dropped)
         for chunk in work.chunks:
@@ -270,6 +271,7 @@ class Log:
             self._files.discard(number)
             self._sizes.pop(number, None)
             self._journal.live.pop(number, None)
+            self._journal.totals.pop(number, None)
             reader = self._readers.pop(number, None)
             if reader is not None:
                 reader.close()
@@ -325,7 +327,18 @@ class Log:
             return []
         self._journal.has_emptied = False
         live = self._journal.live
-        return [n for n in sorted(self._files) if n < self._covered and live.get(n, 0) == 0]
+        return [n for n in self.covered_files() if live.get(n, 0) == 0]
+
+    def covered_files(self) -> list[int]:
+        """Files that are older than the last checkpoint: kept for their messages alone."""
+        return [n for n in sorted(self._files) if n < self._covered]
+
+    def read_index(self, number: int) -> bytes | None:
+        """The index of a full file; None where it cannot be read."""
+        try:
+            return read_whole(self._disk, index_name(number), number)
+        except (OSError, Corrupt):
+            return None
 
     def stop(self) -> None:
         """Write what is left, and end the thread. Blocks until that is done."""

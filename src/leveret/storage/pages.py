@@ -17,6 +17,7 @@ from leveret.engine.runs import Pages, Run
 from leveret.errors import Corrupt
 from leveret.journal.records import (
     COPY,
+    COPY_BYTES,
     MESSAGE,
     OFFSET_BITS,
     RECORD_HEAD_BYTES,
@@ -48,11 +49,38 @@ class LogPages(Pages):
 
     def read(self, run: Run, slot: i64) -> list[Message]:
         messages: list[Message] = []
+        self._read(run, slot, messages, None)
+        return messages
+
+    def payloads(self, run: Run) -> list[bytes]:
+        """The next messages of a run as the payloads of MESSAGE records of their own."""
+        payloads: list[bytes] = []
+        self._read(run, 0, [], payloads)
+        return payloads
+
+    def verify(self, file: i64, bytes_max: i64) -> bool:
+        """Check the next part of a file before it is read; whether all of it has been checked."""
+        if file >= self.trusted_from:
+            return True
+        first: i64 = self._verified.get(file, HEAD_BYTES)
+        at = first
+        while at - first < bytes_max:
+            if not self._read_bytes(file, at, 1):
+                return True
+            self._verify(file, at + 1)
+            at = self._verified[file]
+        return False
+
+    def _read(
+        self, run: Run, slot: i64, messages: list[Message], payloads: list[bytes] | None
+    ) -> None:
+        """Read a page of a run, as messages or as payloads."""
         count = min(run.left(), PAGE_MESSAGES)
         offsets: list[int] = run.offsets[run.at : run.at + count].tolist()
         index: i64 = 0
-        total: i64 = 0
-        while index < count and total < PAGE_BYTES:
+        total: i64 = 0  # bytes read at once
+        taken: i64 = 0  # bytes of messages: large ones are read by themselves
+        while index < count and total < PAGE_BYTES and taken < PAGE_BYTES:
             start: i64 = offsets[index]
             end = index + 1
             while end < count and offsets[end] - offsets[end - 1] < _GAP_BYTES:
@@ -66,12 +94,18 @@ class LogPages(Pages):
             total += len(data)
             while index < end:
                 if self._damaged and self._damage_at(run.file, offsets[index]) >= 0:
-                    if not messages:
+                    if index == 0:
                         raise self._corrupt(run.file, offsets[index])
-                    return messages
-                messages.append(self._message(run.file, offsets[index], data, start, slot))
+                    return
+                if payloads is None:
+                    message = self._message(run.file, offsets[index], data, start, slot)
+                    taken += len(message.body)
+                    messages.append(message)
+                else:
+                    payload = self._payload(run.file, offsets[index], data, start)
+                    taken += len(payload)
+                    payloads.append(payload)
                 index += 1
-        return messages
 
     def unreadable(self, run: Run) -> i64:
         """How many of the next messages stand in damaged bytes; all, if the reason is another."""
@@ -141,6 +175,19 @@ class LogPages(Pages):
         if copy.queue != SPILLED:
             message.flags |= LOGGED
         return message
+
+    def _payload(self, file: i64, offset: i64, data: bytes, start: i64) -> bytes:
+        """The payload of a message that does not refer to another record."""
+        record = self._record(file, offset, data, start)
+        if record[0] == COPY:
+            origin = offset - distance_of(record[RECORD_HEAD_BYTES:])
+            content = self._record(file, origin, data, start)
+            if content[0] == MESSAGE:
+                own = record[RECORD_HEAD_BYTES : RECORD_HEAD_BYTES + COPY_BYTES]
+                return own + content[RECORD_HEAD_BYTES + COPY_BYTES :]
+        elif record[0] == MESSAGE:
+            return record[RECORD_HEAD_BYTES:]
+        raise Corrupt(f"log file {file} has no message at byte {offset}")
 
     def _record(self, file: i64, offset: i64, data: bytes, start: i64) -> bytes:
         """The whole record at an offset, from bytes that were read or by reading more."""

@@ -19,6 +19,7 @@ from leveret.engine.runs import Pages
 from leveret.engine.streams.stream import Stream
 from leveret.engine.target import Target
 from leveret.errors import Corrupt
+from leveret.journal.index import ENTRY_BYTES
 from leveret.storage.blocks import (
     BLOCK_HEAD_BYTES,
     HEAD_BYTES,
@@ -47,6 +48,8 @@ class Recovered:
         self.messages = 0
         self.cut_bytes = 0  # torn off the end of the log
         self.live: dict[int, int] = {}  # messages by log file
+        self.totals: dict[int, int] = {}  # the same, with those that are gone
+        self.superseded: dict[int, set[int]] = {}  # offsets of messages with a later copy, by file
         self.damage: list[Damage] = []  # in the middle of the log
         self.is_repair = False  # damage is taken in, whatever it is
         self.has_lost_marks = False  # nobody knows what was delivered
@@ -86,6 +89,7 @@ def rebuild(
         index = _read_index(disk, number) if number in indexed else None
         if index is not None and number < start:
             replay.read_index(index, number)
+            found.totals[number] = len(index) // ENTRY_BYTES
             _note_size(disk, number, replay.files.get(number, 0), found)
         elif number in found.missing:
             _note_missing(number, found)
@@ -93,6 +97,7 @@ def rebuild(
             is_last = number == logs[-1]
             _read_file(disk, number, replay, found, start, is_last=is_last)
             entries = replay.take_index()
+            found.totals[number] = len(entries) // ENTRY_BYTES
             if number in found.files and not any(d.file == number for d in found.damage):
                 _write_index(disk, number, entries)
     _check_end(names, found)
@@ -300,7 +305,7 @@ def _load(broker: Broker, pages: Pages, replay: Replay, found: Recovered) -> Non
         log = replay.queues.get(int(queue.ledger.id))
         if log is not None:
             queue.open_pages(pages)
-            counts = restore(queue, log, pages, replay.has_ended, found.missing)
+            counts = restore(queue, log, replay.has_ended, found.missing, found.superseded)
             for file, count in counts.items():
                 found.live[file] = found.live.get(file, 0) + count
                 if file not in found.missing:

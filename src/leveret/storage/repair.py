@@ -155,7 +155,7 @@ def _rescue(broker: Broker, pages: LogPages, found: Recovered, report: Report) -
         queue.ledger.id = number
         broker.slots.note_id(number)
         queue.open_pages(pages)
-        restore(queue, log, pages, False, found.missing)
+        restore(queue, log, False, found.missing, found.superseded)
         if queue.ready.count == 0 and not queue.damaged:
             broker.vhost(_ROOT).remove_queue(queue)
             continue
@@ -172,10 +172,10 @@ def _find_loss(queue: Queue, report: Report) -> None:
         if ranges:
             both = zip(run.seqs[run.at :], run.offsets[run.at :], strict=True)
             lost.update(seq for seq, offset in both if _is_in(ranges, offset))
-    for _, message in queue.scheduled.entries():
-        ranges = report.ranges.get(log_name(message.position >> OFFSET_BITS), [])
-        if _is_in(ranges, message.position & OFFSET_MASK):
-            lost.add(message.seq)
+    for _, _, seq, position, _ in queue.scheduled.distant.entries():
+        ranges = report.ranges.get(log_name(position >> OFFSET_BITS), [])
+        if _is_in(ranges, position & OFFSET_MASK):
+            lost.add(seq)
     for seq in sorted(lost):
         queue.ledger.gone.add(seq)
         queue.ledger.returned.pop(seq, None)

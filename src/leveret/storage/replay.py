@@ -54,12 +54,27 @@ class Part:
 
     def __init__(self, file: i64) -> None:
         self.file = file
+        self.first: i64 = -1  # sequence numbers of its first and last message
+        self.last: i64 = -1
+        self.is_ascending = True  # not where messages were copied from an older file
+        self.is_scheduled = False  # a message of it was to wait
         self._seqs = BytesWriter()
         self._offsets = BytesWriter()
         self._sizes = BytesWriter()
         self._priorities = BytesWriter()
+        self._dues = BytesWriter()  # empty up to the first that was to wait
 
-    def add(self, seq: i64, offset: i64, size: i64, priority: i64) -> None:
+    def add(self, seq: i64, offset: i64, size: i64, priority: i64, due_ms: i64) -> None:
+        if seq <= self.last:
+            self.is_ascending = False
+        if self.first < 0:
+            self.first = seq
+        self.last = seq
+        if due_ms != 0 and not self.is_scheduled:
+            self.is_scheduled = True
+            self._dues.write(bytes(len(self._seqs)))
+        if self.is_scheduled:
+            write_i64_be(self._dues, due_ms)
         write_i64_be(self._seqs, seq)
         write_i32_be(self._offsets, signed32(offset))
         write_i32_be(self._sizes, signed32(size))
@@ -78,6 +93,10 @@ class Part:
     def priorities(self) -> "array[int]":
         return _column("i", self._priorities)
 
+    def dues(self) -> "array[int]":
+        """When messages are due, 0 for those that are not to wait; empty where none is."""
+        return _column("Q", self._dues)
+
 
 def _column(kind: str, writer: BytesWriter) -> "array[int]":
     """Big-endian bytes as an array: a million numbers in a millisecond."""
@@ -93,7 +112,6 @@ class QueueLog:
 
     def __init__(self) -> None:
         self.parts: list[Part] = []  # by file
-        self.scheduled: dict[int, int] = {}  # when messages are due, by sequence number
         self.gone = Gone()
         self.delivered_seq: i64 = -1
         self.next_seq: i64 = 0
@@ -106,9 +124,7 @@ class QueueLog:
             self.next_seq = seq + 1
         if not self.parts or self.parts[-1].file != file:
             self.parts.append(Part(file))
-        self.parts[-1].add(seq, offset, size, priority)
-        if due_ms != 0:
-            self.scheduled[seq] = due_ms
+        self.parts[-1].add(seq, offset, size, priority, due_ms)
 
 
 class StreamLog:
@@ -221,7 +237,7 @@ class Replay:
 
     def _message(self, data: bytes, kind: i64, start: i64, size: i64, position: i64) -> None:
         if kind == MESSAGE:
-            self._body_size = _body_size(data, start, size)
+            self._body_size = body_size(data, start, size)
         number = read_i64_be(data, start)
         if number == SPILLED:
             return
@@ -311,7 +327,7 @@ class Replay:
         log.add(data, at, count)
 
 
-def _body_size(data: bytes, start: i64, size: i64) -> i64:
+def body_size(data: bytes, start: i64, size: i64) -> i64:
     """Size of the body of a MESSAGE record."""
     end = start + size
     at = start + COPY_BYTES

@@ -1,4 +1,4 @@
-"""Gives a queue its messages back: as positions in the log, the scheduled ones as messages.
+"""Gives a queue its messages back, as positions in the log: no body is read.
 
 A file whose messages of a queue are all alive, as most are in a long queue, becomes a run as it is;
 only where some are gone, scheduled or of different priorities each message is looked at.
@@ -7,15 +7,19 @@ only where some are gone, scheduled or of different priorities each message is l
 from mypy_extensions import i64
 
 from leveret.engine.gone import Gone
-from leveret.engine.message import COUNTED, REDELIVERED, Message
 from leveret.engine.queue import Queue
-from leveret.engine.runs import Pages, Run
-from leveret.errors import Corrupt
-from leveret.storage.replay import Part, QueueLog
+from leveret.engine.runs import Run
+from leveret.journal.records import OFFSET_BITS
+from leveret.storage.replay import QueueLog
+from leveret.storage.stretches import Stretch, is_in_order, stretches, whole
 
 
 def restore(
-    queue: Queue, log: QueueLog, pages: Pages, has_ended: bool, missing: set[int]
+    queue: Queue,
+    log: QueueLog,
+    has_ended: bool,
+    missing: set[int],
+    superseded: dict[int, set[int]],
 ) -> dict[int, int]:
     """Put the live messages of a queue where they were; how many stand in each file.
 
@@ -24,7 +28,11 @@ def restore(
     After a crash (`has_ended` is not set) every message may have been delivered just before it,
     and is marked so: the log is told of deliveries a little later than they happen.
     """
-    _restore_returns(queue, log)
+    is_plain = not queue.ready.prioritised
+    for seq, counts in log.returned.items():
+        queue.ledger.returned[seq] = counts
+        if counts[2] != 0:
+            is_plain = False
     queue.next_seq = max(log.next_seq, log.gone.floor)
     if not has_ended:
         log.delivered_seq = queue.next_seq - 1
@@ -32,21 +40,26 @@ def restore(
     assert queue.ready.pages is not None
     queue.ready.pages.redelivered_through = log.delivered_seq
     live = _Live(log.gone)
-    counts: dict[int, int] = {}
-    for part in log.parts:
-        if part.file in missing:
-            counts[part.file] = _set_aside_missing(queue, part, live)
+    counts_by_file: dict[int, int] = {}
+    if is_in_order(log.parts):
+        found = [whole(part) for part in log.parts]
+    else:
+        found = stretches(log.parts, superseded)
+    for stretch in found:
+        if stretch.file in missing:
+            count = _set_aside_missing(queue, stretch, live)
         else:
-            counts[part.file] = _restore_part(queue, log, part, live, pages)
+            count = _restore_stretch(queue, stretch, live, is_plain)
+        counts_by_file[stretch.file] = counts_by_file.get(stretch.file, 0) + count
     if log.damaged:
         queue.next_seq = max(queue.next_seq, max(log.damaged) + 1)
     queue.ledger.gone = live.rest(queue.next_seq)
     if log.damaged:
-        _set_aside(queue, log, counts)
+        _set_aside(queue, log, counts_by_file)
     queue.has_expiries = True
     queue.ready.mortal = True
     queue.arm()
-    return counts
+    return counts_by_file
 
 
 def _set_aside(queue: Queue, log: QueueLog, counts: dict[int, int]) -> None:
@@ -95,12 +108,12 @@ class _Live:
         return self._gone
 
 
-def _set_aside_missing(queue: Queue, part: Part, live: _Live) -> int:
+def _set_aside_missing(queue: Queue, stretch: Stretch, live: _Live) -> int:
     """The file of these messages is missing: they are not gone, but nobody can have them."""
-    run = Run(part.file)
-    offsets = part.offsets()
+    run = Run(stretch.file)
+    offsets = stretch.offsets()
     index = 0
-    for number in part.seqs():
+    for number in stretch.seqs():
         seq: i64 = number
         if live.has_all(seq, seq):
             live.note(seq, seq)
@@ -111,82 +124,62 @@ def _set_aside_missing(queue: Queue, part: Part, live: _Live) -> int:
     return run.left()
 
 
-def _restore_part(queue: Queue, log: QueueLog, part: Part, live: _Live, pages: Pages) -> int:
-    seqs = part.seqs()
+def _restore_stretch(queue: Queue, stretch: Stretch, live: _Live, is_plain: bool) -> int:
+    count = 0
+    if is_plain and not stretch.dues():
+        count = _restore_whole(queue, stretch, live)
+    return count if count != 0 else _restore_each(queue, stretch, live)
+
+
+def _restore_whole(queue: Queue, stretch: Stretch, live: _Live) -> int:
+    """A stretch of which nothing is missing becomes a run as it is; 0 where something is."""
+    seqs = stretch.seqs()
     first: i64 = seqs[0]
     last: i64 = seqs[-1]
-    is_plain = not log.scheduled and not queue.ready.prioritised
-    if is_plain and last - first + 1 == len(seqs) and live.has_all(first, last):
-        run = Run(part.file)
-        run.seqs = seqs
-        run.offsets = part.offsets()
-        queue.ready.add_run(0, run)
-        queue.ready.body_bytes += sum(part.sizes())
-        live.note(first, last)
-        return len(seqs)
-    return _restore_each(queue, log, part, live, pages)
+    if last - first + 1 != len(seqs) or not live.has_all(first, last):
+        return 0
+    run = Run(stretch.file)
+    run.seqs = seqs
+    run.offsets = stretch.offsets()
+    run.last = run.offsets[-1]
+    queue.ready.add_run(0, run)
+    queue.ready.body_bytes += sum(stretch.sizes())
+    live.note(first, last)
+    return len(seqs)
 
 
-def _restore_each(queue: Queue, log: QueueLog, part: Part, live: _Live, pages: Pages) -> int:
+def _restore_each(queue: Queue, stretch: Stretch, live: _Live) -> int:
     """One by one. What came back, and has waited long enough, is in its place again."""
     now_ms = queue.turn.now_ms
     runs: dict[int, Run] = {}  # by priority
-    offsets = part.offsets()
-    sizes = part.sizes()
-    priorities = part.priorities()
+    file = stretch.file
+    offsets = stretch.offsets()
+    sizes = stretch.sizes()
+    priorities = stretch.priorities()
+    dues = stretch.dues()
+    returned = queue.ledger.returned
     count = 0
     index = 0
-    for number in part.seqs():
+    for number in stretch.seqs():
         seq: i64 = number
         if live.has_all(seq, seq):
             live.note(seq, seq)
             count += 1
-            due: int | None = log.scheduled.get(seq)
-            if due is not None and (due > now_ms or seq not in log.returned):
-                _restore_scheduled(queue, part.file, seq, offsets[index], pages, due)
+            due_ms: i64 = dues[index] if dues else 0
+            if returned and seq in returned:
+                due_ms = returned[seq][2]
+                if due_ms <= now_ms:
+                    due_ms = 0
+            if due_ms != 0:
+                position = file << OFFSET_BITS | i64(offsets[index])
+                queue.scheduled.add_distant(seq, due_ms, position, sizes[index])
             else:
                 priority = priorities[index] if queue.ready.prioritised else 0
                 if priority not in runs:
-                    runs[priority] = Run(part.file)
+                    runs[priority] = Run(file)
                 runs[priority].add(seq, offsets[index])
                 queue.ready.body_bytes += sizes[index]
         index += 1
     for priority, run in runs.items():
         queue.ready.add_run(priority, run)
     return count
-
-
-def _restore_returns(queue: Queue, log: QueueLog) -> None:
-    """What came back has its counts again, and its time where it waits."""
-    for seq, (returns, failures, due_ms) in log.returned.items():
-        queue.ledger.returned[seq] = (returns, failures)
-        if due_ms != 0:
-            log.scheduled[seq] = due_ms
-        else:
-            log.scheduled.pop(seq, None)
-
-
-def _restore_scheduled(
-    queue: Queue, file: i64, seq: i64, offset: i64, pages: Pages, due_ms: i64
-) -> None:
-    """Scheduled messages are in memory; one that cannot be read is set aside."""
-    run = Run(file)
-    run.add(seq, offset)
-    try:
-        message = pages.read(run, queue.slot)[0]
-    except Corrupt as fault:
-        queue.ready.damaged.append(run)
-        queue.note_damage(fault)
-        return
-    _schedule(queue, message, due_ms)
-
-
-def _schedule(queue: Queue, message: Message, due_ms: i64) -> None:
-    counts = queue.ledger.returned.get(message.seq)
-    if counts is not None:
-        message.returns, message.failures = counts
-        if queue.counts:
-            message.flags |= COUNTED
-    if counts is not None or message.seq <= queue.ledger.delivered_seq:
-        message.flags |= REDELIVERED
-    queue.scheduled.add(message, due_ms)

@@ -25,6 +25,7 @@ from leveret.storage.pages import LogPages
 from leveret.storage.recovery import Recovered, recover
 from leveret.storage.segment_files import SegmentFiles
 from leveret.storage.space import RESERVE_BYTES, Reserve, Space
+from leveret.storage.survivors import SPARSE_PERCENT, Survivors
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +42,7 @@ class Store:
         disk.syncs = durability == SYNC
         self.durability = durability
         self._broker = broker
-        self._journal = Journal()
+        self.journal = Journal()
         self._waiting: deque[tuple[int, Session, int]] = deque()  # block, session, publish
         self.fault: OSError | None = None
 
@@ -63,7 +64,7 @@ class Store:
         reserve.find()
         self.space = Space(self.disk, reserve, loop, free_min_bytes, self._on_space)
         segments = SegmentFiles(self.disk)
-        self.log = Log(self.disk, segments, self._journal, loop, reserve, file_bytes=file_bytes)
+        self.log = Log(self.disk, segments, self.journal, loop, reserve, file_bytes=file_bytes)
         pages = LogPages(self.log.read)
         found = recover(self.disk, self._broker, pages, segments)
         _report(found)
@@ -72,13 +73,20 @@ class Store:
         self.log.on_synced = self._on_synced
         self.log.on_fault = self._on_fault
         self.log.make_checkpoint = self._checkpoint
-        self._journal.live = found.live
+        self.journal.live = found.live
+        self.journal.totals = found.totals
         fault = self.log.start(found.files, found.covered, found.next_file, found.last_block)
         if fault is not None:
             log.error("nothing can be written: %s; consumers can take what is there", fault)
             self.space.is_stuck = True
         pages.trusted_from = found.next_file
-        self._broker.attach(self._journal, pages, segments.store)
+        self._broker.attach(self.journal, pages, segments.store)
+        self.survivors = Survivors(
+            self._broker, self.journal, pages, self.log.covered_files, self.log.read_index
+        )
+        self.survivors.bytes_max = file_bytes * SPARSE_PERCENT // 100
+        self.survivors.superseded = found.superseded
+        self.survivors.look()
         self.space.check()
         return found
 
@@ -91,7 +99,7 @@ class Store:
         if turn.unsynced:
             unsynced = turn.unsynced
             turn.unsynced = []
-            block = self.log.taken_block + (1 if self._journal.waiting_bytes() != 0 else 0)
+            block = self.log.taken_block + (1 if self.journal.waiting_bytes() != 0 else 0)
             for session in unsynced:
                 if self.fault is not None:
                     session.on_unsafe(session.publish_seq)
@@ -107,7 +115,7 @@ class Store:
 
     def wait_for_sync(self, session: Session) -> None:
         """At the end of this turn: tell a session when everything up to here is on disk."""
-        self._journal.must_sync = True
+        self.journal.must_sync = True
         self._broker.turn.unsynced.append(session)
 
     def _on_space(self, is_short: bool) -> None:
@@ -117,17 +125,20 @@ class Store:
 
     def _on_synced(self, block: int) -> None:
         self.space.note_written()
+        if self.survivors.wants_look():
+            self.survivors.look()
         waiting = self._waiting
         while waiting and waiting[0][0] <= block:
             _, session, seq = waiting.popleft()
             session.on_synced(seq)
-        self._end_turn()
+        self._end_turn()  # also where nobody waits: publishers may, for the log to catch up
 
     def _on_fault(self, fault: OSError) -> None:
         """The log cannot be written: nobody is told that anything is safe."""
         log.error("the log cannot be written: %s", fault)
         if not is_full(fault):
             self.fault = fault
+            self.survivors.stop()
         self.space.is_stuck = True
         self.space.check()
         for _, session, seq in self._waiting:
@@ -137,7 +148,7 @@ class Store:
 
     def close(self) -> None:
         """Write what is left; blocks until it is on disk."""
-        self._journal.end()
+        self.journal.end()
         self.space.stop()
         self.log.stop()
         self.disk.release()

@@ -48,7 +48,7 @@ def trace(stage: StorageStage, queue: Queue) -> tuple[object, ...]:
         for line in ready.all_lines()
     ]
     counts = (int(ready.count), int(ready.body_bytes), int(queue.unacked), queue.damaged)
-    journal = (int(stage.store.log.taken_block), dict(stage.store._journal.live))
+    journal = (int(stage.store.log.taken_block), dict(stage.store.journal.live))
     return lines, counts, journal, list(queue.damage), list(stage.broker.turn.faults)
 
 

@@ -1,0 +1,231 @@
+"""Scheduled messages that are only positions in the log: 36 bytes each instead of an object.
+
+They come in any order of time. New ones go to `_tail`, as they come; when it is long, or when one
+of them is the next of all, it is sorted and becomes a `Chunk`. The next message is the first of
+some chunk, found by a heap of their heads, so that taking a page of messages costs O(log chunks)
+each, and no turn ever sorts more than a chunk. Small chunks are joined, lest a steady stream of
+short delays leave one behind for every long delay.
+
+Order is by due time, then by serial: that is the order of arrival.
+"""
+
+from array import array
+from heapq import heapify, heappop, heapreplace
+from typing import Final
+
+from mypy_extensions import i64
+
+from leveret.journal.records import OFFSET_BITS
+
+CHUNK: Final = 8192  # messages sorted at once: a few milliseconds
+_INDEX_BITS: Final = 13  # of a message in a chunk
+
+assert 1 << _INDEX_BITS >= CHUNK
+
+# A message on its way back: due time, serial, sequence number, position, body bytes.
+Entry = tuple[int, int, int, int, int]
+
+
+class Chunk:
+    """Messages as columns, by time once it is sorted."""
+
+    def __init__(self) -> None:
+        self.at: i64 = 0  # those before have been taken
+        self.dues: array[int] = array("Q")
+        self.serials: array[int] = array("Q")
+        self.seqs: array[int] = array("Q")
+        self.positions: array[int] = array("Q")
+        self.sizes: array[int] = array("I")
+        self.file_first: i64 = 1 << 62  # no message stands in an older file
+        self.file_last: i64 = 0  # or in a younger one
+
+    def add(self, due_ms: i64, serial: i64, seq: i64, position: i64, size: i64) -> None:
+        self.dues.append(due_ms)
+        self.serials.append(serial)
+        self.seqs.append(seq)
+        self.positions.append(position)
+        self.sizes.append(size)
+        self.note_file(position >> OFFSET_BITS)
+
+    def note_file(self, file: i64) -> None:
+        self.file_first = min(self.file_first, file)
+        self.file_last = max(self.file_last, file)
+
+    def left(self) -> i64:
+        return len(self.dues) - self.at
+
+    def entry(self) -> Entry:
+        at = self.at
+        return (self.dues[at], self.serials[at], self.seqs[at], self.positions[at], self.sizes[at])
+
+    def head(self) -> "tuple[int, int, Chunk]":
+        return (self.dues[self.at], self.serials[self.at], self)
+
+    def find(self, file: i64, most: i64, found: "list[Spot]") -> None:
+        """Add the places of messages in this log file, up to so many in all."""
+        if not self.file_first <= file <= self.file_last:
+            return
+        at = self.at
+        end: i64 = len(self.positions)
+        positions = self.positions
+        while at < end and len(found) < most:
+            if i64(positions[at]) >> OFFSET_BITS == file:
+                found.append(Spot(self, at))
+            at += 1
+
+
+class Spot:
+    """The place of one message in its chunk; good for this turn."""
+
+    def __init__(self, chunk: Chunk, at: i64) -> None:
+        self._chunk = chunk
+        self._at = at
+        self.seq: i64 = chunk.seqs[at]
+        self.position: i64 = chunk.positions[at]
+
+    def move(self, position: i64) -> None:
+        """The message stands elsewhere now."""
+        self._chunk.positions[self._at] = position
+        self._chunk.note_file(position >> OFFSET_BITS)
+
+
+def _is_worth_joining(old: i64, new: i64) -> bool:
+    """Whether to sort an old chunk again: each message is, about once for every doubling."""
+    return old <= 2 * new and old + new <= CHUNK
+
+
+def _sorted(chunks: list[Chunk]) -> Chunk:
+    """What is left of some chunks, older ones first, as one by time."""
+    keys: list[int] = []
+    joined = Chunk()
+    for chunk in chunks:
+        at = chunk.at
+        index: i64 = len(joined.dues)
+        for due_ms in chunk.dues[at:]:
+            keys.append(due_ms << _INDEX_BITS | index)
+            index += 1
+        joined.dues.extend(chunk.dues[at:])
+        joined.serials.extend(chunk.serials[at:])
+        joined.seqs.extend(chunk.seqs[at:])
+        joined.positions.extend(chunk.positions[at:])
+        joined.sizes.extend(chunk.sizes[at:])
+    keys.sort()
+    made = Chunk()
+    for key in keys:
+        index = key & (1 << _INDEX_BITS) - 1
+        made.add(
+            joined.dues[index],
+            joined.serials[index],
+            joined.seqs[index],
+            joined.positions[index],
+            joined.sizes[index],
+        )
+    return made
+
+
+class Distant:
+    """Messages by due time, in the log alone."""
+
+    def __init__(self) -> None:
+        self.count: i64 = 0
+        self._tail = Chunk()  # as they came
+        self._tail_due_ms: i64 = 0  # the earliest in it
+        self._tail_serial: i64 = 0
+        self._chunks: list[Chunk] = []  # serials ascend from one to the next
+        self._heads: list[tuple[int, int, Chunk]] = []  # heap
+
+    def add(self, due_ms: i64, serial: i64, seq: i64, position: i64, size: i64) -> None:
+        """Add a message; serials ascend."""
+        tail = self._tail
+        if tail.left() == 0 or due_ms < self._tail_due_ms:
+            self._tail_due_ms = due_ms
+            self._tail_serial = serial
+        tail.add(due_ms, serial, seq, position, size)
+        self.count += 1
+        if tail.left() >= CHUNK:
+            self._seal()
+
+    def next(self) -> tuple[int, int]:
+        """Due time and serial of the next message; there is one."""
+        if self._is_tail_next():
+            return (self._tail_due_ms, self._tail_serial)
+        due_ms, serial, _ = self._heads[0]
+        return (due_ms, serial)
+
+    def _is_tail_next(self) -> bool:
+        if self._tail.left() == 0:
+            return False
+        if not self._heads:
+            return True
+        due_ms, serial, _ = self._heads[0]
+        if self._tail_due_ms == due_ms:
+            return self._tail_serial < serial
+        return self._tail_due_ms < due_ms
+
+    def take(self, most: i64, bytes_max: i64) -> list[Entry]:
+        """The next messages in order: at least one, and no more than so many."""
+        if self._is_tail_next():
+            self._seal()
+        found: list[Entry] = []
+        total: i64 = 0
+        while len(found) < most and total < bytes_max and self._heads:
+            if found and self._is_tail_next():
+                break
+            entry = self._pop()
+            found.append(entry)
+            total += entry[4]
+        self.count -= len(found)
+        return found
+
+    def _pop(self) -> Entry:
+        chunk = self._heads[0][2]
+        entry = chunk.entry()
+        chunk.at += 1
+        if chunk.left() != 0:
+            heapreplace(self._heads, chunk.head())
+        else:
+            heappop(self._heads)
+            self._chunks.remove(chunk)
+        return entry
+
+    def _seal(self) -> None:
+        """Sort the tail, together with small chunks before it."""
+        chunks = self._chunks
+        joined = [self._tail]
+        total = self._tail.left()
+        while chunks and _is_worth_joining(chunks[-1].left(), total):
+            joined.insert(0, chunks.pop())
+            total += joined[0].left()
+        chunks.append(_sorted(joined))
+        self._heads = [chunk.head() for chunk in chunks]
+        heapify(self._heads)
+        self._tail = Chunk()
+
+    def entries(self) -> list[Entry]:
+        """All messages, in order; they stay."""
+        listed: list[Entry] = []
+        for chunk in [*self._chunks, self._tail]:
+            at = chunk.at
+            while chunk.left() != 0:
+                listed.append(chunk.entry())
+                chunk.at += 1
+            chunk.at = at
+        listed.sort()
+        return listed
+
+    def counts(self) -> dict[int, int]:
+        """How many messages stand in each log file."""
+        counts: dict[int, int] = {}
+        for chunk in [*self._chunks, self._tail]:
+            for position in chunk.positions[chunk.at :]:
+                file = position >> OFFSET_BITS
+                counts[file] = counts.get(file, 0) + 1
+        return counts
+
+    def find(self, file: i64, most: i64) -> list[Spot]:
+        """Up to so many messages that stand in a log file, in no order."""
+        found: list[Spot] = []
+        for chunk in self._chunks:
+            chunk.find(file, most, found)
+        self._tail.find(file, most, found)
+        return found
