@@ -21,6 +21,7 @@ from tools.chaos.actor import ENDED
 
 READY = re.compile(r"leveret ready amqp=(127\.0\.0\.1):(\d+) http=(127\.0\.0\.1:\d+)\n")
 BODY = b"x" * 2000
+HELD = 10  # messages that a consumer has in flight at least
 
 
 def number_of(message: Method) -> tuple[int, bool]:
@@ -99,13 +100,13 @@ class Publisher(threading.Thread):
 
 
 class Consumer(threading.Thread):
-    """Takes and acks messages of a queue."""
+    """Takes messages of a queue and acks them, the last few excepted: it is never empty."""
 
     def __init__(self, broker: Process, queue: str) -> None:
         super().__init__(daemon=True)
         self._broker = broker
         self._queue = queue
-        self.taken = 0  # messages up to this one were delivered, and acked right after
+        self.taken = 0  # messages up to this one were acked
         self.stopping = threading.Event()
 
     def run(self) -> None:
@@ -118,11 +119,15 @@ class Consumer(threading.Thread):
         channel = connection.channel()
         channel.call("basic.qos", prefetch_count=50)
         channel.call("basic.consume", queue=self._queue, consumer_tag="c")
+        held: list[Method] = []
         while not self.stopping.is_set():
             event = connection.receive(1, 0.5)
             if isinstance(event, Method) and event.name == "basic.deliver":
-                self.taken = number_of(event)[0]
-                connection.send(1, "basic.ack", delivery_tag=event.tag)
+                held.append(event)
+                if len(held) > HELD:
+                    oldest = held.pop(0)
+                    self.taken = number_of(oldest)[0]
+                    connection.send(1, "basic.ack", delivery_tag=oldest.tag)
             elif isinstance(event, Closed):
                 return
 

@@ -676,7 +676,7 @@ class Queue(Target):
                 self.ledger.forget_run(run)
         for message in self.scheduled.messages():
             self.ledger.forget(message)
-        if self.scheduled.distant.count != 0:
+        if self.ledger.journal is not None and self.scheduled.distant.count != 0:
             self.ledger.drop_counts(self.scheduled.distant.counts())
         self.deleted = True
         self.turn.trash.add(self.ready.messages_held())

@@ -74,16 +74,23 @@ class Backups:
         """An archive of one queue, as of now."""
         found = self._broker.vhost(vhost)
         queue = found.queue(name, None)
+        store = self._store
         snapshot = QueueSnapshot(found, queue, self._in_flight())
-        if self._store is not None:
-            snapshot.open_files(self._store.disk)
-            try:
-                await self._sync()
-                snapshot.open_files(self._store.disk)
-            except BaseException:
-                snapshot.close()
-                raise
-        return _stream(snapshot.pieces(), snapshot.close)
+        if store is None:
+            return _stream(snapshot.pieces(), snapshot.close)
+        store.log.hold()
+
+        def close() -> None:
+            snapshot.close()
+            store.log.let_go()
+
+        try:
+            await self._sync()
+            snapshot.open_files(store.disk)
+        except BaseException:
+            close()
+            raise
+        return _stream(snapshot.pieces(), close)
 
     async def _sync(self) -> None:
         """Wait until everything up to now is on disk."""

@@ -2,9 +2,8 @@
 
 Full log files never change, and a checkpoint says what held when the next one began. So the log is
 made to begin a new file (`Log.roll`), and the backup is that checkpoint with every older log file
-and its index: exactly the state at that moment, whatever happens meanwhile. All files are opened at
-once; one that is removed while the backup runs stays readable until it is closed, and a node that
-dies leaves nothing behind.
+and its index: exactly the state at that moment, whatever happens meanwhile. The log removes no file
+until the backup is closed (`Log.hold`), and a node that dies leaves nothing behind.
 
 Segments of streams grow at their ends alone. Just after the log has begun a new file, they end
 where the checkpoint says (`Member.size`): what comes later is not in the backup.
@@ -13,7 +12,7 @@ where the checkpoint says (`Member.size`): what comes later is not in the backup
 import contextlib
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -41,7 +40,15 @@ class Member:
 class NodeBackup:
     """The files of a node as of the beginning of log file `number`."""
 
-    def __init__(self, disk: Disk, number: int, files: list[int], facts: dict[str, object]) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        number: int,
+        files: list[int],
+        facts: dict[str, object],
+        on_closed: Callable[[], None],
+    ) -> None:
+        self._on_closed = on_closed
         self._facts = {"kind": NODE, "checkpoint": number, **facts}
         self._members: list[Member] = []
         try:
@@ -55,7 +62,7 @@ class NodeBackup:
                 for first in firsts:
                     self._open(disk, segment_name(stream, first))
         except OSError:
-            self.close()
+            self._close_members()
             raise
 
     def _open(self, disk: Disk, name: str) -> None:
@@ -78,6 +85,10 @@ class NodeBackup:
         yield writer.last({})
 
     def close(self) -> None:
+        self._close_members()
+        self._on_closed()
+
+    def _close_members(self) -> None:
         for member in self._members:
             member.file.close()
         self._members = []

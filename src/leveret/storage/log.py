@@ -103,6 +103,7 @@ class Log:
         self._working_file = 0  # number of the file that it goes to
         self._readers: dict[int, DiskFile] = {}  # files that messages were read back from
         self._has_failed = False
+        self._holds = 0  # readers that need every file
         self._is_stopped = False
         self._rolls: list[Callable[[int], None]] = []  # who wants a new file
         self._acks_timer: asyncio.TimerHandle | None = None
@@ -323,11 +324,20 @@ class Log:
 
     def _empty_files(self) -> list[int]:
         """Files that no live message stands in and that the last checkpoint covers."""
-        if not self._journal.has_emptied:
+        if not self._journal.has_emptied or self._holds != 0:
             return []
         self._journal.has_emptied = False
         live = self._journal.live
         return [n for n in self.covered_files() if live.get(n, 0) == 0]
+
+    def hold(self) -> None:
+        """Remove no file until `let_go`: somebody reads them as they are now."""
+        self._holds += 1
+
+    def let_go(self) -> None:
+        """Undo one `hold`."""
+        self._holds -= 1
+        self.kick()
 
     def covered_files(self) -> list[int]:
         """Files that are older than the last checkpoint: kept for their messages alone."""

@@ -156,10 +156,12 @@ def _rescue(broker: Broker, pages: LogPages, found: Recovered, report: Report) -
         broker.slots.note_id(number)
         queue.open_pages(pages)
         restore(queue, log, False, found.missing, found.superseded)
-        if queue.ready.count == 0 and not queue.damaged:
+        if queue.ready.count == 0 and not queue.damaged and len(queue.scheduled) == 0:
             broker.vhost(_ROOT).remove_queue(queue)
             continue
-        report.notes.append(f"queue {queue.name} is made for {queue.ready.count} messages")
+        report.notes.append(
+            f"queue {queue.name} is made for {queue.ready.count + len(queue.scheduled)} messages"
+        )
 
 
 def _find_loss(queue: Queue, report: Report) -> None:

@@ -111,7 +111,12 @@ class Store:
 
     def backup(self, number: int, facts: dict[str, object]) -> NodeBackup:
         """The node as of the beginning of a log file, which the log has just begun."""
-        return NodeBackup(self.disk, number, self.log.files(), facts)
+        self.log.hold()
+        try:
+            return NodeBackup(self.disk, number, self.log.files(), facts, self.log.let_go)
+        except OSError:
+            self.log.let_go()
+            raise
 
     def wait_for_sync(self, session: Session) -> None:
         """At the end of this turn: tell a session when everything up to here is on disk."""
