@@ -11,6 +11,7 @@ Order is by due time, then by serial: that is the order of arrival.
 
 from array import array
 from heapq import heapify, heappop, heapreplace
+from operator import itemgetter
 from typing import Final
 
 from mypy_extensions import i64
@@ -94,33 +95,37 @@ def _is_worth_joining(old: i64, new: i64) -> bool:
     return old <= 2 * new and old + new <= CHUNK
 
 
-def _sorted(chunks: list[Chunk]) -> Chunk:
-    """What is left of some chunks, older ones first, as one by time."""
-    keys: list[int] = []
+def _joined(chunks: list[Chunk]) -> Chunk:
+    """What is left of some chunks, older ones first."""
     joined = Chunk()
     for chunk in chunks:
         at = chunk.at
-        index: i64 = len(joined.dues)
-        for due_ms in chunk.dues[at:]:
-            keys.append(due_ms << _INDEX_BITS | index)
-            index += 1
         joined.dues.extend(chunk.dues[at:])
         joined.serials.extend(chunk.serials[at:])
         joined.seqs.extend(chunk.seqs[at:])
         joined.positions.extend(chunk.positions[at:])
         joined.sizes.extend(chunk.sizes[at:])
-    keys.sort()
-    made = Chunk()
-    for key in keys:
-        index = key & (1 << _INDEX_BITS) - 1
-        made.add(
-            joined.dues[index],
-            joined.serials[index],
-            joined.seqs[index],
-            joined.positions[index],
-            joined.sizes[index],
-        )
-    return made
+        joined.note_file(chunk.file_first)
+        joined.note_file(chunk.file_last)
+    return joined
+
+
+def _sort(chunk: Chunk) -> None:
+    """Put a chunk that nothing was taken from in order of time; equal times stay as they are."""
+    keys: list[int] = []
+    index: i64 = 0
+    for due_ms in chunk.dues:
+        keys.append(due_ms << _INDEX_BITS | index)
+        index += 1
+    ordered = sorted(keys)
+    if ordered == keys:
+        return
+    pick = itemgetter(*[key & (1 << _INDEX_BITS) - 1 for key in ordered])
+    chunk.dues = array("Q", pick(chunk.dues))
+    chunk.serials = array("Q", pick(chunk.serials))
+    chunk.seqs = array("Q", pick(chunk.seqs))
+    chunk.positions = array("Q", pick(chunk.positions))
+    chunk.sizes = array("I", pick(chunk.sizes))
 
 
 class Distant:
@@ -196,7 +201,9 @@ class Distant:
         while chunks and _is_worth_joining(chunks[-1].left(), total):
             joined.insert(0, chunks.pop())
             total += joined[0].left()
-        chunks.append(_sorted(joined))
+        made = _joined(joined) if len(joined) > 1 else self._tail
+        _sort(made)
+        chunks.append(made)
         self._heads = [chunk.head() for chunk in chunks]
         heapify(self._heads)
         self._tail = Chunk()
