@@ -5,4 +5,5 @@ serve.py        flags of `leveret serve`, made from the option table, then the r
 app.py          the Typer application that all other commands hang on
 ctl.py          `leveret ctl …`: asks a running broker over HTTP
 management.py   the HTTP client behind it
+perf.py         `leveret perf`: load a broker and measure it
 """
