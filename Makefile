@@ -54,8 +54,9 @@ test-compiled: setup ## The whole suite on the compiled form
 	@$(PYTEST) --form=compiled
 
 .PHONY: test-packages
-test-packages: ## Install the system packages that some tests need (node, npm, amqp-tools)
+test-packages: ## Install the system packages that some tests need (node, npm, amqp-tools, valgrind)
 	@tools/system_packages.sh "$(PYTHON)" clients
+	@tools/system_packages.sh "$(PYTHON)" guard
 
 .PHONY: clients
 clients: setup test-packages ## The AMQP clients' own test suites, compared with RabbitMQ
@@ -79,6 +80,16 @@ bench: setup ## Measure Leveret beside RabbitMQ: rate, latency, CPU per message,
 	@test -f tools/bench.py || { echo "make bench: tools/bench.py is missing from this tree"; exit 1; }
 	@tools/system_packages.sh "$(PYTHON)" rabbitmq
 	@$(PY) tools/bench.py $(ARGS)
+
+.PHONY: guard
+guard: setup ## Count the instructions of the hot paths and compare them with the record
+	@tools/system_packages.sh "$(PYTHON)" guard
+	@$(PY) -m tools.guard
+
+.PHONY: guard-update
+guard-update: setup ## Record the instructions of the hot paths as they are now
+	@tools/system_packages.sh "$(PYTHON)" guard
+	@$(PY) -m tools.guard --update
 
 ##@ Code
 

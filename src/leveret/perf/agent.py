@@ -24,6 +24,7 @@ from leveret.perf.latency import Histogram
 from leveret.perf.load import Load
 from leveret.perf.producer import Producer
 from leveret.perf.sample import Sample
+from leveret.perf.topology import queues_of
 from leveret.perf.worker import Worker, raise_error, stop
 
 READY: Final = "ready"
@@ -46,7 +47,9 @@ class Producers:
     """Producers as one side of a run."""
 
     def __init__(self, load: Load, names: list[str], numbers: Sequence[int]) -> None:
-        self.workers = [Producer(load, names[n % load.queues], n) for n in numbers]
+        self.workers = [
+            Producer(load, queues_of(names, n, load.producers), n) for n in numbers
+        ]
         self._before = Histogram()
 
     def sample(self, at_s: float, start_s: float, cpu_s: float) -> Sample:
@@ -77,7 +80,7 @@ class Consumers:
     """Consumers as one side of a run."""
 
     def __init__(self, load: Load, names: list[str], numbers: Sequence[int]) -> None:
-        self.workers = [Consumer(load, names[n % load.queues]) for n in numbers]
+        self.workers = [Consumer(load, queues_of(names, n, load.consumers)) for n in numbers]
         self._before = Histogram()
 
     def sample(self, at_s: float, start_s: float, cpu_s: float) -> Sample:

@@ -1,4 +1,4 @@
-"""A consumer: reads deliveries of one queue as they come, or at a rate, and acknowledges them."""
+"""A consumer: reads deliveries of its queues as they come, or at a rate, and acknowledges them."""
 
 import time
 from typing import Final
@@ -16,12 +16,13 @@ WAIT_S: Final = 0.1  # the longest wait in one piece, so that a stop is noticed
 class Consumer(Worker):
     """One connection that consumes."""
 
-    def __init__(self, load: Load, queue: str) -> None:
+    def __init__(self, load: Load, queues: list[str]) -> None:
         sample_every = load.sample_every if is_stamped(load) else 0
         self.deliveries = Deliveries(load.acks_every, sample_every)
         super().__init__(Client(load, self.deliveries))
         self._load = load
-        self.client.consume(queue, load)
+        for queue in queues:
+            self.client.consume(queue, load)
 
     def work(self) -> None:
         client = self.client

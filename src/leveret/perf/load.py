@@ -36,7 +36,7 @@ class Load:
     consumers: int = 1
     processes: int = 1  # for producers, and as many for consumers
     queue: str = ""  # name; several get -0, -1 …; empty: a name of the run's own
-    queues: int = 1  # producer and consumer number n use queue n modulo this
+    queues: int = 1  # shared out among producers, and among consumers
     queue_type: str = ""  # empty: whatever the broker makes
     queue_arguments: Pairs = ()
     predeclared: bool = False  # queues and exchange exist, and stay

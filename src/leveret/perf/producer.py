@@ -20,11 +20,11 @@ WAIT_S: Final = 0.1  # the longest wait in one piece, so that a stop is noticed
 class Producer(Worker):
     """One connection that publishes."""
 
-    def __init__(self, load: Load, queue: str, number: int) -> None:
+    def __init__(self, load: Load, queues: list[str], number: int) -> None:
         self.confirms = Confirms(load.confirm_window, load.burst)
         super().__init__(Client(load, self.confirms))
         self._load = load
-        self._keys = list(load.routing_keys) or [queue]
+        self._keys = list(load.routing_keys) or queues
         headers = table_of(dict(load.headers))
         self._template = Template(load.exchange, load.persistent, headers, load.mandatory)
         self._publishes = self._publishes_of(load.sizes)

@@ -41,6 +41,13 @@ def queue_names(load: Load) -> list[str]:
     return [base] if load.queues == 1 else [f"{base}-{number}" for number in range(load.queues)]
 
 
+def queues_of(names: list[str], number: int, workers: int) -> list[str]:
+    """The queues of one of so many workers: one that others may share, or several of its own."""
+    if workers >= len(names):
+        return [names[number % len(names)]]
+    return names[number::workers]
+
+
 def binding_keys(load: Load, queue: str) -> tuple[str, ...]:
     """By which keys a queue is bound to the exchange of the load."""
     return load.binding_keys or load.routing_keys or (queue,)
