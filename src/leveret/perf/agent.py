@@ -12,6 +12,7 @@
 The start is a moment of the system's monotonic clock a little ahead, the same for all agents.
 """
 
+import resource
 import signal
 import time
 from collections.abc import Callable, Sequence
@@ -47,9 +48,7 @@ class Producers:
     """Producers as one side of a run."""
 
     def __init__(self, load: Load, names: list[str], numbers: Sequence[int]) -> None:
-        self.workers = [
-            Producer(load, queues_of(names, n, load.producers), n) for n in numbers
-        ]
+        self.workers = [Producer(load, queues_of(names, n, load.producers), n) for n in numbers]
         self._before = Histogram()
 
     def sample(self, at_s: float, start_s: float, cpu_s: float) -> Sample:
@@ -110,6 +109,8 @@ def _merged(latencies: list[Histogram]) -> Histogram:
 
 def _serve(load: Load, pipe: Connection, make: Callable[[], Producers | Consumers]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for the other process
+    _, files_max = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files_max, files_max))  # one for each connection
     try:
         side = make()
         pipe.send(READY)

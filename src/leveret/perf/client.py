@@ -69,6 +69,8 @@ class Client:
         self.wakes = not load.tls  # reads end now and then by themselves
         self._socket = _connect(load)
         self.send = self._socket.sendall
+        self._poll = select.poll()
+        self._poll.register(self._socket, select.POLLIN)
         try:
             self._shake_hands(load)
         except BaseException:
@@ -92,8 +94,7 @@ class Client:
         """As `read`, but wait at most so long."""
         if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
             return self.read()
-        readable, _, _ = select.select([self._socket], [], [], wait_s)
-        return bool(readable) and self.read()
+        return bool(self._poll.poll(wait_s * 1000)) and self.read()
 
     def call(self, method: Writer, answer: int, channel: int = CHANNEL) -> None:
         """Send a method and wait for its answer."""
