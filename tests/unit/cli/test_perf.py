@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -59,6 +60,30 @@ def test_topic_exchange_with_many_keys_and_queue_arguments(url: BrokerUrl) -> No
     done = perf("--uri", url, *words.split(), *limits.split())
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["received"] == 200
+
+
+def test_interrupt_ends_early_with_the_figures_so_far(url: BrokerUrl) -> None:
+    words = ["--uri", url, "--seconds", "50", "--rate", "100", "--interval", "0.2"]
+    # A suite that runs in the background is started with interrupts ignored.
+    program = (
+        "import signal, sys; from leveret.cli.main import main; "
+        "signal.signal(signal.SIGINT, signal.default_int_handler); sys.exit(main(sys.argv[1:]))"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, "perf", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if re.match(r"\s+\d\.\d s ", line):
+            break
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=40)
+    assert process.returncode == 0
+    assert re.search(r"^received +[1-9]", out, re.MULTILINE)
+    assert [name for name in url.node.broker.vhost("/").queues if "perf" in name] == []
 
 
 @pytest.mark.parametrize(
