@@ -1,5 +1,6 @@
 # Every task of the project by one name; continuous integration uses the same names.
-# `make` alone lists them. Variables: PYTHON, ARGS (make run), PYTEST_FLAGS, SEED.
+# `make` alone lists them. Variables: PYTHON, ARGS (make run), PYTEST_FLAGS, SEED; ROWS, ROUNDS,
+# TIME and SAVE (make bench).
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -12,6 +13,7 @@ PYTEST_FLAGS ?=
 # The sources go before the installed wheel; without this line the compiled form is what is tested.
 INTERPRETED := PYTHONPATH="$(CURDIR)/src"
 PYTEST := $(PY) -m pytest $(PYTEST_FLAGS)
+BENCH_FLAGS = $(if $(ROWS),--rows $(ROWS)) $(if $(TIME),--seconds $(TIME)) $(if $(SAVE),--save)
 CHECKED := src tests tools setup.py
 
 .PHONY: help
@@ -54,8 +56,9 @@ test-compiled: setup ## The whole suite on the compiled form
 	@$(PYTEST) --form=compiled
 
 .PHONY: test-packages
-test-packages: ## Install the system packages that some tests need (node, npm, amqp-tools)
+test-packages: ## Install the system packages that some tests need (node, npm, amqp-tools, valgrind)
 	@tools/system_packages.sh "$(PYTHON)" clients
+	@tools/system_packages.sh "$(PYTHON)" guard
 
 .PHONY: clients
 clients: setup test-packages ## The AMQP clients' own test suites, compared with RabbitMQ
@@ -79,10 +82,27 @@ scale: setup ## Measure 10,000 queues and a million waiting messages, killed and
 	@$(PY) -m tools.scale $(ARGS)
 
 .PHONY: bench
-bench: setup ## Measure Leveret beside RabbitMQ: rate, latency, CPU per message, memory
-	@test -f tools/bench.py || { echo "make bench: tools/bench.py is missing from this tree"; exit 1; }
+bench: setup ## Measure Leveret beside RabbitMQ; ROWS=stream,quorum ROUNDS=1 TIME=2 SAVE=1 choose
 	@tools/system_packages.sh "$(PYTHON)" rabbitmq
-	@$(PY) tools/bench.py $(ARGS)
+	@$(PY) tools/bench.py $(BENCH_FLAGS) $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)
+
+.PHONY: bench-scale
+bench-scale: setup ## Measure what a message costs as queues, bindings, connections, backlogs grow
+	@$(PY) tools/bench.py scale $(BENCH_FLAGS) $(ARGS)
+
+.PHONY: bench-report
+bench-report: setup ## Draw the history of saved runs as a page and a table
+	@$(PY) tools/bench.py report $(ARGS)
+
+.PHONY: guard
+guard: setup ## Count the instructions of the hot paths and compare them with the record
+	@tools/system_packages.sh "$(PYTHON)" guard
+	@$(PY) -m tools.guard
+
+.PHONY: guard-update
+guard-update: setup ## Record the instructions of the hot paths as they are now
+	@tools/system_packages.sh "$(PYTHON)" guard
+	@$(PY) -m tools.guard --update
 
 ##@ Code
 

@@ -1,6 +1,8 @@
-"""`make bench`: Leveret beside RabbitMQ in one run; tools/benchmark says what is measured and how.
+"""`make bench`, `bench-scale` and `bench-report`: tools/benchmark says what is measured and how.
 
-It may be started as a file or as a module; the root of the project is put on the path for that.
+`tools/bench.py` runs the scenarios; with the word `scale` it measures the curves, with `report` it
+draws what was saved. It may be started as a file or as a module; the root of the project is put on
+the path for that.
 """
 
 import sys
@@ -8,6 +10,10 @@ from pathlib import Path
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+    from tools.benchmark import history, scaling
     from tools.benchmark.main import main
 
-    raise SystemExit(main())
+    words = sys.argv[1:]
+    commands = {"scale": scaling.main, "report": history.main}
+    run = commands.get(words[0]) if words else None
+    raise SystemExit(run(words[1:]) if run is not None else main(words))

@@ -27,7 +27,7 @@ from leveret.perf.client import Client
 from leveret.perf.confirms import Confirms
 from leveret.perf.deliveries import Deliveries
 from leveret.perf.load import Load
-from leveret.perf.protocol import Publishes
+from leveret.perf.protocol import Publishes, Template
 from tests.compat.client import Method
 from tools.server import HOST, Server
 
@@ -172,7 +172,7 @@ def load_of(server: Server) -> Load:
     return Load(
         host=HOST,
         port=server.port,
-        body_bytes=BODY_BYTES,
+        sizes=(BODY_BYTES,),
         persistent=True,
         confirm_window=CONFIRM_WINDOW,
         burst=BURST,
@@ -186,7 +186,7 @@ def publish(load: Load, count: int) -> None:
     client = Client(load, confirms)
     client.declare(QUEUE, load)
     client.select_confirms()
-    publishes = Publishes(QUEUE, BODY_BYTES, True)
+    publishes = Publishes(Template("", True, {}, False), [QUEUE], [BODY_BYTES], True, BURST)
     left = count
     while left or confirms.unsettled():
         more = min(left, int(confirms.allowed()))

@@ -3,6 +3,7 @@
 #
 #   tools/system_packages.sh PYTHON build      venv, C compiler, Python's headers
 #   tools/system_packages.sh PYTHON clients    node, npm, amqp-tools: clients that the tests use
+#   tools/system_packages.sh PYTHON guard      valgrind: it counts instructions
 #   tools/system_packages.sh PYTHON rabbitmq   the broker that compat and bench compare with
 #
 # As root on Debian it uses apt-get; otherwise it says in one sentence what to install and goes on,
@@ -33,6 +34,9 @@ clients)
     need node nodejs
     need npm npm
     need amqp-publish amqp-tools
+    ;;
+guard)
+    need valgrind valgrind
     ;;
 rabbitmq)
     need rabbitmq-server rabbitmq-server

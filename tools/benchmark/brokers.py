@@ -2,8 +2,8 @@
 
 Both are started, waited for and measured in the same way: accepting means that a connection gets an
 answer to the protocol header. CPU and memory are those of the broker's process with its children,
-all threads included. A broker that runs already is never touched: ours has its own port, and
-RabbitMQ its own node name, home and epmd. Each is ended by its own pid.
+all threads included. A broker may be killed and started again on what it left. `tools.rabbitmq` has
+what keeps ours apart from others; each is ended by its own pid.
 """
 
 import contextlib
@@ -14,13 +14,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-HOST: Final = "127.0.0.1"
-RABBITMQ_SERVER: Final = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
-START_S: Final = 60.0
+from tools import rabbitmq as node
+from tools.rabbitmq import HOST, Unavailable, free_port
+
+START_S: Final = 120.0
 STOP_S: Final = 20.0
 _POLL_S: Final = 0.005
 _IDLE_S: Final = 0.05
@@ -29,19 +30,88 @@ _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
-class Unavailable(Exception):
-    """A broker cannot be had on this machine; the text says why."""
-
-
 class Broker:
-    """A running broker."""
+    """A broker that runs, or that ran and may run again."""
 
-    def __init__(self, name: str, port: int, process: subprocess.Popen[bytes]) -> None:
+    def __init__(
+        self,
+        name: str,
+        port: int,
+        command: list[str],
+        environment: dict[str, str],
+        directory: Path,
+        *,
+        user: str | None = None,
+        pid_file: Path | None = None,
+    ) -> None:
         self.name = name
         self.port = port
-        self.process = process
-        self.pid = process.pid  # of the process that is the broker; scripts around it do not count
+        self.directory = directory
         self.start_s = 0.0  # from the start of the process to accepting
+        self.pid = 0  # of the process that is the broker; scripts around it do not count
+        self._command = command
+        self._environment = environment
+        self._user = user
+        self._pid_file = pid_file
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start the process and wait until it accepts."""
+        if self._pid_file is not None:
+            self._pid_file.unlink(missing_ok=True)
+        started_s = time.monotonic()
+        with (self.directory / "output.log").open("wb") as output:
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=self._environment,
+                cwd=self.directory,
+                user=self._user,
+                group=self._user,
+                start_new_session=True,
+            )
+        self._await_amqp(self._process)
+        self.start_s = time.monotonic() - started_s
+        self.pid = int(self._pid_file.read_text()) if self._pid_file else self._process.pid
+
+    def kill(self) -> None:
+        """End it as a loss of power would, but for what the kernel has been given (SIGKILL)."""
+        assert self._process is not None
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+        self._end()
+
+    def stop(self) -> None:
+        """Ask it to end, and make sure."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid or self._process.pid, signal.SIGTERM)
+        self._end()
+
+    def _end(self) -> None:
+        """Wait for the process; what of its own session does not end by itself is killed."""
+        process = self._process
+        if process is None:
+            return
+        self._process = None
+        try:
+            process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def _await_amqp(self, process: subprocess.Popen[bytes]) -> None:
+        deadline_s = time.monotonic() + START_S
+        while not _answers(self.port):
+            if process.poll() is not None or time.monotonic() > deadline_s:
+                said = (self.directory / "output.log").read_text(errors="replace").strip()
+                raise Unavailable(f"{self.name} did not start: {said[-500:]}")
+            time.sleep(_POLL_S)
+
+    # What it costs
 
     def cpu_s(self) -> float:
         """CPU time used so far."""
@@ -73,102 +143,52 @@ class Broker:
 
 @contextlib.contextmanager
 def leveret(directory: Path) -> Iterator[Broker]:
-    """`leveret serve`, of the package that this Python imports."""
+    """`leveret serve`, of the package that this Python imports; gone with the block."""
     port = free_port()
     flags = ["--host", HOST, "--amqp-port", str(port), "--http-port", "0"]
     command = [sys.executable, "-m", "leveret", "serve", *flags, "--data", str(directory / "data")]
     clean = {k: v for k, v in os.environ.items() if not k.startswith("LEVERET_")}
-    with _process("Leveret", command, clean, directory, port) as broker:
+    directory.mkdir(parents=True, exist_ok=True)
+    with _running(Broker("Leveret", port, command, clean, directory)) as broker:
         yield broker
 
 
 @contextlib.contextmanager
 def rabbitmq(directory: Path) -> Iterator[Broker]:
-    """Debian's RabbitMQ, as the user `rabbitmq` where this is root."""
-    if not RABBITMQ_SERVER.exists():
-        raise Unavailable("RabbitMQ is not installed; Debian's package is rabbitmq-server")
+    """Debian's RabbitMQ, as the user `rabbitmq` where this is root; gone with the block."""
+    node.require_installed()
     port, epmd_port = free_port(), free_port()
     directory.mkdir(parents=True, exist_ok=True)
-    user = "rabbitmq" if os.geteuid() == 0 else None
-    if user:
-        shutil.chown(directory, user, user)
-    environment = {**os.environ, **_rabbitmq_environment(directory, port, epmd_port)}
-    command = [str(RABBITMQ_SERVER)]
+    environment = {**os.environ, **node.environment(directory, "bench", port, epmd_port)}
+    pid_file = directory / "pid"
+    broker = Broker(
+        "RabbitMQ",
+        port,
+        [str(node.SERVER)],
+        environment,
+        directory,
+        user=node.user(),
+        pid_file=pid_file,
+    )
     try:
-        with _process("RabbitMQ", command, environment, directory, port, user) as broker:
-            broker.pid = int((directory / "pid").read_text())
-            try:
-                yield broker
-            finally:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(broker.pid, signal.SIGTERM)
+        with _running(broker):
+            yield broker
     finally:
-        _end_epmd(epmd_port)
-        _restore_null()
+        node.end_epmd(epmd_port)
+        node.restore_null()
 
 
-def _rabbitmq_environment(directory: Path, port: int, epmd_port: int) -> dict[str, str]:
-    plugins = directory / "enabled_plugins"
-    plugins.write_text("[].\n")
-    return {
-        "HOME": str(directory),
-        "RABBITMQ_NODENAME": f"bench{os.getpid()}@localhost",
-        "RABBITMQ_NODE_IP_ADDRESS": HOST,
-        "RABBITMQ_NODE_PORT": str(port),
-        "RABBITMQ_DIST_PORT": str(free_port()),
-        "RABBITMQ_MNESIA_BASE": str(directory / "mnesia"),
-        "RABBITMQ_LOG_BASE": str(directory / "log"),
-        "RABBITMQ_PID_FILE": str(directory / "pid"),
-        "RABBITMQ_ENABLED_PLUGINS_FILE": str(plugins),
-        "RABBITMQ_CONFIG_FILE": str(directory / "none"),
-        "RABBITMQ_CONF_ENV_FILE": str(directory / "none.env"),
-        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
-        "ERL_EPMD_ADDRESS": HOST,
-        "ERL_EPMD_PORT": str(epmd_port),
-    }
+Start = Callable[[Path], contextlib.AbstractContextManager[Broker]]
 
 
 @contextlib.contextmanager
-def _process(
-    name: str,
-    command: list[str],
-    environment: dict[str, str],
-    directory: Path,
-    port: int,
-    user: str | None = None,
-) -> Iterator[Broker]:
-    """A process that accepts AMQP connections; ended with the block, directory and all."""
-    directory.mkdir(parents=True, exist_ok=True)
-    with (directory / "output.log").open("wb") as output:
-        started_s = time.monotonic()
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            cwd=directory,
-            user=user,
-            group=user,
-            start_new_session=True,
-        )
-    broker = Broker(name, port, process)
+def _running(broker: Broker) -> Iterator[Broker]:
     try:
-        _await_amqp(broker, directory)
-        broker.start_s = time.monotonic() - started_s
+        broker.start()
         yield broker
     finally:
-        _end(process)
-        shutil.rmtree(directory, ignore_errors=True)
-
-
-def _await_amqp(broker: Broker, directory: Path) -> None:
-    deadline_s = time.monotonic() + START_S
-    while not _answers(broker.port):
-        if broker.process.poll() is not None or time.monotonic() > deadline_s:
-            said = (directory / "output.log").read_text(errors="replace").strip()
-            raise Unavailable(f"{broker.name} did not start: {said[-500:]}")
-        time.sleep(_POLL_S)
+        broker.stop()
+        shutil.rmtree(broker.directory, ignore_errors=True)
 
 
 def _answers(port: int) -> bool:
@@ -179,39 +199,6 @@ def _answers(port: int) -> bool:
             return probe.recv(1) == b"\x01"
     except OSError:
         return False
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process that we started; what of its own session does not end by itself is killed."""
-    process.terminate()
-    try:
-        process.wait(STOP_S)
-    except subprocess.TimeoutExpired:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def _end_epmd(port: int) -> None:
-    """Erlang's name daemon on our own port outlives its node."""
-    epmd = shutil.which("epmd")
-    if epmd is not None:
-        command = [epmd, "-port", str(port), "-kill"]
-        subprocess.run(command, check=False, capture_output=True)
-
-
-def _restore_null() -> None:
-    """RabbitMQ's scripts may leave /dev/null with their own owner and mode, which breaks others."""
-    null = Path(os.devnull)
-    if os.geteuid() == 0 and null.stat().st_mode & 0o777 != 0o666:
-        os.chown(null, 0, 0)
-        null.chmod(0o666)
-
-
-def free_port() -> int:
-    """A port of the loopback interface that nobody listens on."""
-    with socket.create_server((HOST, 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 def _family(root: int) -> list[int]:

@@ -7,28 +7,27 @@ generator, connections and clean-up included, and divided by the messages receiv
 import json
 import subprocess
 import sys
-from dataclasses import fields
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
+from leveret.perf.client import Client
 from leveret.perf.load import Load
-from tools.benchmark.brokers import HOST, Broker
-from tools.benchmark.scenarios import Figures, Scenario
+from leveret.perf.protocol import Parser
+from tools.benchmark.bounds import Figures
+from tools.benchmark.brokers import Broker
+from tools.benchmark.scenarios import HALF, IDLE, Scenario
+from tools.benchmark.syncs import SyncProbe
+from tools.rabbitmq import HOST
 
 WARM_UP_S: Final = 0.3
-_GENERATOR_S: Final = 60.0  # more than any run takes
-_FLAGS: Final = {
-    "body_bytes": "--size",
-    "confirm_window": "--confirm",
-    "queue_type": "--queue-type",
-    "producers": "--producers",
-    "consumers": "--consumers",
-    "queues": "--queues",
-    "prefetch": "--prefetch",
-    "rate": "--rate",
-    "burst": "--burst",
-}
+BURSTS_A_SECOND: Final = 1000  # of a load at half of its rate
+_GENERATOR_S: Final = 60.0  # more than any run takes besides its own time
+_COUNTED_S: Final = 900.0  # more than a run of so many messages takes
+_SHARED_QUEUE: Final = "leveret.bench"
+
+Found = dict[str, Any]
 
 
 class LoadFailed(Exception):
@@ -43,45 +42,98 @@ def warm_up(broker: Broker, directory: Path) -> None:
 
 def measure(scenario: Scenario, broker: Broker, seconds: float, directory: Path) -> Figures:
     """What one broker does in one scenario; idle figures must be taken before any load."""
-    if scenario.load is None:
+    if scenario.kind == IDLE:
         return {"start_s": broker.start_s, "memory_mb": broker.memory_mb()}
+    assert scenario.load is not None
+    load = replace(scenario.load, seconds=seconds)
+    if scenario.kind == HALF:
+        load = _at_half(load, broker, directory)
     before_s = broker.cpu_s()
-    found = generate(scenario.load, broker, directory, seconds)
-    received = max(1, found["received"])
-    figures = {
-        "rate": found["receive_rate"],
-        "share": found["received"] / max(1, found["sent"]),
-        "cpu_us": (broker.cpu_s() - before_s) * 1e6 / received,
-        "p50_us": found["latency_us"]["p50"],
-        "p99_us": found["latency_us"]["p99"],
-    }
+    with SyncProbe(directory, active=load.durable) as syncs:
+        if scenario.beside is None:
+            found = generate(load, broker, directory)
+            fair = _evenness(found)
+        else:
+            beside = replace(scenario.beside, seconds=seconds)
+            found, fair = _together(load, beside, broker, directory)
+    figures = figures_of(found, broker.cpu_s() - before_s)
+    figures.update(fair=fair, memory_mb=broker.memory_mb(), sync_us=syncs.p50_us())
     broker.settle()
     return figures
 
 
-def generate(
-    load: Load, broker: Broker, directory: Path, seconds: float | None = None
-) -> dict[str, Any]:
+def figures_of(found: Found, cpu_s: float) -> Figures:
+    """The figures of one run of the generator."""
+    return {
+        "rate": found["receive_rate"],
+        "share": found["received"] / max(1, found["sent"]),
+        "cpu_us": cpu_s * 1e6 / max(1, found["received"]),
+        "p50_us": found["latency_us"]["p50"],
+        "p95_us": found["latency_us"]["p95"],
+        "p99_us": found["latency_us"]["p99"],
+    }
+
+
+def _at_half(load: Load, broker: Broker, directory: Path) -> Load:
+    """The same load at half of the rate that it reaches."""
+    rate = generate(load, broker, directory)["receive_rate"] // 2
+    broker.settle()
+    return replace(load, rate=max(1, rate), burst=max(1, min(load.burst, rate // BURSTS_A_SECOND)))
+
+
+def _evenness(found: Found) -> float:
+    """What the worst off of several producers got, of the mean."""
+    each = found["sent_each"]
+    return min(each) * len(each) / max(1, sum(each)) if each else 1.0
+
+
+def _together(load: Load, beside: Load, broker: Broker, directory: Path) -> tuple[Found, float]:
+    """Two loads on one queue; the second one's part of what it asked for."""
+    shared = {"queue": _SHARED_QUEUE, "predeclared": True}
+    control = Client(replace(load, host=HOST, port=broker.port), Parser())
+    control.declare(_SHARED_QUEUE, load)
+    try:
+        first = start_generator(replace(load, **shared), broker, directory)  # type: ignore[arg-type]
+        second = start_generator(replace(beside, **shared), broker, directory)  # type: ignore[arg-type]
+        found, other = (take_result(each, broker, load) for each in (first, second))
+    finally:
+        control.delete(_SHARED_QUEUE)
+        control.close()
+    asked = (beside.rate or beside.consumer_rate) * other["seconds"]
+    got = other["sent"] or other["received"]
+    for name in ("sent", "received"):
+        found[name] += other[name]
+    found["receive_rate"] += other["receive_rate"]
+    return found, got / asked
+
+
+def generate(load: Load, broker: Broker, directory: Path) -> Found:
     """Run the load generator and take its result."""
-    command = [sys.executable, "-m", "leveret.perf", "--host", HOST, "--port", str(broker.port)]
-    command += ["--seconds", str(seconds or load.seconds), *_flags(load)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=_GENERATOR_S, cwd=directory
+    return take_result(start_generator(load, broker, directory), broker, load)
+
+
+def start_generator(load: Load, broker: Broker, directory: Path) -> "subprocess.Popen[str]":
+    """The load generator as a process."""
+    aimed = asdict(replace(load, host=HOST, port=broker.port))
+    command = [sys.executable, "-m", "leveret.perf", "--load", json.dumps(aimed)]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=directory
     )
-    if done.returncode != 0:
-        raise LoadFailed(f"{broker.name}: {done.stderr.strip()}")
-    found: dict[str, Any] = json.loads(done.stdout)
+
+
+def take_result(process: "subprocess.Popen[str]", broker: Broker, load: Load) -> Found:
+    """Wait for a generator and take its result."""
+    within_s = _COUNTED_S if load.messages else load.seconds + _GENERATOR_S
+    try:
+        out, errors = process.communicate(timeout=within_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        raise LoadFailed(f"{broker.name}: the load did not end within {within_s:.0f} s") from None
+    if process.returncode != 0:
+        raise LoadFailed(f"{broker.name}: {errors.strip()}")
+    found: Found = json.loads(out)
     return found
-
-
-def _flags(load: Load) -> list[str]:
-    words = ["--persistent"] if load.persistent else []
-    for each in fields(load):
-        flag = _FLAGS.get(each.name)
-        value = getattr(load, each.name)
-        if flag and value != each.default:
-            words += [flag, str(value)]
-    return words
 
 
 def medians(rounds: list[Figures]) -> Figures:

@@ -1,57 +1,19 @@
-"""The result: a table for people, coloured on a terminal, and JSON for later comparison."""
+"""The result of a run: a table for people, coloured on a terminal, and Markdown for the docs."""
 
-import json
-import os
-import platform
-import subprocess
 import sys
-import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from leveret import build_info
-from tools.benchmark.brokers import RABBITMQ_SERVER
-from tools.benchmark.measure import medians
-from tools.benchmark.scenarios import MEASURES, Bound, Figures, Scenario
+from tools.benchmark.bounds import MEASURES, Figures
+from tools.benchmark.machine import ROOT
+from tools.benchmark.results import Row
+from tools.benchmark.scenarios import SCENARIOS, Scenario
 
-ROOT: Final = Path(__file__).resolve().parents[2]
+PAGE: Final = ROOT / "docs" / "performance.md"
+_BEGIN: Final = "<!-- figures: written by tools/bench.py --markdown -->"
+_END: Final = "<!-- end of figures -->"
 _WORDS: Final = {True: "met", False: "NOT MET", None: "unknown"}
 _COLOURS: Final = {True: "green", False: "bold red", None: "yellow"}
-_TITLES: Final = ("scenario", "broker", *(m.title for m in MEASURES.values()), "ratio", "must")
-
-
-@dataclass(frozen=True)
-class Row:
-    """One scenario with the rounds of each broker."""
-
-    scenario: Scenario
-    ours: list[Figures]
-    theirs: list[Figures]  # none without RabbitMQ
-
-    @property
-    def our_medians(self) -> Figures:
-        return medians(self.ours)
-
-    @property
-    def their_medians(self) -> Figures | None:
-        return medians(self.theirs) if self.theirs else None
-
-    def verdicts(self) -> list[tuple[Bound, bool | None]]:
-        """Each bound, and whether it is met."""
-        ours, theirs = self.our_medians, self.their_medians
-        return [(bound, bound.is_met(ours, theirs)) for bound in self.scenario.must]
-
-    def ratio(self) -> float | None:
-        """How many times as good as RabbitMQ: by latency where shown, else by the first figure."""
-        theirs = self.their_medians
-        if theirs is None:
-            return None
-        shows = self.scenario.shows
-        name = "p50_us" if "p50_us" in shows else shows[0]
-        ours = self.our_medians[name]
-        pair = (ours, theirs[name]) if name == "rate" else (theirs[name], ours)
-        return pair[0] / pair[1] if pair[1] else None
 
 
 def show(rows: list[Row]) -> None:
@@ -62,103 +24,129 @@ def show(rows: list[Row]) -> None:
         _show_plain(rows)
 
 
-def _lines(row: Row) -> list[list[str]]:
+def _columns(rows: list[Row]) -> list[str]:
+    """The measures that any of the rows shows."""
+    return [name for name in MEASURES if any(name in row.scenario.shows for row in rows)]
+
+
+def _lines(row: Row, columns: list[str]) -> list[list[str]]:
     """The cells of one scenario: a line for each broker, without the verdicts."""
-    lines = [[row.scenario.name, "Leveret", *_cells(row.scenario, row.our_medians)]]
     ratio = row.ratio()
-    lines[0].append(f"{ratio:.1f}×" if ratio is not None else "–")
+    shown = f"{ratio:.1f}×" if ratio is not None else "–"
+    cells = _cells(row.scenario, row.our_medians, columns)
+    lines = [[row.scenario.name, "Leveret", *cells, shown]]
     theirs = row.their_medians
     if theirs is not None:
-        lines.append(["", "RabbitMQ", *_cells(row.scenario, theirs), ""])
+        lines.append(["", "RabbitMQ", *_cells(row.scenario, theirs, columns), ""])
     return lines
 
 
-def _cells(scenario: Scenario, figures: Figures) -> list[str]:
+def _cells(scenario: Scenario, figures: Figures, columns: list[str]) -> list[str]:
     return [
-        measure.show(figures[name]) if name in scenario.shows else ""
-        for name, measure in MEASURES.items()
+        MEASURES[name].show(figures[name]) if name in scenario.shows else "" for name in columns
     ]
 
 
 def _show_plain(rows: list[Row]) -> None:
-    lines = [list(_TITLES)]
+    columns = _columns(rows)
+    titles = ["scenario", "broker", *(MEASURES[name].title for name in columns), "ratio"]
+    table = [titles, *(line for row in rows for line in _lines(row, columns))]
+    widths = [max(len(line[index]) for line in table) for index in range(len(titles))]
+    print(_aligned(titles, widths))
     for row in rows:
-        cells = _lines(row)
-        musts = "; ".join(f"{bound}: {_WORDS[met]}" for bound, met in row.verdicts())
-        lines += [[*line, musts if index == 0 else ""] for index, line in enumerate(cells)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(_TITLES) - 1)]
-    for line in lines:
-        left = [cell.ljust(width) for cell, width in zip(line[:2], widths[:2], strict=True)]
-        right = [cell.rjust(width) for cell, width in zip(line[2:-1], widths[2:], strict=True)]
-        print("  ".join([*left, *right, line[-1]]).rstrip())
+        for line in _lines(row, columns):
+            print(_aligned(line, widths))
+        for bound, met in row.verdicts():
+            print(f"    must: {bound}: {_WORDS[met]}")
+
+
+def _aligned(line: list[str], widths: list[int]) -> str:
+    left = [cell.ljust(width) for cell, width in zip(line[:2], widths[:2], strict=True)]
+    right = [cell.rjust(width) for cell, width in zip(line[2:], widths[2:], strict=True)]
+    return "  ".join([*left, *right]).rstrip()
 
 
 def _show_rich(rows: list[Row]) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    columns = _columns(rows)
     table = Table(show_lines=True)
-    for index, title in enumerate(_TITLES):
-        is_text = index < 2 or index == len(_TITLES) - 1
+    titles = ["scenario", "broker", *(MEASURES[name].title for name in columns), "ratio", "must"]
+    for index, title in enumerate(titles):
+        is_text = index < 2 or index == len(titles) - 1
         table.add_column(title, justify="left" if is_text else "right")
     for row in rows:
-        columns = ["\n".join(column) for column in zip(*_lines(row), strict=True)]
+        cells = ["\n".join(column) for column in zip(*_lines(row, columns), strict=True)]
         musts = [f"[{_COLOURS[met]}]{bound}: {_WORDS[met]}[/]" for bound, met in row.verdicts()]
-        table.add_row(*columns, "\n".join(musts))
+        table.add_row(*cells, "\n".join(musts))
     Console().print(table)
 
 
-def save(rows: list[Row], facts: dict[str, Any], directory: Path) -> Path:
-    """Write everything that was measured; returns the file."""
-    scenarios = [
-        {
-            "name": row.scenario.name,
-            "leveret": {"median": row.our_medians, "rounds": row.ours},
-            "rabbitmq": {"median": row.their_medians, "rounds": row.theirs},
-            "ratio": row.ratio(),
-            "must": [{"bound": str(bound), "met": met} for bound, met in row.verdicts()],
-        }
-        for row in rows
-    ]
-    path = directory / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
-    path.write_text(json.dumps({**facts, "scenarios": scenarios}, indent=1) + "\n")
-    return path
+# Markdown
 
 
-def machine_facts() -> dict[str, Any]:
-    """What was measured, and on what."""
-    memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return {
-        "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "commit": _git("rev-parse", "HEAD") or "none",
-        "has_changes": bool(_git("status", "--porcelain")),
-        "leveret": build_info.describe(),
-        "rabbitmq": _rabbitmq_version(),
-        "machine": {
-            "cpu": _cpu_model(),
-            "cores": os.cpu_count(),
-            "memory_gb": round(memory_bytes / 1e9, 1),
-            "kernel": platform.release(),
-            "load_average": os.getloadavg(),
-        },
-    }
+def markdown(found: dict[str, Any]) -> str:
+    """A saved run as the table of the docs: what must be reached, and what was."""
+    measured = {row["key"]: row for row in found["scenarios"]}
+    lines = [_conditions(found), "", "| path | must | goal | Leveret | RabbitMQ | ratio |"]
+    lines.append("| --- | --- | --- | --- | --- | --- |")
+    lines += [_markdown_row(scenario, measured.get(scenario.key)) for scenario in SCENARIOS]
+    return "\n".join(lines)
 
 
-def _git(*words: str) -> str:
-    done = subprocess.run(
-        ["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=False
+def _conditions(found: dict[str, Any]) -> str:
+    machine = found["machine"]
+    before, after = machine["load_average_before"][0], machine["load_average_after"][0]
+    commit = found["commit"][:8] + (" with changes" if found["has_changes"] else "")
+    return (
+        f"Measured {found['time'][:10]} at {commit}: {found['leveret']}, RabbitMQ "
+        f"{found['rabbitmq']}, {machine['cores']} cores of {machine['cpu']}, Linux "
+        f"{machine['kernel']}, {found['rounds']} rounds of {found['seconds']:g} s, load average "
+        f"{before:.1f} before and {after:.1f} after."
     )
-    return done.stdout.strip() if done.returncode == 0 else ""
 
 
-def _rabbitmq_version() -> str:
-    library = RABBITMQ_SERVER.parents[1] / "lib"
-    found = [path.name.partition("-")[2] for path in library.glob("rabbitmq_server-*")]
-    return found[0] if found else "none"
+def _markdown_row(scenario: Scenario, row: dict[str, Any] | None) -> str:
+    must = "; ".join(str(bound) for bound in scenario.must) or "–"
+    goal = scenario.goal or "–"
+    if row is None:
+        return f"| {scenario.name} | {must} | {goal} | not measured | not measured | – |"
+    faults = [each["bound"] for each in row["must"] if each["met"] is False]
+    ours = _markdown_cell(scenario, row["leveret"]["median"])
+    theirs = row["rabbitmq"]["median"]
+    other = _markdown_cell(scenario, theirs) if theirs else "–"
+    ratio = f"{row['ratio']:.1f}×" if row["ratio"] is not None else "–"
+    verdict = " (**not met**)" if faults else ""
+    return f"| {scenario.name} | {must}{verdict} | {goal} | {ours} | {other} | {ratio} |"
 
 
-def _cpu_model() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.machine()
+def _markdown_cell(scenario: Scenario, figures: Figures) -> str:
+    return ", ".join(
+        f"{MEASURES[name].show(figures[name])}{_unit(name)}"
+        for name in MEASURES
+        if name in scenario.shows and name in figures
+    )
+
+
+def _unit(name: str) -> str:
+    units = {
+        "rate": "/s",
+        "share": " of sent",
+        "cpu_us": " µs CPU",
+        "fair": " least share",
+        "start_s": " s",
+        "memory_mb": " MB",
+        "sync_us": " µs sync",
+    }
+    return units.get(name) or f" µs {name.partition('_')[0]}"
+
+
+def write_page(found: dict[str, Any], page: Path = PAGE) -> None:
+    """Put the table of a run into its place in the docs."""
+    text = page.read_text()
+    before, begin, rest = text.partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    if not begin or not end:
+        raise ValueError(f"{page.name} has no place for figures")
+    page.write_text(f"{before}{_BEGIN}\n\n{markdown(found)}\n\n{_END}{after}")

@@ -1,204 +1,268 @@
 """The scenarios, and the bounds that Leveret must meet in them.
 
-A scenario is a load for `leveret.perf`, or no load at all where the broker by itself is measured.
-`needs` names a part of Leveret without which the scenario says nothing; it is left out until that
-part exists. A bound is absolute, or a ratio to RabbitMQ in the same run, or either of the two.
+A scenario is a load for `leveret.perf`, or several at once, or what is done to a broker of its own.
+`key` is what `ROWS=` chooses by. `goal` is where we go, `must` is for now. One that cannot be
+measured here is left out with its reason.
 """
 
-from dataclasses import dataclass, field
-from importlib.util import find_spec
+from dataclasses import dataclass, field, fields
 from typing import Final
 
+from leveret.config.settings import Settings
 from leveret.perf.load import Load
+from tools.benchmark.bounds import Bound
 
-# Median of what was measured in the rounds, by the names of MEASURES.
-Figures = dict[str, float]
-
-
-@dataclass(frozen=True)
-class Measure:
-    """What a figure means and how it is shown."""
-
-    title: str
-    form: str
-    unit: str = ""
-
-    def show(self, value: float) -> str:
-        return self.form.format(value)
-
-
-MEASURES: Final = {
-    "rate": Measure("received/s", "{:,.0f}", "/s"),
-    "share": Measure("of sent", "{:.0%}"),
-    "cpu_us": Measure("CPU µs", "{:,.2f}", " µs"),
-    "p50_us": Measure("p50 µs", "{:,.0f}", " µs"),
-    "p99_us": Measure("p99 µs", "{:,.0f}", " µs"),
-    "start_s": Measure("start s", "{:.2f}", " s"),
-    "memory_mb": Measure("MB", "{:.0f}", " MB"),
-}
-
-
-@dataclass(frozen=True)
-class Bound:
-    """One thing that must hold. With a number and a ratio, one of them is enough."""
-
-    measure: str
-    most: float | None = None
-    least: float | None = None
-    ratio_most: float | None = None  # of Leveret's figure to RabbitMQ's
-    ratio_least: float | None = None
-
-    def is_met(self, ours: Figures, theirs: Figures | None) -> bool | None:
-        """None where it takes a RabbitMQ to tell and there is none."""
-        value = ours[self.measure]
-        if self.most is not None and value <= self.most:
-            return True
-        if self.least is not None and value >= self.least:
-            return True
-        if self.ratio_most is None and self.ratio_least is None:
-            return False
-        if theirs is None:
-            return None
-        other = theirs[self.measure]
-        if self.ratio_most is not None:
-            return value <= other * self.ratio_most
-        assert self.ratio_least is not None
-        return value >= other * self.ratio_least
-
-    def __str__(self) -> str:
-        measure = MEASURES[self.measure]
-        wanted = [
-            f"{sign} {measure.show(value)}{measure.unit}"
-            for sign, value in (("≤", self.most), ("≥", self.least))
-            if value is not None
-        ] + [
-            f"{sign} {ratio:g}× RabbitMQ"
-            for sign, ratio in (("≤", self.ratio_most), ("≥", self.ratio_least))
-            if ratio is not None
-        ]
-        return f"{measure.title} {' or '.join(wanted)}"
+# What is done. IDLE and LOAD happen to a broker that all scenarios share, BACKLOG to its own.
+LOAD: Final = "load"
+IDLE: Final = "idle"  # before any load
+HALF: Final = "half"  # the load at half of the rate that it reaches
+BACKLOG: Final = "backlog"  # fill a queue, kill the broker, start it again, drain the queue
 
 
 @dataclass(frozen=True)
 class Scenario:
     """One row of the table."""
 
+    key: str
     name: str
-    load: Load | None  # None: the broker alone, before any load
+    load: Load | None
     shows: tuple[str, ...]
     must: tuple[Bound, ...] = field(default=())
-    needs: str = ""
+    goal: str = ""
+    kind: str = LOAD
+    beside: Load | None = None  # runs at the same time on the same queue, at a rate
+    figure: str = ""  # of BACKLOG: which of its figures this row is about
 
     @property
-    def is_possible(self) -> bool:
-        """Whether the part that it needs exists."""
-        return not self.needs or find_spec(f"leveret.{self.needs}") is not None
+    def why_not(self) -> str:
+        """Why it cannot be measured; empty where it can."""
+        if self.load is not None and self.load.tls and not _has_tls():
+            return "the broker has no TLS yet"
+        return ""
 
 
-_FLOW: Final = ("rate", "share", "cpu_us")
-_LATENCY: Final = ("rate", "cpu_us", "p50_us", "p99_us")
+def _has_tls() -> bool:
+    return any("tls" in each.name or "amqps" in each.name for each in fields(Settings))
+
+
+_FLOW: Final = ("rate", "share", "cpu_us", "p50_us", "p95_us", "p99_us", "memory_mb")
+_SYNCED: Final = (*_FLOW, "sync_us")
+_LATENCY: Final = ("rate", "cpu_us", "p50_us", "p95_us", "p99_us")
+_FAIR: Final = ("rate", "share", "cpu_us", "fair", "p50_us", "p99_us")
 _NINE_TENTHS: Final = Bound("share", least=0.9)
 _QUICK: Final = (Bound("p50_us", most=100), Bound("p99_us", ratio_most=1))
-_MANY: Final = Load(producers=4, consumers=4, queues=4, confirm_window=2000, prefetch=200)
+
+_PERSISTENT: Final = Load(persistent=True, confirm_window=200, prefetch=200)
 
 SCENARIOS: Final = (
     Scenario(
+        "start",
+        "start to accepting",
+        None,
+        ("start_s",),
+        (Bound("start_s", most=0.5),),
+        "≤ 0.2 s",
+        IDLE,
+    ),
+    Scenario(
+        "memory",
+        "memory when idle",
+        None,
+        ("memory_mb",),
+        (Bound("memory_mb", most=80),),
+        "50 MB",
+        IDLE,
+    ),
+    Scenario(
+        "transient",
         "transient, auto-ack",
         Load(),
         _FLOW,
         (Bound("cpu_us", most=1.7), Bound("rate", least=453_000, ratio_least=6)),
+        "≤ 1.0 µs",
     ),
     Scenario(
+        "transient-ack",
         "transient, ack 200, publisher unthrottled",
         Load(prefetch=200),
         _FLOW,
         (Bound("cpu_us", most=2), _NINE_TENTHS),
+        "≤ 1.2 µs",
     ),
     Scenario(
+        "transient-confirm",
         "transient, confirms 200, ack 200",
         Load(confirm_window=200, prefetch=200),
         _FLOW,
     ),
     Scenario(
+        "persistent",
+        "persistent, confirms 200, ack 200",
+        _PERSISTENT,
+        _SYNCED,
+        (Bound("cpu_us", most=5), Bound("rate", ratio_least=3, ratio_least_quick=5)),
+        "≤ 3.5 µs",
+    ),
+    Scenario(
+        "persistent-2000",
+        "persistent, confirms 2000, ack 200",
+        Load(persistent=True, confirm_window=2000, prefetch=200),
+        _SYNCED,
+        (Bound("cpu_us", most=2.5), _NINE_TENTHS),
+        "≤ 1.5 µs",
+    ),
+    Scenario(
+        "persistent-1k",
+        "persistent, 1 KiB, confirms 200, ack 200",
+        Load(persistent=True, confirm_window=200, prefetch=200, sizes=(1024,)),
+        _SYNCED,
+        (Bound("cpu_us", most=8),),
+        "≤ 5 µs",
+    ),
+    Scenario(
+        "4x4x4",
+        "4 producers, 4 consumers, 4 queues, confirms 2000, persistent",
+        Load(
+            persistent=True, producers=4, consumers=4, queues=4, confirm_window=2000, prefetch=200
+        ),
+        _SYNCED,
+        (Bound("cpu_us", most=3), _NINE_TENTHS),
+        "≤ 2 µs",
+    ),
+    Scenario(
+        "fan-in",
+        "fan-in 10 to 1, confirms 2000, ack 200, persistent",
+        Load(persistent=True, producers=10, confirm_window=2000, prefetch=200),
+        (*_SYNCED, "fair"),
+        (_NINE_TENTHS,),
+    ),
+    Scenario(
+        "burst",
         "burst 1, prefetch 1, ack each message",
         Load(burst=1, prefetch=1),
         _FLOW,
         (Bound("rate", ratio_least=5),),
     ),
     Scenario(
+        "tls",
+        "TLS, transient, ack 200",
+        Load(prefetch=200, tls=True, tls_verify=False),
+        _FLOW,
+        (Bound("rate", ratio_least=3),),
+    ),
+    Scenario(
+        "quorum",
+        "quorum queue on one node, confirms 200, ack 200",
+        Load(persistent=True, queue_type="quorum", confirm_window=200, prefetch=200),
+        _SYNCED,
+        (Bound("rate", ratio_least=3),),
+        "≥ 8× RabbitMQ",
+    ),
+    Scenario(
+        "stream",
+        "stream, confirms 200, ack 200",
+        Load(persistent=True, queue_type="stream", confirm_window=200, prefetch=200),
+        _SYNCED,
+        (Bound("rate", ratio_least=4),),
+        "≥ 10× RabbitMQ",
+    ),
+    Scenario(
+        "large",
+        "body 300 KiB, confirms 20, ack 20",
+        Load(sizes=(307_200,), confirm_window=20, prefetch=20, burst=4),
+        _FLOW,
+        (Bound("rate", ratio_least=1),),
+    ),
+    Scenario(
+        "latency",
+        "latency at 2,000/s, one at a time",
+        Load(rate=2000, prefetch=200, burst=1),
+        _LATENCY,
+        _QUICK,
+        "p50 ≤ 50 µs",
+    ),
+    Scenario(
+        "latency-32",
         "latency at 2,000/s, 32 at once",
         Load(rate=2000, prefetch=200),
         _LATENCY,
         _QUICK,
     ),
     Scenario(
-        "latency at 2,000/s, one at a time",
-        Load(rate=2000, prefetch=200, burst=1),
+        "latency-half",
+        "latency at half of the maximum, confirms 200, ack 200",
+        Load(confirm_window=200, prefetch=200),
         _LATENCY,
-        _QUICK,
+        kind=HALF,
     ),
     Scenario(
-        "4 producers, 4 consumers, 4 queues, confirms 2000",
-        _MANY,
-        _FLOW,
-        (Bound("cpu_us", most=3), _NINE_TENTHS),
-    ),
-    Scenario(
-        "fan-in 10 to 1, confirms 2000, ack 200",
-        Load(producers=10, confirm_window=2000, prefetch=200),
-        _FLOW,
+        "fair-publishers",
+        "fairness: 10 publishers, 1 acking consumer",
+        Load(producers=10, prefetch=200, confirm_window=200),
+        _FAIR,
         (_NINE_TENTHS,),
     ),
     Scenario(
-        "body 300 KiB, confirms 20, ack 20",
-        Load(body_bytes=307_200, confirm_window=20, prefetch=20, burst=4),
-        _FLOW,
-        (Bound("rate", ratio_least=1),),
+        "fair-greedy",
+        "fairness: 1 greedy and 10 modest publishers (2,000/s)",
+        Load(prefetch=200),
+        _FAIR,
+        beside=Load(producers=10, consumers=0, rate=2000, burst=1),
     ),
     Scenario(
-        "persistent, confirms 200, ack 200",
-        Load(persistent=True, confirm_window=200, prefetch=200),
-        _FLOW,
-        (Bound("cpu_us", most=5), Bound("rate", ratio_least=3)),
-        needs="storage",
+        "fair-slow",
+        "fairness: 3 fast consumers and a slow one (500/s)",
+        Load(consumers=3, prefetch=200, confirm_window=200),
+        _FAIR,
+        beside=Load(producers=0, prefetch=10, consumer_rate=500),
     ),
     Scenario(
-        "persistent, confirms 2000, ack 200",
-        Load(persistent=True, confirm_window=2000, prefetch=200),
-        _FLOW,
-        (Bound("cpu_us", most=2.5), _NINE_TENTHS),
-        needs="storage",
+        "backlog-memory",
+        "memory with 1 M × 1 KiB waiting",
+        None,
+        ("memory_mb",),
+        (Bound("memory_mb", most=150),),
+        "80 MB",
+        BACKLOG,
+        figure="waiting",
     ),
     Scenario(
-        "persistent, 1 KiB, confirms 200, ack 200",
-        Load(persistent=True, confirm_window=200, prefetch=200, body_bytes=1024),
-        _FLOW,
-        (Bound("cpu_us", most=8),),
-        needs="storage",
+        "backlog-restart",
+        "restart after kill -9 with 1 M × 1 KiB waiting",
+        None,
+        ("start_s", "memory_mb"),
+        (Bound("start_s", most=1),),
+        "≤ 0.4 s",
+        BACKLOG,
+        figure="restart",
     ),
     Scenario(
-        "persistent, 4 producers, 4 consumers, 4 queues",
-        Load(
-            persistent=True, producers=4, consumers=4, queues=4, confirm_window=2000, prefetch=200
-        ),
-        _FLOW,
-        (Bound("cpu_us", most=3), _NINE_TENTHS),
-        needs="storage",
+        "backlog-drain",
+        "drain 1 M × 1 KiB, one consumer, ack 200",
+        None,
+        ("rate", "cpu_us", "memory_mb"),
+        (Bound("rate", ratio_least=8),),
+        "LavinMQ's 290–490k/s",
+        BACKLOG,
+        figure="drain",
     ),
-    Scenario(
-        "persistent, fan-in 10 to 1, confirms 2000, ack 200",
-        Load(persistent=True, producers=10, confirm_window=2000, prefetch=200),
-        _FLOW,
-        (_NINE_TENTHS,),
-        needs="storage",
-    ),
-    Scenario(
-        "quorum queue on one node, confirms 200, ack 200",
-        Load(persistent=True, queue_type="quorum", confirm_window=200, prefetch=200),
-        _FLOW,
-        (Bound("rate", ratio_least=3),),
-        needs="storage",
-    ),
-    Scenario("start to accepting", None, ("start_s",), (Bound("start_s", most=0.5),)),
-    Scenario("memory when idle", None, ("memory_mb",), (Bound("memory_mb", most=80),)),
 )
+
+
+def choose(rows: str) -> list[Scenario]:
+    """The scenarios that a list of words with commas names: by key, or by a part of the name.
+
+    No words mean all but those of a backlog, which take minutes; `all` means all.
+    """
+    words = [word.strip().lower() for word in rows.split(",") if word.strip()]
+    if not words:
+        return [scenario for scenario in SCENARIOS if scenario.kind != BACKLOG]
+    return [s for s in SCENARIOS if any(_is_meant(word, s) for word in words)]
+
+
+def _is_meant(word: str, scenario: Scenario) -> bool:
+    if word == "all":
+        return True
+    return (
+        scenario.key == word or scenario.key.startswith(f"{word}-") or word in scenario.name.lower()
+    )

@@ -229,11 +229,16 @@ class AmqpProtocol(asyncio.BufferedProtocol):
             self._pressing = None
         publisher = self.connection.publisher
         route = publisher.route if publisher is not None else None
-        if route is not None:
-            for queue in route.queues:
-                if queue.ready.count > most and queue.consumers:
-                    self._pressing = queue
-                    return True
+        if route is None:
+            return False
+        queues = route.queues
+        pushed = self._front.broker.turn.pushed
+        if not route.fixed and isinstance(pushed, Queue):
+            queues = [pushed]  # where the last message went that was routed by itself
+        for queue in queues:
+            if queue.ready.count > most and queue.consumers:
+                self._pressing = queue
+                return True
         return False
 
     def _block(self) -> None:

@@ -8,4 +8,5 @@ backup.py       backup and restore
 files.py        dump and repair of a stopped broker's files
 options.py      what those commands share
 management.py   the HTTP client behind them
+perf.py         `leveret perf`: load a broker and measure it
 """

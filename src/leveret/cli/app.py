@@ -9,6 +9,7 @@ import typer
 
 from leveret.build_info import describe
 from leveret.cli import ctl
+from leveret.cli.perf import perf
 from leveret.cli.serve import serve as run_serve
 
 app = typer.Typer(
@@ -18,6 +19,7 @@ app = typer.Typer(
     help="Leveret, a message broker that RabbitMQ's clients cannot tell from RabbitMQ.",
 )
 app.add_typer(ctl.app, name="ctl")
+app.command()(perf)
 
 
 def _show_version(wanted: bool) -> None:

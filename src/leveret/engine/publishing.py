@@ -214,6 +214,8 @@ def spread(
     for held in vhost.router.held:
         _hold(vhost, held, address, content, body)
     result: i64 = ROUTED
+    if queues:
+        vhost.turn.pushed = queues[0]
     for queue in queues:
         delay_ms: i64 = content.delay_ms if queue.settings.delayed else 0
         header = content.after_delay() if delay_ms != 0 else content.header

@@ -61,6 +61,7 @@ class Turn:
         self.logged = False  # the last publish wrote to it
         self.publish_id: i64 = 0  # of the publish that is carried out, where it is remembered
         self.cause_id: i64 = 0  # of the copy whose dead-lettering is carried out
+        self.pushed: Target | None = None  # the last queue that was found by routing anew
         self.unlogged: list[Ledger] = []  # accounts of queues that have something to write to it
         # Inside the engine
         self.dirty: list[Target] = []  # queues that may have something to deliver or to drop

@@ -1,15 +1,19 @@
 """One blocking AMQP connection with one channel: the handshake, calls, and a polite end.
 
 What the broker sends goes to the `Parser` that the client was given, from the first byte on: a
-broker may send deliveries right behind its answer to `basic.consume`. Reading times out every
-`WAKE_S`, so that whoever reads can look whether it should stop; sending does not, because a send
-that is broken off in the middle of a frame cannot be mended. `hang_up` ends both from outside.
+broker may send deliveries right behind its answer to `basic.consume`. Reading times out now and
+then, so that whoever reads can look whether it should stop; sending does not, because a send that
+is broken off in the middle of a frame cannot be mended. TLS knows no such difference: its reads
+wait until `hang_up` ends them from outside, as it ends everything.
 """
 
 import contextlib
+import select
 import socket
+import ssl
 import struct
 import time
+from collections.abc import Sequence
 from typing import Final
 
 from leveret.amqp.methods import (
@@ -29,7 +33,13 @@ from leveret.amqp.methods import (
     CONNECTION_START_OK,
     CONNECTION_TUNE,
     CONNECTION_TUNE_OK,
+    EXCHANGE_DECLARE,
+    EXCHANGE_DECLARE_OK,
+    EXCHANGE_DELETE,
+    EXCHANGE_DELETE_OK,
     FRAME_METHOD,
+    QUEUE_BIND,
+    QUEUE_BIND_OK,
     QUEUE_DECLARE,
     QUEUE_DECLARE_OK,
     QUEUE_DELETE,
@@ -37,17 +47,17 @@ from leveret.amqp.methods import (
 )
 from leveret.amqp.writer import Writer
 from leveret.errors import Closed
-from leveret.perf.load import Load
+from leveret.perf.load import Load, Pairs
 from leveret.perf.protocol import CHANNEL, FRAME_BYTES, Parser, frame
 from leveret.wire.tables import table_of
 
-WAKE_S: Final = 0.1
 ANSWER_S: Final = 10.0  # within which a broker must answer a call
 # From 128 KiB on, malloc maps and unmaps pages for each read: twice the CPU of a consumer.
 READ_BYTES: Final = 114_688
 _PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
 _DURABLE: Final = 2
 _NO_ACK: Final = 2
+_NO_WAIT: Final = 1
 
 
 class Client:
@@ -55,13 +65,12 @@ class Client:
 
     def __init__(self, load: Load, parser: Parser) -> None:
         self.parser = parser
-        self._socket = socket.create_connection((load.host, load.port), ANSWER_S)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # A timeout of the kernel's costs nothing; Python's own is a poll before each call.
-        self._socket.settimeout(None)
-        wake = struct.pack("ll", int(WAKE_S), round(WAKE_S % 1 * 1e6))
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, wake)
+        self.is_hung_up = False
+        self.wakes = not load.tls  # reads end now and then by themselves
+        self._socket = _connect(load)
         self.send = self._socket.sendall
+        self._poll = select.poll()
+        self._poll.register(self._socket, select.POLLIN)
         try:
             self._shake_hands(load)
         except BaseException:
@@ -75,9 +84,17 @@ class Client:
         except BlockingIOError:
             return False
         if not data:
+            if self.is_hung_up:
+                return False
             raise Closed("the broker closed the socket")
         self.parser.feed(data, time.monotonic_ns())
         return True
+
+    def read_within(self, wait_s: float) -> bool:
+        """As `read`, but wait at most so long."""
+        if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
+            return self.read()
+        return bool(self._poll.poll(wait_s * 1000)) and self.read()
 
     def call(self, method: Writer, answer: int, channel: int = CHANNEL) -> None:
         """Send a method and wait for its answer."""
@@ -86,7 +103,9 @@ class Client:
 
     def declare(self, queue: str, load: Load) -> None:
         """Make a queue as the load wants it."""
-        arguments = {"x-queue-type": load.queue_type} if load.queue_type else {}
+        arguments = dict(load.queue_arguments)
+        if load.queue_type:
+            arguments["x-queue-type"] = load.queue_type
         method = Writer(QUEUE_DECLARE).short(0).short_string(queue)
         method.octet(_DURABLE if load.durable else 0).table(table_of(arguments))
         self.call(method, QUEUE_DECLARE_OK)
@@ -95,6 +114,27 @@ class Client:
         method = Writer(QUEUE_DELETE).short(0).short_string(queue).octet(0)
         self.call(method, QUEUE_DELETE_OK)
 
+    def declare_exchange(self, exchange: str, kind: str, durable: bool) -> None:
+        method = Writer(EXCHANGE_DECLARE).short(0).short_string(exchange).short_string(kind)
+        method.octet(_DURABLE if durable else 0).table({})
+        self.call(method, EXCHANGE_DECLARE_OK)
+
+    def delete_exchange(self, exchange: str) -> None:
+        method = Writer(EXCHANGE_DELETE).short(0).short_string(exchange).octet(0)
+        self.call(method, EXCHANGE_DELETE_OK)
+
+    def bind(self, queue: str, exchange: str, keys: Sequence[str], arguments: Pairs = ()) -> None:
+        """Bind a queue by each of the keys; all but the last are not waited for."""
+        table = table_of(dict(arguments))
+        for index, key in enumerate(keys):
+            is_last = index == len(keys) - 1
+            method = Writer(QUEUE_BIND).short(0).short_string(queue).short_string(exchange)
+            method.short_string(key).octet(0 if is_last else _NO_WAIT).table(table)
+            if is_last:
+                self.call(method, QUEUE_BIND_OK)
+            else:
+                self._send_method(method, CHANNEL)
+
     def select_confirms(self) -> None:
         self.call(Writer(CONFIRM_SELECT).octet(0), CONFIRM_SELECT_OK)
 
@@ -102,8 +142,7 @@ class Client:
         """Ask for deliveries; they may come before this returns."""
         if load.prefetch:
             self.call(Writer(BASIC_QOS).long(0).short(load.prefetch).octet(0), BASIC_QOS_OK)
-        is_stream = load.queue_type == "stream"
-        arguments = {"x-stream-offset": "next"} if is_stream else {}
+        arguments = stream_arguments(load.stream_offset) if load.queue_type == "stream" else {}
         method = Writer(BASIC_CONSUME).short(0).short_string(queue).short_string("")
         method.octet(0 if load.prefetch else _NO_ACK).table(table_of(arguments))
         self.call(method, BASIC_CONSUME_OK)
@@ -117,6 +156,7 @@ class Client:
 
     def hang_up(self) -> None:
         """End whatever waits on the socket, from any thread."""
+        self.is_hung_up = True
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -138,7 +178,38 @@ class Client:
         wanted = method.to_bytes(4, "big")
         deadline_s = time.monotonic() + ANSWER_S
         while not any(payload.startswith(wanted) for payload in self.parser.answers):
-            self.read()
-            if time.monotonic() > deadline_s:
+            self.read_within(max(0.0, deadline_s - time.monotonic()))
+            if time.monotonic() > deadline_s or self.is_hung_up:
                 raise Closed(f"no answer within {ANSWER_S:.0f} s")
         self.parser.answers.clear()
+
+
+def stream_arguments(offset: str) -> dict[str, object]:
+    """The consumer's argument for a place in a stream: a word, an age, or a number."""
+    return {"x-stream-offset": int(offset) if offset.isdecimal() else offset}
+
+
+def _connect(load: Load) -> socket.socket:
+    plain = socket.create_connection((load.host, load.port), ANSWER_S)
+    plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if load.tls:
+        return _secured(plain, load)
+    # A timeout of the kernel's costs nothing; Python's own is a poll before each call.
+    plain.settimeout(None)
+    wake = struct.pack("ll", int(load.wake_s), round(load.wake_s % 1 * 1e6))
+    plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, wake)
+    return plain
+
+
+def _secured(plain: socket.socket, load: Load) -> socket.socket:
+    context = ssl.create_default_context()
+    if not load.tls_verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    try:
+        secured = context.wrap_socket(plain, server_hostname=load.host)
+    except BaseException:
+        plain.close()
+        raise
+    secured.settimeout(None)
+    return secured

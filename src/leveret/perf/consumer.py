@@ -1,25 +1,52 @@
-"""A consumer: reads deliveries of one queue as fast as they come, and acknowledges them."""
+"""A consumer: reads deliveries of its queues as they come, or at a rate, and acknowledges them."""
+
+import time
+from typing import Final
 
 from leveret.perf.client import Client
 from leveret.perf.deliveries import Deliveries
 from leveret.perf.load import Load
+from leveret.perf.producer import is_stamped
+from leveret.perf.schedule import Pace, pace
 from leveret.perf.worker import Worker
+
+WAIT_S: Final = 0.1  # the longest wait in one piece, so that a stop is noticed
 
 
 class Consumer(Worker):
     """One connection that consumes."""
 
-    def __init__(self, load: Load, queue: str) -> None:
-        self.deliveries = Deliveries(load.prefetch, load.sample_every)
+    def __init__(self, load: Load, queues: list[str]) -> None:
+        sample_every = load.sample_every if is_stamped(load) else 0
+        self.deliveries = Deliveries(load.acks_every, sample_every)
         super().__init__(Client(load, self.deliveries))
-        self.client.consume(queue, load)
+        self._load = load
+        for queue in queues:
+            self.client.consume(queue, load)
 
     def work(self) -> None:
         client = self.client
+        steps = pace(self._load.consumer_rate, (), self._load.consumers, self.start_s)
         take_acks = self.deliveries.take_acks
         send = client.send
+        # Deliveries may have come before the start: without their acks no more would.
+        is_new = True
         while not self.stopping:
-            if client.read():
+            if is_new:
+                if steps is not None:
+                    self._rest(steps)
                 acks = take_acks()
                 if acks:
                     send(acks)
+            is_new = client.read()
+        if not client.is_hung_up:
+            self.deliveries.ack_rest()
+            send(take_acks())
+
+    def _rest(self, steps: Pace) -> None:
+        """Take the time that the deliveries so far should have taken."""
+        while not self.stopping:
+            wait_s = steps.wait_s(int(self.deliveries.received), time.monotonic())
+            if wait_s <= 0:
+                return
+            time.sleep(min(wait_s, WAIT_S))

@@ -1,7 +1,9 @@
 """Deliveries, counted: how many came, how late, and the acks that are owed for them.
 
-With a prefetch, every half of it is acknowledged at once (`multiple`), as a good client does. Acks
-gather in one buffer until they are taken: one write for all that one read brought.
+So many at once are acknowledged (`multiple`), as a good client does. Acks gather in one buffer
+until they are taken: one write for all that one read brought.
+
+The send time in a body is believed if it is at most an hour old: a queue may hold other messages.
 
     ack = 01 0001 0000000D 003C0050 tag:u64 01 CE
 """
@@ -18,19 +20,21 @@ from leveret.perf.protocol import STAMP_BYTES, Parser
 
 _ACK_HEAD: Final = b"\x01\x00\x01\x00\x00\x00\x0d\x00\x3c\x00\x50"
 _ACK_TAIL: Final = b"\x01\xce"
+_LATE_NS_MAX: Final = 3_600_000_000_000
 
 
 class Deliveries(Parser):
     """What one consumer received."""
 
-    def __init__(self, prefetch: i64, sample_every: i64) -> None:
+    def __init__(self, ack_every: i64, sample_every: i64) -> None:
         super().__init__()
         self.received: i64 = 0
         self.latency = Histogram()
-        self._ack_every: i64 = (prefetch + 1) // 2  # 0 = never
-        self._sample_every = sample_every
-        self._until_sample: i64 = 1
+        self._ack_every = ack_every  # 0 = never
+        self._sample_every = sample_every  # 0 = bodies carry no time
+        self._until_sample: i64 = min(1, sample_every)
         self._tag: i64 = 0  # of the delivery in hand
+        self._done_tag: i64 = 0  # of the last one that came whole
         self._acked_tag: i64 = 0  # all up to here are acknowledged
         self._left: i64 = 0  # body bytes of it still to come
         self._is_fresh = False  # none of its body has come
@@ -63,7 +67,9 @@ class Deliveries(Parser):
             self._until_sample -= 1
             if self._until_sample == 0:
                 self._until_sample = self._sample_every
-                self.latency.add(self.now_ns - read_i64_be(data, start))
+                late_ns = self.now_ns - read_i64_be(data, start)
+                if 0 <= late_ns <= _LATE_NS_MAX:
+                    self.latency.add(late_ns)
         self._is_fresh = False
 
     def on_body_end(self, size: i64) -> None:
@@ -73,9 +79,18 @@ class Deliveries(Parser):
 
     def _on_message(self) -> None:
         self.received += 1
+        self._done_tag = self._tag
         every = self._ack_every
         if every != 0 and self._tag - self._acked_tag >= every:
-            self._acked_tag = self._tag
-            self._acks.write(_ACK_HEAD)
-            write_i64_be(self._acks, self._tag)
-            self._acks.write(_ACK_TAIL)
+            self._ack()
+
+    def ack_rest(self) -> None:
+        """Acknowledge everything that came whole, for a consumer that ends."""
+        if self._ack_every != 0 and self._done_tag > self._acked_tag:
+            self._ack()
+
+    def _ack(self) -> None:
+        self._acked_tag = self._done_tag
+        self._acks.write(_ACK_HEAD)
+        write_i64_be(self._acks, self._done_tag)
+        self._acks.write(_ACK_TAIL)

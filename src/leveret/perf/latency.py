@@ -44,6 +44,28 @@ class Histogram:
             self.count += buckets[index]
         self.max_ns = max(self.max_ns, max_ns)
 
+    def since(self, before: "Histogram") -> dict[int, int]:
+        """What was counted since this was as `before`, by bucket."""
+        added: dict[int, int] = {}
+        for index in range(_BUCKETS):
+            if self.buckets[index] != before.buckets[index]:
+                added[index] = self.buckets[index] - before.buckets[index]
+        return added
+
+    def highest_ns(self) -> i64:
+        """The end of the highest bucket that is not empty."""
+        for index in range(_BUCKETS - 1, -1, -1):
+            if self.buckets[index] != 0:
+                return _middle(index + 1) if index + 1 < _BUCKETS else _NS_MAX
+        return 0
+
+    def add_counts(self, counts: dict[int, int], max_ns: i64) -> None:
+        """Take over what `since` of another histogram said."""
+        for index, count in counts.items():
+            self.buckets[index] += count
+            self.count += count
+        self.max_ns = max(self.max_ns, max_ns)
+
     def percentile(self, percent: float) -> int:
         """The latency that so many per cent do not exceed, in ns; 0 where nothing was counted."""
         left = round(int(self.count - 1) * percent / 100)

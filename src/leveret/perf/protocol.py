@@ -2,7 +2,7 @@
 
     frame = type:u8 channel:u16 size:u32 payload CE
 
-`Publishes` cuts the frames of one message around the first eight body bytes, where the send time
+`Publishes` cuts the frames of each message around the first eight body bytes, where the send time
 goes: a block of many messages is one `join` of those cuts by the time. `Parser` hands over methods,
 content headers and the start and end of each body frame; a body is skipped, never collected, so
 that large ones cost nothing. Everything uses channel 1, after the handshake on channel 0.
@@ -14,7 +14,6 @@ from librt.strings import read_i32_be, read_i64_be
 from mypy_extensions import i64
 
 from leveret.amqp.methods import (
-    BASIC_CLASS,
     BASIC_PUBLISH,
     CHANNEL_CLOSE,
     CONNECTION_CLOSE,
@@ -26,13 +25,15 @@ from leveret.amqp.methods import (
 )
 from leveret.amqp.writer import Writer
 from leveret.errors import Closed, FrameError
+from leveret.wire.properties import Properties, encode_header
+from leveret.wire.tables import Table
 
 CHANNEL: Final = 1
 FRAME_BYTES: Final = 131_072  # what the handshake asks for
 STAMP_BYTES: Final = 8
 
 _HEAD_BYTES: Final = 7
-_DELIVERY_MODE: Final = 0x1000  # property flag
+_MANDATORY: Final = 1
 _TRANSIENT: Final = 1
 _PERSISTENT: Final = 2
 
@@ -45,13 +46,14 @@ def frame(kind: i64, channel: i64, payload: bytes) -> bytes:
     return head + size.to_bytes(4, "big") + payload + bytes([FRAME_END])
 
 
-def message_frames(queue: str, body: bytes, persistent: bool) -> list[bytes]:
-    """The frames of one publish to a queue through the default exchange."""
-    method = Writer(BASIC_PUBLISH).short(0).short_string("").short_string(queue).octet(0)
+def message_frames(
+    exchange: str, routing_key: str, body: bytes, properties: Properties, mandatory: bool
+) -> list[bytes]:
+    """The frames of one publish."""
+    method = Writer(BASIC_PUBLISH).short(0).short_string(exchange).short_string(routing_key)
+    method.octet(_MANDATORY if mandatory else 0)
     size: int = len(body)
-    mode = _PERSISTENT if persistent else _TRANSIENT
-    header = BASIC_CLASS.to_bytes(2, "big") + b"\x00\x00" + size.to_bytes(8, "big")
-    header += _DELIVERY_MODE.to_bytes(2, "big") + bytes([mode])
+    header = encode_header(properties, size)
     frames = [frame(FRAME_METHOD, CHANNEL, method.payload()), frame(FRAME_HEADER, CHANNEL, header)]
     most = FRAME_BYTES - FRAME_OVERHEAD
     parts = [body[at : at + most] for at in range(0, size, most)]
@@ -59,22 +61,62 @@ def message_frames(queue: str, body: bytes, persistent: bool) -> list[bytes]:
     return frames
 
 
+class Template:
+    """What all messages of a producer have in common."""
+
+    def __init__(self, exchange: str, persistent: bool, headers: Table, mandatory: bool) -> None:
+        self.exchange = exchange
+        self.mandatory = mandatory
+        self.properties = Properties()
+        self.properties.delivery_mode = _PERSISTENT if persistent else _TRANSIENT
+        if headers:
+            self.properties.headers = headers
+
+
 class Publishes:
-    """Blocks of publish frames that carry their send time."""
+    """Blocks of publish frames that carry their send time, with keys and sizes in turn.
 
-    def __init__(self, queue: str, body_bytes: i64, persistent: bool) -> None:
-        frames = message_frames(queue, b"x" * body_bytes, persistent)
+    With messages 0, 1 … in turn, `_between[i]` is the end of message i and the start of the next.
+    """
+
+    def __init__(
+        self, template: Template, keys: list[str], sizes: list[int], stamped: bool, burst: i64
+    ) -> None:
+        self._is_stamped = stamped
+        self._count: i64 = max(len(keys), len(sizes))
+        self._at: i64 = 0  # message that comes next
+        self._before: list[bytes] = []
+        self._after: list[bytes] = []
+        for index in range(self._count):
+            self._cut(template, keys[index % len(keys)], sizes[index % len(sizes)])
+        starts = self._before[1:] + self._before[:1]
+        between = [end + start for end, start in zip(self._after, starts, strict=True)]
+        # Long enough for a block that starts at any of them.
+        self._between: list[bytes] = between * (burst // self._count + 2)
+
+    def _cut(self, template: Template, key: str, size: i64) -> None:
+        body = b"x" * size
+        frames = message_frames(
+            template.exchange, key, body, template.properties, template.mandatory
+        )
         whole = b"".join(frames)
-        self.is_stamped = body_bytes >= STAMP_BYTES
-        cut = len(frames[0]) + len(frames[1]) + (_HEAD_BYTES if self.is_stamped else 0)
-        self._before = whole[:cut]
-        self._after = whole[cut + STAMP_BYTES :] if self.is_stamped else whole[cut:]
-        self._between = self._after + self._before
+        cut: i64 = len(frames[0]) + len(frames[1])
+        skip: i64 = 0
+        if self._is_stamped:
+            assert size >= STAMP_BYTES
+            cut += _HEAD_BYTES
+            skip = STAMP_BYTES
+        self._before.append(whole[:cut])
+        self._after.append(whole[cut + skip :])
 
-    def block(self, count: int, now_ns: int) -> bytes:
-        """The frames of `count` messages, sent now."""
-        stamp = now_ns.to_bytes(STAMP_BYTES, "big") if self.is_stamped else b""
-        return stamp.join([self._before] + [self._between] * (count - 1) + [self._after])
+    def block(self, count: i64, now_ns: int) -> bytes:
+        """The frames of `count` messages, at most a burst, sent now."""
+        stamp = now_ns.to_bytes(STAMP_BYTES, "big") if self._is_stamped else b""
+        first = self._at
+        last = first + count - 1
+        self._at = (last + 1) % self._count
+        between = self._between[first:last]
+        return stamp.join([self._before[first], *between, self._after[last % self._count]])
 
 
 class Parser:

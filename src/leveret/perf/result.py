@@ -3,16 +3,7 @@
 from dataclasses import dataclass
 
 from leveret.perf.latency import Histogram
-
-
-@dataclass(frozen=True)
-class Received:
-    """What the consumers' process hands back."""
-
-    count: int
-    cpu_s: float
-    latency_max_ns: int
-    latency_buckets: list[int]
+from leveret.perf.sample import Row, percentiles
 
 
 @dataclass(frozen=True)
@@ -20,29 +11,45 @@ class Result:
     """What was counted between the start of the producers and the end of the time."""
 
     seconds: float
-    sent: int
-    confirmed: int
-    nacked: int
-    received: int
+    counts: dict[str, int]  # by the names of sample.COUNTS
     latency: Histogram
+    confirm_latency: Histogram
     producers_cpu_s: float  # of the load generator itself, not of the broker
     consumers_cpu_s: float
+    sent_each: list[int]  # by each producer
+    received_each: list[int]  # by each consumer
+    rows: list[Row]  # one for each interval
+
+    @property
+    def sent(self) -> int:
+        return self.counts["sent"]
+
+    @property
+    def confirmed(self) -> int:
+        return self.counts["confirmed"]
+
+    @property
+    def received(self) -> int:
+        return self.counts["received"]
+
+    def rate(self, name: str) -> float:
+        return self.counts[name] / self.seconds if self.seconds else 0.0
 
     def to_json(self) -> dict[str, object]:
         """One object with plain names; latencies in µs."""
-        percents = {"p50": 50.0, "p95": 95.0, "p99": 99.0}
-        latency = {name: self.latency.percentile(at) / 1e3 for name, at in percents.items()}
         return {
             "seconds": round(self.seconds, 3),
-            "sent": self.sent,
-            "confirmed": self.confirmed,
-            "nacked": self.nacked,
-            "received": self.received,
-            "send_rate": round(self.sent / self.seconds),
-            "receive_rate": round(self.received / self.seconds),
-            "latency_us": {**latency, "max": int(self.latency.max_ns) / 1e3},
+            **self.counts,
+            "send_rate": round(self.rate("sent")),
+            "confirm_rate": round(self.rate("confirmed")),
+            "receive_rate": round(self.rate("received")),
+            "latency_us": percentiles(self.latency),
+            "confirm_latency_us": percentiles(self.confirm_latency),
             "generator_cpu_s": {
                 "producers": round(self.producers_cpu_s, 3),
                 "consumers": round(self.consumers_cpu_s, 3),
             },
+            "sent_each": self.sent_each,
+            "received_each": self.received_each,
+            "rows": [row.to_json() for row in self.rows],
         }

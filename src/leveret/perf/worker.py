@@ -1,6 +1,7 @@
 """A thread around one connection, with an error that is not lost and an end that comes for sure."""
 
 import threading
+from collections.abc import Sequence
 from typing import Final
 
 from leveret.perf.client import Client
@@ -15,6 +16,7 @@ class Worker(threading.Thread):
         super().__init__(daemon=True)
         self.client = client
         self.stopping = False
+        self.start_s = 0.0  # when the run begins, by the monotonic clock
         self.error: Exception | None = None  # what ended it before its time
 
     def work(self) -> None:
@@ -26,13 +28,16 @@ class Worker(threading.Thread):
             self.work()
             self.client.close()
         except Exception as error:  # raised again by raise_error, in the main thread
-            self.error = error
+            if not self.client.is_hung_up:
+                self.error = error
 
 
-def stop(workers: list[Worker]) -> None:
+def stop(workers: Sequence[Worker]) -> None:
     """Tell all to stop and wait for them, a while; those that hang are cut off."""
     for worker in workers:
         worker.stopping = True
+        if not worker.client.wakes:
+            worker.client.hang_up()
     for worker in workers:
         worker.join(STOP_S)
         if worker.is_alive():
@@ -40,7 +45,7 @@ def stop(workers: list[Worker]) -> None:
             worker.join(STOP_S)
 
 
-def raise_error(workers: list[Worker]) -> None:
+def raise_error(workers: Sequence[Worker]) -> None:
     """Raise the first error that ended a worker."""
     for worker in workers:
         if worker.error is not None:

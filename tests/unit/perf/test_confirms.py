@@ -4,15 +4,17 @@ import random
 
 from mypy_extensions import i64
 
-from leveret.amqp.methods import BASIC_ACK, BASIC_NACK, FRAME_METHOD
+from leveret.amqp.methods import BASIC_ACK, BASIC_NACK, BASIC_RETURN, FRAME_METHOD
 from leveret.amqp.writer import Writer
 from leveret.perf.confirms import Confirms
 from leveret.perf.protocol import CHANNEL, frame
 
 
-def settle(confirms: Confirms, method: int, tag: int, multiple: bool = False) -> None:
+def settle(
+    confirms: Confirms, method: int, tag: int, multiple: bool = False, now_ns: int = 1
+) -> None:
     payload = Writer(method).longlong(tag).octet(multiple).payload()
-    confirms.feed(frame(FRAME_METHOD, CHANNEL, payload), i64(1))
+    confirms.feed(frame(FRAME_METHOD, CHANNEL, payload), i64(now_ns))
 
 
 def sent(window: int, burst: int, count: int) -> Confirms:
@@ -64,3 +66,29 @@ def test_any_order_settles_each_message_once(seed: int) -> None:
         settle(confirms, chance.choice([BASIC_ACK, BASIC_NACK]), tag, multiple)
         open_tags = {t for t in open_tags if t > tag} if multiple else open_tags - {tag}
         assert confirms.unsettled() == len(open_tags)
+
+
+def test_time_to_confirm_is_that_of_whole_blocks() -> None:
+    confirms = Confirms(100, 10)
+    confirms.note_block(3, 10)
+    confirms.note_block(3, 20)
+    settle(confirms, BASIC_ACK, 2, multiple=True, now_ns=40)
+    assert confirms.latency.count == 0
+    settle(confirms, BASIC_ACK, 6, multiple=True, now_ns=60)
+    assert (confirms.latency.count, confirms.latency.max_ns) == (2, 50)
+
+
+def test_settled_blocks_are_forgotten() -> None:
+    confirms = Confirms(10, 1)
+    for tag in range(1, 1001):
+        confirms.note_block(1, tag)
+        settle(confirms, BASIC_ACK, tag, now_ns=tag + 7)
+    assert (confirms.latency.count, confirms.latency.max_ns) == (1000, 7)
+    assert confirms.unsettled() == 0
+
+
+def test_returned_messages_are_counted() -> None:
+    confirms = Confirms(10, 1)
+    method = Writer(BASIC_RETURN).short(312).short_string("NO_ROUTE").short_string("e")
+    confirms.feed(frame(FRAME_METHOD, CHANNEL, method.short_string("k").payload()), i64(1))
+    assert (confirms.returned, confirms.answers) == (1, [])

@@ -43,22 +43,21 @@ def feed(deliveries: Deliveries, data: bytes, now_ns: int = SENT_NS) -> None:
     deliveries.feed(data, i64(now_ns))
 
 
-def test_every_half_of_the_prefetch_is_acknowledged() -> None:
-    deliveries = Deliveries(10, 1)
+def test_so_many_at_once_are_acknowledged() -> None:
+    deliveries = Deliveries(5, 1)
     feed(deliveries, b"".join(delivery(tag, b"body") for tag in range(1, 13)))
     assert deliveries.received == 12
     assert deliveries.take_acks() == ack(5) + ack(10)
     assert deliveries.take_acks() == b""
 
 
-@pytest.mark.parametrize("prefetch", [1, 2])
-def test_small_prefetch_acknowledges_each_message(prefetch: int) -> None:
-    deliveries = Deliveries(prefetch, 1)
+def test_each_message_may_be_acknowledged_by_itself() -> None:
+    deliveries = Deliveries(1, 1)
     feed(deliveries, delivery(1, b"a") + delivery(2))
     assert deliveries.take_acks() == ack(1) + ack(2)
 
 
-def test_without_prefetch_nothing_is_acknowledged() -> None:
+def test_without_acks_nothing_is_acknowledged() -> None:
     deliveries = Deliveries(0, 1)
     feed(deliveries, b"".join(delivery(tag, b"body") for tag in range(1, 100)))
     assert (deliveries.received, deliveries.take_acks()) == (99, b"")
@@ -83,6 +82,28 @@ def test_one_latency_in_seven_is_sampled() -> None:
     assert deliveries.latency.count == 3
 
 
+def test_without_samples_no_latency_is_measured() -> None:
+    deliveries = Deliveries(0, 0)
+    feed(deliveries, b"".join(delivery(tag, stamped()) for tag in range(1, 22)), SENT_NS + 5)
+    assert (deliveries.received, deliveries.latency.count) == (21, 0)
+
+
+@pytest.mark.parametrize("body", [b"x" * 16, b"\x00" * 16])
+def test_other_peoples_messages_have_no_latency(body: bytes) -> None:
+    deliveries = Deliveries(0, 1)
+    feed(deliveries, delivery(1, body), 4_000_000_000_000)
+    assert (deliveries.received, deliveries.latency.count) == (1, 0)
+
+
+def test_consumer_that_ends_acknowledges_what_came_whole() -> None:
+    deliveries = Deliveries(100, 1)
+    feed(deliveries, delivery(1, b"one") + delivery(2, b"two") + delivery(3, b"three")[:-3])
+    deliveries.ack_rest()
+    assert deliveries.take_acks() == ack(2)
+    deliveries.ack_rest()
+    assert deliveries.take_acks() == b""
+
+
 def test_message_counts_when_its_last_byte_has_come() -> None:
     deliveries = Deliveries(1, 1)
     data = delivery(1, stamped(b"x" * 5000), b"y" * 100)
@@ -97,12 +118,12 @@ def test_any_cut_gives_the_same_counts(seed: int) -> None:
     chance = random.Random(seed)
     bodies = [b"", b"short", stamped(), stamped(b"x" * 900)]
     data = b"".join(delivery(tag, chance.choice(bodies), b"tail") for tag in range(1, 60))
-    whole = Deliveries(8, 1)
+    whole = Deliveries(4, 1)
     feed(whole, data, SENT_NS + 77)
     acks = whole.take_acks()
     for _ in range(100):
         cuts = sorted(chance.sample(range(1, len(data)), chance.randrange(40)))
-        cut = Deliveries(8, 1)
+        cut = Deliveries(4, 1)
         for start, stop in zip([0, *cuts], [*cuts, len(data)], strict=True):
             feed(cut, data[start:stop], SENT_NS + 77)
         assert (cut.received, cut.take_acks()) == (whole.received, acks)

@@ -52,3 +52,18 @@ def test_merge_is_as_if_all_were_counted_in_one() -> None:
     left.merge(right.buckets, right.max_ns)
     both = histogram([1, 500, 70_000, 2, 10**9])
     assert (left.count, left.max_ns, left.buckets) == (both.count, both.max_ns, both.buckets)
+
+
+def test_since_tells_what_was_added_and_counts_take_it_over() -> None:
+    before, later = histogram([1, 500]), histogram([1, 500, 500, 70_000])
+    added = later.since(before)
+    assert sum(added.values()) == 2
+    taken = histogram([])
+    taken.add_counts(added, 70_000)
+    assert taken.buckets == histogram([500, 70_000]).buckets
+    assert (taken.count, taken.max_ns) == (2, 70_000)
+
+
+def test_highest_bucket_is_near_the_maximum() -> None:
+    assert histogram([]).highest_ns() == 0
+    assert histogram([5, 70_000]).highest_ns() == pytest.approx(70_000, rel=0.06)

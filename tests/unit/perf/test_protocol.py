@@ -17,11 +17,19 @@ from leveret.amqp.methods import (
 from leveret.amqp.reader import Reader
 from leveret.amqp.writer import Writer
 from leveret.errors import Closed, FrameError
-from leveret.perf.protocol import CHANNEL, FRAME_BYTES, Parser, Publishes, frame
+from leveret.perf.protocol import CHANNEL, FRAME_BYTES, Parser, Publishes, Template, frame
 from leveret.wire.properties import decode_properties
+from leveret.wire.tables import plain_table, table_of
 
 NOW_NS = 0x0102030405060708
 BODY_BYTES_MAX = FRAME_BYTES - 8
+
+
+def publishes(
+    key: str, size: int, persistent: bool = False, stamped: bool = True, burst: int = 32
+) -> Publishes:
+    template = Template("", persistent, {}, False)
+    return Publishes(template, [key], [size], stamped, burst)
 
 
 def frames_of(data: bytes) -> list[tuple[int, int, bytes]]:
@@ -43,7 +51,7 @@ def test_frame_has_head_payload_and_end() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 32])
 def test_block_has_method_header_and_stamped_body_of_each_message(count: int) -> None:
-    block = Publishes("q", 20, persistent=True).block(count, NOW_NS)
+    block = publishes("q", 20, persistent=True).block(count, NOW_NS)
     frames = frames_of(block)
     kinds = [kind for kind, _, _ in frames]
     assert kinds == [FRAME_METHOD, FRAME_HEADER, FRAME_BODY] * count
@@ -53,7 +61,7 @@ def test_block_has_method_header_and_stamped_body_of_each_message(count: int) ->
 
 
 def test_publish_names_default_exchange_and_queue() -> None:
-    (_, _, method), (_, _, header), _ = frames_of(Publishes("orders", 9, False).block(1, NOW_NS))
+    (_, _, method), (_, _, header), _ = frames_of(publishes("orders", 9).block(1, NOW_NS))
     assert int.from_bytes(method[:4], "big") == BASIC_PUBLISH
     reader = Reader(method)
     assert (reader.short(), reader.short_string(), reader.short_string()) == (0, "", "orders")
@@ -63,18 +71,37 @@ def test_publish_names_default_exchange_and_queue() -> None:
     assert decode_properties(header).delivery_mode == 1
 
 
-def test_body_under_eight_bytes_has_no_stamp() -> None:
-    bodies = [p for kind, _, p in frames_of(Publishes("q", 7, False).block(2, NOW_NS)) if kind == 3]
-    assert bodies == [b"x" * 7] * 2
+def test_bodies_without_stamps_are_all_x() -> None:
+    block = publishes("q", 9, stamped=False).block(2, NOW_NS)
+    assert [p for kind, _, p in frames_of(block) if kind == 3] == [b"x" * 9] * 2
+
+
+def test_keys_and_sizes_come_in_turn_across_blocks() -> None:
+    template = Template("e", True, table_of({"colour": "red"}), True)
+    made = Publishes(template, ["a", "b", "c"], [10, 20], True, 4)
+    data = b"".join(made.block(count, NOW_NS) for count in (4, 1, 2, 4))
+    frames = frames_of(data)
+    keys = []
+    for _, _, method in frames[::3]:
+        reader = Reader(method)
+        assert (reader.short(), reader.short_string()) == (0, "e")
+        keys.append(reader.short_string())
+        assert reader.octet() == 1  # mandatory
+    assert "".join(keys) == "abcabcabcab"
+    assert [len(body) for _, _, body in frames[2::3]] == [10, 20, 10] * 3 + [10, 20]
+    assert all(body.startswith(bytes(range(1, 9)) + b"xx") for _, _, body in frames[2::3])
+    properties = decode_properties(frames[1][2])
+    assert properties.headers is not None
+    assert plain_table(properties.headers) == {"colour": "red"}
 
 
 def test_empty_body_has_no_body_frame() -> None:
-    frames = frames_of(Publishes("q", 0, False).block(3, NOW_NS))
+    frames = frames_of(publishes("q", 0, stamped=False).block(3, NOW_NS))
     assert [kind for kind, _, _ in frames] == [FRAME_METHOD, FRAME_HEADER] * 3
 
 
 def test_body_over_the_frame_limit_is_split() -> None:
-    frames = frames_of(Publishes("q", 2 * BODY_BYTES_MAX + 1, False).block(1, NOW_NS))
+    frames = frames_of(publishes("q", 2 * BODY_BYTES_MAX + 1).block(1, NOW_NS))
     assert [len(payload) for _, _, payload in frames[2:]] == [BODY_BYTES_MAX, BODY_BYTES_MAX, 1]
 
 

@@ -1,0 +1,25 @@
+"""No hot path needs many more instructions than it did: tools/guard says how they are counted.
+
+This bound does not depend on the clock: counts of one build are the same on a busy machine. Where a
+path needs more for a good reason, `make guard-update` records it, and the change shows it.
+"""
+
+import pytest
+
+from tools.guard import baseline
+from tools.guard.counting import count, why_not
+
+
+@pytest.mark.compiled_only("the interpreted form promises no speed")
+@pytest.mark.timeout(600)
+def test_hot_paths_need_no_more_instructions_than_recorded() -> None:
+    if why_not():
+        pytest.skip(why_not())
+    counted = count()
+    recorded = baseline.load()
+    reason = recorded.why_not_comparable(baseline.environment(), counted)
+    if reason:
+        pytest.skip(reason)
+    faults = recorded.faults(counted)
+    where = f"recorded with {recorded.environment}, counted with {baseline.environment()}"
+    assert not faults, "\n".join([*faults, where])

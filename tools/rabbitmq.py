@@ -1,0 +1,90 @@
+"""Debian's RabbitMQ as a node of our own: what it needs to run beside others and leave nothing.
+
+A RabbitMQ that runs already is never touched: ours has its own node name, home, directories, ports
+and epmd. Starting and ending the process is the caller's; it is ended by its own pid.
+"""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+HOST: Final = "127.0.0.1"
+SERVER: Final = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+ROOT: Final = Path(__file__).resolve().parents[1]
+USER: Final = "rabbitmq"  # of Debian's package; only root can become it
+
+
+class Unavailable(Exception):
+    """A broker cannot be had on this machine; the text says why."""
+
+
+def free_port() -> int:
+    """A port of the loopback interface that nobody listens on."""
+    with socket.create_server((HOST, 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+def require_installed(*, install: bool = False) -> None:
+    """Raise Unavailable where there is no RabbitMQ; install it first, if that is allowed."""
+    if install and not SERVER.exists():
+        script = ROOT / "tools" / "system_packages.sh"
+        subprocess.run([script, sys.executable, "rabbitmq"], check=False)
+        restore_null()
+    if not SERVER.exists():
+        raise Unavailable("RabbitMQ is not installed; Debian's package is rabbitmq-server")
+
+
+def user() -> str | None:
+    """As whom it runs: its own user where this is root, else whoever this is."""
+    return USER if os.geteuid() == 0 else None
+
+
+def environment(directory: Path, name: str, port: int, epmd_port: int) -> dict[str, str]:
+    """What makes a node our own; `directory` must exist and is given to RabbitMQ's user."""
+    if os.geteuid() == 0:
+        shutil.chown(directory, USER, USER)
+    plugins = directory / "enabled_plugins"
+    plugins.write_text("[].\n")
+    return {
+        "HOME": str(directory),
+        "RABBITMQ_NODENAME": f"{name}{os.getpid()}@localhost",
+        "RABBITMQ_NODE_IP_ADDRESS": HOST,
+        "RABBITMQ_NODE_PORT": str(port),
+        "RABBITMQ_DIST_PORT": str(free_port()),
+        "RABBITMQ_MNESIA_BASE": str(directory / "mnesia"),
+        "RABBITMQ_LOG_BASE": str(directory / "log"),
+        "RABBITMQ_PID_FILE": str(directory / "pid"),
+        "RABBITMQ_ENABLED_PLUGINS_FILE": str(plugins),
+        "RABBITMQ_CONFIG_FILE": str(directory / "none"),
+        "RABBITMQ_CONF_ENV_FILE": str(directory / "none.env"),
+        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
+        "ERL_EPMD_ADDRESS": HOST,
+        "ERL_EPMD_PORT": str(epmd_port),
+    }
+
+
+def end_epmd(port: int) -> None:
+    """Erlang's name daemon on our own port outlives its node."""
+    epmd = shutil.which("epmd")
+    if epmd is not None:
+        command = [epmd, "-port", str(port), "-kill"]
+        subprocess.run(command, check=False, capture_output=True)
+
+
+def restore_null() -> None:
+    """RabbitMQ's scripts may leave /dev/null with their own owner and mode, which breaks others."""
+    null = Path(os.devnull)
+    if os.geteuid() == 0 and null.stat().st_mode & 0o777 != 0o666:
+        os.chown(null, 0, 0)
+        null.chmod(0o666)
+
+
+def version() -> str:
+    """Of the package that is installed; `none` without one."""
+    library = SERVER.parents[1] / "lib"
+    found = [path.name.partition("-")[2] for path in library.glob("rabbitmq_server-*")]
+    return found[0] if found else "none"
