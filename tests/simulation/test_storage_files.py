@@ -283,3 +283,20 @@ def test_every_synced_block_ends_a_turn() -> None:
     assert stage.store.log.syncs_done > blocks
     assert len(turns) == stage.store.log.syncs_done - blocks
     stage.stop()
+
+
+def test_what_waits_in_the_log_alone_takes_little_memory() -> None:
+    stage = StorageStage(FakeDisk(), window=10)
+    client = Client(stage)
+    client.declare("q")
+    queue = stage.broker.vhost("/").queues["q"]
+    for _ in range(10):
+        client.publish("q", b"x" * 1000)
+    in_memory = queue.memory_bytes()
+    assert in_memory > 10_000
+    for _ in range(200):
+        client.publish("q", b"x" * 1000)
+    assert queue.memory_bytes() < in_memory + 200 * 20
+    client.drain("q")
+    assert queue.memory_bytes() == 0
+    stage.stop()

@@ -42,7 +42,7 @@ from leveret.engine.message import (
     Message,
 )
 from leveret.engine.pulse import NEVER, Timed, earlier
-from leveret.engine.ready import LAZY_WINDOW, Ready
+from leveret.engine.ready import LAZY_WINDOW, MESSAGE_BYTES, Ready
 from leveret.engine.runs import Pages, QueuePages
 from leveret.engine.scheduled import Scheduled
 from leveret.engine.session import (
@@ -166,6 +166,11 @@ class Queue(Target):
     def consumers(self) -> list[Consumer]:
         """Everybody subscribed, in order of arrival."""
         return self.subscribers.members
+
+    def memory_bytes(self) -> i64:
+        """What the messages take in memory, about; what is in the log alone takes little."""
+        in_flight = self.unacked_bytes + self.unacked * MESSAGE_BYTES
+        return in_flight + self.ready.memory_bytes() + self.scheduled.memory_bytes()
 
     def message_count(self) -> i64:
         """Messages that can be had: what clients are told."""

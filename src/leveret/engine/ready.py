@@ -27,6 +27,9 @@ WINDOW: Final = 8192  # messages of a line in memory before further ones are lef
 LAZY_WINDOW: Final = 64  # the same for a lazy queue
 WINDOW_BYTES: Final = 16 * 1024 * 1024
 
+MESSAGE_BYTES: Final = 300  # a message in memory besides its body: object, header, list slots
+RUN_BYTES: Final = 12  # a message that is only a position
+
 _COMPACT_AT: Final = 1024  # taken slots at the front of `fresh` before it is worth moving the rest
 
 
@@ -260,6 +263,16 @@ class Ready:
             if due != 0 and (earliest == 0 or due < earliest):
                 earliest = due
         return earliest
+
+    def memory_bytes(self) -> i64:
+        """What the lines take in memory, about: messages with their bodies, and positions."""
+        total: i64 = 0
+        for line in self.all_lines():
+            in_memory: i64 = len(line.fresh) - line.at + len(line.returned)
+            total += line.fresh_bytes + in_memory * MESSAGE_BYTES + line.paged.count * RUN_BYTES
+            for _, message in line.returned:
+                total += len(message.body)
+        return total
 
     def messages(self) -> list[Message]:
         """All messages in memory, in the order of delivery, without taking them."""

@@ -21,6 +21,9 @@ from leveret.journal.records import NOWHERE, OFFSET_BITS, OFFSET_MASK
 WINDOW: Final = 8192  # messages in memory before further ones are left to the log
 WINDOW_BYTES: Final = 16 * 1024 * 1024
 
+MESSAGE_BYTES: Final = 400  # a message in memory besides its body
+ENTRY_BYTES: Final = 36  # a message that is only a position
+
 _PAGE: Final = 512  # messages read back at once; they may be anywhere in the log
 _PAGE_BYTES: Final = 1024 * 1024
 
@@ -137,6 +140,10 @@ class Scheduled:
         self.distant = Distant()
         self.body_bytes = 0
         return held
+
+    def memory_bytes(self) -> i64:
+        """What the schedule takes in memory, about."""
+        return self._heap_bytes + len(self._heap) * MESSAGE_BYTES + self.distant.count * ENTRY_BYTES
 
     def messages(self) -> list[Message]:
         """All messages in memory, in no order."""

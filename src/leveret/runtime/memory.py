@@ -1,8 +1,9 @@
 """The memory alarm: publishers wait while the queues hold more than they may.
 
-What counts is what the queues hold, not the size of the process: it is exact, and it goes down as
-soon as messages are consumed. It is added up after every `CHECK_BYTES` of received messages, and
-while the alarm is on at short intervals, so that it ends without help.
+What counts is what the queues hold in memory, not the size of the process: it goes down as soon as
+messages are consumed, and what waits in the log alone hardly counts. It is added up after every
+`CHECK_BYTES` of received messages, and while the alarm is on at short intervals, so that it ends
+without help.
 """
 
 import asyncio
@@ -14,7 +15,6 @@ from leveret.engine.broker import Broker
 
 CHECK_BYTES: Final = 8 * 1024 * 1024
 RECHECK_S: Final = 0.1
-MESSAGE_BYTES: Final = 300  # what a message costs besides its body: object, header, list slots
 REASON: Final = "memory"
 
 
@@ -65,9 +65,7 @@ def held_bytes(broker: Broker) -> int:
     total = 0
     for queue in broker.slots.queues:
         if queue is not None:
-            count = queue.ready.count + queue.unacked + len(queue.scheduled)
-            bodies = queue.ready.body_bytes + queue.unacked_bytes + queue.scheduled.body_bytes
-            total += bodies + count * MESSAGE_BYTES
+            total += queue.memory_bytes()
     return total
 
 
