@@ -41,18 +41,25 @@ run: setup ## Run the broker; make run ARGS="--amqp-port 5673" gives it flags
 ##@ Test
 
 .PHONY: test
-test: setup test-packages lint types tidy test-interpreted test-compiled ## Everything: checks, then the whole suite in both forms
+test: setup test-packages lint types tidy ## Everything: checks, then the whole suite in both forms at once
+	@$(MAKE) -j2 --output-sync=target suite-interpreted suite-compiled
 
 .PHONY: check
 check: venv lint types tidy ## The quick round before a commit: format, lint, types, tidy, unit tests
 	@$(INTERPRETED) $(PYTEST) --form=interpreted -q tests/unit tests/http
 
 .PHONY: test-interpreted
-test-interpreted: venv ## The whole suite on the sources as Python
+test-interpreted: venv suite-interpreted ## The whole suite on the sources as Python
+
+.PHONY: suite-interpreted
+suite-interpreted:
 	@$(INTERPRETED) $(PYTEST) --form=interpreted
 
 .PHONY: test-compiled
-test-compiled: setup ## The whole suite on the compiled form
+test-compiled: setup suite-compiled ## The whole suite on the compiled form
+
+.PHONY: suite-compiled
+suite-compiled:
 	@$(PYTEST) --form=compiled
 
 .PHONY: test-packages
