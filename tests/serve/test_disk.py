@@ -31,14 +31,17 @@ def health(ready: Match[str]) -> tuple[int, Any]:
 
 def test_publisher_is_blocked_and_consumer_is_not_while_the_disk_is_short(tmp_path: Path) -> None:
     reasons: list[str] = []
+    with serving(tmp_path) as (_, ready), closing(connect(ready)) as first:
+        channel = first.channel()
+        channel.confirm_delivery()
+        channel.queue_declare("q", durable=True)
+        channel.basic_publish("", "q", b"m", pika.BasicProperties(delivery_mode=2))
     with serving(tmp_path, "--disk-free-min", NEVER_THAT_MUCH) as (process, ready):
         publisher = connect(ready)
         publisher.add_on_connection_blocked_callback(
             lambda _, frame: reasons.append(frame.method.reason)
         )
-        channel = publisher.channel()
-        channel.queue_declare("q", durable=True)
-        channel.basic_publish("", "q", b"m", pika.BasicProperties(delivery_mode=2))
+        publisher.channel().basic_publish("", "q", b"n", pika.BasicProperties(delivery_mode=2))
         while not reasons:
             publisher.process_data_events(time_limit=WITHIN_S)
         with closing(connect(ready)) as consumer:

@@ -1,12 +1,12 @@
 """Messages that few files are kept for are copied, and the space comes back while running."""
 
-import copy
 from collections import Counter
 from random import Random
 from typing import Final, cast
 
 import pytest
 
+from leveret.engine.runs import Run
 from leveret.storage.names import log_name
 from leveret.storage.survivors import LOOK_AFTER, PACE_MS, RETRY_MS, SLICE_BYTES, WAIT_MS
 from leveret.testing.disk import FakeDisk
@@ -92,7 +92,10 @@ def _held(stage: StorageStage, name: str) -> list[tuple[object, ...]]:
     assert pages is not None
     messages = [(0, message) for message in queue.ready.messages()]
     for run in queue.ready.paged_runs():
-        rest = copy.copy(run)
+        rest = Run(run.file)
+        rest.seqs = run.seqs
+        rest.offsets = run.offsets
+        rest.at = run.at
         while rest.left():
             page = pages.peek(rest)
             rest.at += len(page)

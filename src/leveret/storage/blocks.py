@@ -31,11 +31,11 @@ def check_head(data: bytes, file: int, name: str) -> None:
     """Raise where this is not the head of that file."""
     if len(data) < HEAD_BYTES or data[:8] != MAGIC:
         raise Corrupt(f"{name} is not a log file")
+    if crc32(data[:20]) != int.from_bytes(data[20:24], "big"):
+        raise Corrupt(f"{name} has a damaged head")
     version = int.from_bytes(data[8:12], "big")
     if version > VERSION:
         raise NewerFormat(f"{name} has format {version}; this version reads up to {VERSION}")
-    if crc32(data[:20]) != int.from_bytes(data[20:24], "big"):
-        raise Corrupt(f"{name} has a damaged head")
     if int.from_bytes(data[12:20], "big") != file:
         raise Corrupt(f"{name} holds another file of the log")
 
