@@ -88,12 +88,13 @@ def test_backup_of_a_queue_is_its_state_at_that_moment(name: str, seed: int) -> 
         flying = [m for peer in stage.peers for c in peer.channels.values()
                   for m in c.unacked.messages()]  # fmt: skip
         snapshot = QueueSnapshot(vhost, vhost.queues[name], flying)
-        snapshot.open_files(stage.disk)
+        stage.store.log.hold()
         stage.sync_all()
         snapshot.open_files(stage.disk)
         load.run(rng.randrange(100))
         disk, reader = unpacked(b"".join(snapshot.pieces()))
         snapshot.close()
+        stage.store.log.let_go()
         assert reader.notes["messages"] == len(state.entries)
         assert reader.notes["unreadable"] == 0
         _check_kept(name, state, disk)

@@ -4,10 +4,11 @@
     head   = "LEVERET" 0x01  version:u32  file:u64  crc:u32           24 bytes
     block  = size:u32  crc:u32  number:u64  records                   16 bytes and the records
 
-`size` counts the records. The checksum covers the number and the records; that of the head, what
-stands before it. Numbers of blocks grow by one through all files of a node: a block that was left
-over from an older file, or written to the wrong place, does not fit in. Bytes after the last whole
-block are a torn write if no later block follows them, and damage if one does.
+The head is the same in every version. `size` counts the records. The checksum covers the number and
+the records; that of the head, what stands before it. Numbers of blocks grow by one through all
+files of a node: a block that was left over from an older file, or written to the wrong place, does
+not fit in. Bytes after the last whole block are a torn write if no later block follows them, and
+damage if one does.
 """
 
 from typing import Final

@@ -63,10 +63,7 @@ class QueueSnapshot:
         self._files: dict[int, DiskFile] = {}
 
     def open_files(self, disk: Disk) -> None:
-        """Open the log files that are needed and exist: from then on they may be removed.
-
-        Called at once, and again when everything is on disk.
-        """
+        """Open the log files that are needed, when everything is on disk; they are held there."""
         for _, runs in self._lines:
             for run in runs:
                 if run.file not in self._files:
