@@ -4,7 +4,7 @@
 each stretch of bytes that is no block; the last one says where the file ends and how much of it is
 valid. Nothing is raised on damage: what can be read is shown, and said to be doubtful.
 
-A further kind of file is a line in `FILES`, a further kind of record one in `RECORDS`.
+A further kind of file is a line in `FILE_KINDS`, a further kind of record one in `RECORDS`.
 """
 
 import re
@@ -13,20 +13,28 @@ from dataclasses import dataclass, field
 from struct import Struct, error
 from typing import Final
 
+from leveret.engine.streams.chunk import chunk_bytes, read_chunk
 from leveret.errors import LeveretError
+from leveret.journal.chunks import CHUNK_HEAD_BYTES
 from leveret.journal.index import ENTRY_BYTES
 from leveret.journal.records import (
     BLOCK,
+    CHUNK,
     COPY,
     COPY_BYTES,
+    CURSOR,
     DEFINE,
     END,
+    FILES,
     GONE,
+    KEYS,
     MARK,
     MESSAGE,
     NOTHING,
     RECORD_HEAD_BYTES,
     RETURNED,
+    STREAM,
+    TRIM,
 )
 from leveret.storage.blocks import BLOCK_HEAD_BYTES, HEAD_BYTES, block_end, check_head
 from leveret.storage.messages import Copy, make_message
@@ -41,6 +49,8 @@ _COPY: Final = Struct(">QQQQiB")
 _GONE_RUN: Final = Struct(">QQ")
 _RETURNED: Final = Struct(">QQIIQ")
 _INDEX: Final = Struct(">IIQiIQ")
+_STREAM: Final = Struct(">7Q")
+_CURSOR: Final = Struct(">Qq")
 _TAKEN_OUT: Final = re.compile(r".*\.damaged-([0-9]+)")
 _FAULTS: Final = (LeveretError, error, IndexError, ValueError, OverflowError)
 
@@ -64,7 +74,7 @@ def dump(data: bytes, name: str, *, bodies: bool = False) -> Iterator[Entry]:
     if taken_out is not None:
         yield from _taken_out(data, int(taken_out[1]), bodies)
         return
-    for ending, read in FILES.items():
+    for ending, read in FILE_KINDS.items():
         if name.endswith(ending):
             yield from read(data, bodies)
             return
@@ -81,6 +91,22 @@ def _blocks(data: bytes, bodies: bool) -> Iterator[Entry]:
 
 def _index(data: bytes, bodies: bool) -> Iterator[Entry]:
     yield from _file(data, bodies, _index_entries)
+
+
+def _segment(data: bytes, bodies: bool) -> Iterator[Entry]:
+    """Chunks of a stream, one behind the other."""
+    yield _head(data)
+    at = HEAD_BYTES
+    while at < len(data):
+        size = chunk_bytes(data[at : at + CHUNK_HEAD_BYTES])
+        try:
+            yield Entry(at, "chunk", _chunk(data[at:]))
+        except _FAULTS as fault:
+            yield Entry(at, "damage", {"size": len(data) - at, "fault": str(fault)})
+            if size == 0:
+                break
+        at += size
+    yield Entry(len(data), "eof")
 
 
 Inside = Callable[[bytes, int, int, bool], Iterator[Entry]]
@@ -220,6 +246,42 @@ def _nothing(payload: bytes) -> Fields:
     return {}
 
 
+def _stream_chunk(payload: bytes) -> Fields:
+    return {"stream": int.from_bytes(payload[:8], "big"), **_chunk(payload[8:])}
+
+
+def _chunk(data: bytes) -> Fields:
+    chunk = read_chunk(data, 0, 0)
+    fields: Fields = {"first_offset": chunk.first_offset, "count": chunk.count}
+    return {**fields, "first_ms": chunk.first_ms, "last_ms": chunk.last_ms, "size": chunk.size()}
+
+
+def _stream(payload: bytes) -> Fields:
+    names = ("stream", "first_offset", "segment", "at", "began_ms", "next_offset", "last_ms")
+    return dict(zip(names, _STREAM.unpack_from(payload), strict=True))
+
+
+def _cursor(payload: bytes) -> Fields:
+    stream, offset = _CURSOR.unpack_from(payload)
+    return {"stream": stream, "offset": offset, "name": payload[16:].decode("utf-8", "replace")}
+
+
+def _trim(payload: bytes) -> Fields:
+    return dict(zip(("stream", "first_offset"), _GONE_RUN.unpack_from(payload), strict=True))
+
+
+def _keys(payload: bytes) -> Fields:
+    return {
+        "owner": int.from_bytes(payload[:8], "big"),
+        "count": int.from_bytes(payload[8:12], "big"),
+    }
+
+
+def _files(payload: bytes) -> Fields:
+    found = [f"{file}:{size}" for file, size in _GONE_RUN.iter_unpack(payload)]
+    return {"files": len(found), "sizes": ",".join(found)}
+
+
 def _index_entries(data: bytes, at: int, end: int, bodies: bool) -> Iterator[Entry]:
     while end - at >= ENTRY_BYTES:
         names = ("queue", "at", "seq", "priority", "body_bytes", "due_ms")
@@ -240,11 +302,18 @@ RECORDS: Final[dict[int, tuple[str, Read]]] = {
     DEFINE: ("define", _define),
     BLOCK: ("blocks", _number),
     END: ("end", _nothing),
+    CHUNK: ("chunk", _stream_chunk),
+    STREAM: ("stream", _stream),
+    CURSOR: ("cursor", _cursor),
+    TRIM: ("trim", _trim),
+    KEYS: ("keys", _keys),
+    FILES: ("files", _files),
 }
-FILES: Final[dict[str, Callable[[bytes, bool], Iterator[Entry]]]] = {
+FILE_KINDS: Final[dict[str, Callable[[bytes, bool], Iterator[Entry]]]] = {
     ".log": _blocks,
     ".checkpoint": _blocks,
     ".index": _index,
+    ".segment": _segment,
 }
 
 

@@ -51,6 +51,32 @@ def test_checkpoint_and_index_are_shown(disk: FakeDisk) -> None:
     assert set(places) <= set(messages)
 
 
+@pytest.fixture(scope="module")
+def streaming() -> FakeDisk:
+    """A directory with a stream and with keys, after a restart."""
+    stage = StorageStage(FakeDisk())
+    client = Client(stage)
+    client.declare("s", **{"x-queue-type": "stream", "x-deduplication": {"size": 9}})
+    for number in range(5):
+        headers: dict[str, object] = {"headers": {"x-deduplication-id": str(number)}}
+        client.publish("s", b"%d" % number, headers)
+    stage = StorageStage(stage.stop())
+    client = Client(stage)
+    client.publish("s", b"more")
+    return stage.stop()
+
+
+def test_streams_and_keys_are_shown(streaming: FakeDisk) -> None:
+    names = [n for n in streaming.names() if n.endswith((".log", ".checkpoint", ".segment"))]
+    found = {name: dumped(streaming, name) for name in names}
+    entries = [entry for shown in found.values() for entry in shown]
+    assert not any("fault" in entry.fields for entry in entries)
+    assert {"chunk", "stream", "keys", "files"} <= {entry.kind for entry in entries}
+    (segment,) = [shown for name, shown in found.items() if name.endswith(".segment")]
+    assert [e.kind for e in segment] == ["head", *["chunk"] * 6, "eof"]
+    assert [e.fields["first_offset"] for e in segment[1:-1]] == list(range(6))
+
+
 def test_bodies_are_shown_only_when_asked_for() -> None:
     stage = StorageStage(FakeDisk())
     client = Client(stage)
@@ -97,13 +123,16 @@ def test_bytes_that_a_repair_took_out_are_shown_where_they_stood() -> None:
     assert [(e.offset, e.kind) for e in entries] == [(500, "damage"), (516, "message")]
 
 
-def test_nothing_is_raised_whatever_the_file_holds(disk: FakeDisk, seed: int) -> None:
+def test_nothing_is_raised_whatever_the_file_holds(
+    disk: FakeDisk, streaming: FakeDisk, seed: int
+) -> None:
     print(f"seed {seed}")
     rng = Random(seed)
-    names = [name for name in disk.names() if name.endswith((".log", ".checkpoint", ".index"))]
+    endings = (".log", ".checkpoint", ".index", ".segment")
+    files = [(n, d.content(n)) for d in (disk, streaming) for n in d.names() if n.endswith(endings)]
     for _ in range(ROUNDS):
-        name = rng.choice(names)
-        data = bytearray(disk.content(name))
+        name, content = rng.choice(files)
+        data = bytearray(content)
         for _ in range(rng.randrange(1, 5)):
             at = rng.randrange(len(data))
             size = rng.randrange(1, 60)
