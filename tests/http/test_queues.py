@@ -44,6 +44,21 @@ def ask(
     return response, body
 
 
+def test_a_stream_shows_its_messages_though_one_is_in_flight() -> None:
+    with broker(http=True) as url:
+        connection = pika.BlockingConnection(pika.URLParameters(url))
+        channel = connection.channel()
+        channel.queue_declare("s", durable=True, arguments={"x-queue-type": "stream"})
+        channel.confirm_delivery()
+        for body in (b"a", b"b"):
+            channel.basic_publish("", "s", body)
+        channel.basic_qos(prefetch_count=1)
+        next(channel.consume("s", arguments={"x-stream-offset": "first"}))
+        _, queue = ask(url, "/api/queues/%2F/s")
+        connection.close()
+    assert (queue["messages"], queue["messages_ready"], queue["messages_unacked"]) == (2, 2, 1)
+
+
 def test_queue_has_the_fields_that_clients_read(url: BrokerUrl) -> None:
     response, queue = ask(url, "/api/queues/%2F/plain")
     assert response.status == 200

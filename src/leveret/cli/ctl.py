@@ -3,6 +3,7 @@
 Every command takes `--json`; whatever goes wrong is one line, and the exit code is 1.
 """
 
+import sys
 from typing import Annotated
 
 import typer
@@ -95,6 +96,6 @@ def _print_table(found: list[dict[str, object]]) -> None:
         shown = [str(queue[field]) for _, field, _ in _COLUMNS]
         # Without colour, and as wide as it has to be: the output is read by programs too.
         table.add_row(*shown, style="red" if queue["messages_damaged"] else None)
-    console = Console(highlight=False)
+    console = Console(highlight=False, width=1000 if not sys.stdout.isatty() else None)
     width = console.measure(table).maximum
     console.print(table, width=max(width, 1), crop=False, overflow="ignore")

@@ -18,6 +18,7 @@ from leveret.auth import READ, User
 from leveret.engine.message import REDELIVERED, Message
 from leveret.engine.peek import peek
 from leveret.engine.queue import Queue
+from leveret.engine.streams.stream import Stream
 from leveret.errors import NotFound
 from leveret.http.access import facts_of, part_of, user_of, vhost_of
 from leveret.http.answers import json
@@ -144,6 +145,11 @@ def _infos(facts: BrokerFacts, vhost: str) -> list[QueueInfo]:
     return [queue_info(facts, queue) for _, queue in sorted(found.queues.items())]
 
 
+def _held_apart(queue: Queue) -> int:
+    """Messages in flight that are not among the ready ones; those of a stream stay there."""
+    return 0 if isinstance(queue, Stream) else int(queue.unacked)
+
+
 def queue_info(facts: BrokerFacts, queue: Queue) -> QueueInfo:
     ready = queue.ready
     return QueueInfo(
@@ -157,8 +163,8 @@ def queue_info(facts: BrokerFacts, queue: Queue) -> QueueInfo:
         node=facts.node_name,
         state="running",
         consumers=len(queue.consumers),
-        messages=ready.count + queue.unacked,
-        messages_ready=ready.count,
+        messages=queue.message_count() + _held_apart(queue),
+        messages_ready=queue.message_count(),
         messages_unacknowledged=queue.unacked,
         messages_unacked=queue.unacked,
         messages_scheduled=len(queue.scheduled),
