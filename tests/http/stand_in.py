@@ -39,6 +39,9 @@ class Facts:
     def turn(self) -> AbstractContextManager[None]:
         raise NotImplementedError
 
+    async def synced(self) -> None:
+        raise NotImplementedError
+
     @property
     def bulk_reads(self) -> BulkReads:
         raise NotImplementedError

@@ -69,9 +69,10 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        name = f"{peer[0]}:{peer[1]}" if peer else "?"
+        name = _address(peer)
         self._server.begin_turn()
         self.connection = Connection(self._front, name, _is_loopback(peer))
+        self.connection.name = f"{name} -> {_address(transport.get_extra_info('sockname'))}"
         self._feed = self.connection.feed
         self._server.protocols[self.connection] = self
         self._server.end_turn()
@@ -366,3 +367,8 @@ class AmqpServer:
         self.waiting.pop(protocol, None)
         if not self.protocols:
             self._drained.set()
+
+
+def _address(name: tuple[str, int] | None) -> str:
+    """An end of a socket, for people."""
+    return f"{name[0]}:{name[1]}" if name else "?"

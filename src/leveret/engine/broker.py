@@ -17,6 +17,7 @@ from leveret.engine.message import PERSISTENT, Address, Message
 from leveret.engine.publishing import ROUTED, UNROUTED, spread
 from leveret.engine.pulse import NEVER, Pulse
 from leveret.engine.queue import Queue
+from leveret.engine.register import Register
 from leveret.engine.runs import Pages
 from leveret.engine.session import DELIVERY_LIMIT, DUE, EXPIRED, REJECTED, Leaving, Turn
 from leveret.engine.settling import take_back_late
@@ -36,6 +37,7 @@ class Broker:
         self.pulse = Pulse()
         self.turn = Turn(self.pulse)
         self.slots = Slots()
+        self.register = Register(self.turn)
         self.segment_store: SegmentStore | None = None  # None: streams are in memory
         self.vhosts: dict[str, Vhost] = {}
         self.parks = True  # messages over their delivery limit are parked, not dropped

@@ -3,6 +3,7 @@
 from leveret.engine.broker import Broker
 from leveret.engine.definitions import (
     binding_made,
+    entry_made,
     exchange_made,
     last_id,
     queue_made,
@@ -20,6 +21,9 @@ def checkpoint_records(broker: Broker, last_block: int) -> list[bytes]:
     journal = Journal()
     journal.block(last_block)
     journal.define(last_id(broker.slots.last_id))
+    for kind in broker.register.kinds():
+        for key, value in broker.register.entries(kind).items():
+            journal.define(entry_made(kind, key, value))
     for vhost in broker.vhosts.values():
         _write_vhost(journal, vhost)
     for queue in broker.slots.queues:

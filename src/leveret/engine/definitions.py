@@ -9,6 +9,8 @@
     queue        vhost, name, id, auto_delete, arguments
     queue-       vhost, name
     bind, bind-  vhost, source, target, to_queue, routing_key, arguments
+    entry        kind, key, value: of the node's register
+    entry-       kind, key
 
 Only what is durable is kept; a binding is if both its ends are. The tables of a vhost, in order of
 their making, build it anew (`apply`).
@@ -72,6 +74,14 @@ def binding_made(vhost: str, binding: Binding) -> bytes:
 
 def binding_gone(vhost: str, binding: Binding) -> bytes:
     return _binding("bind-", vhost, binding)
+
+
+def entry_made(kind: str, key: str, value: str) -> bytes:
+    return _encode({"op": "entry", "kind": kind, "key": key, "value": value}, None)
+
+
+def entry_gone(kind: str, key: str) -> bytes:
+    return _encode({"op": "entry-", "kind": kind, "key": key}, None)
 
 
 def _binding(op: str, vhost: str, binding: Binding) -> bytes:

@@ -18,6 +18,12 @@ def define(broker: Broker, table: Table) -> None:
     if op == "id":
         broker.slots.note_id(_number(table, "id"))
         return
+    if op == "entry":
+        broker.register.put(_text(table, "kind"), _text(table, "key"), _text(table, "value"))
+        return
+    if op == "entry-":
+        broker.register.drop(_text(table, "kind"), _text(table, "key"))
+        return
     name = _text(table, "vhost")
     vhost = broker.vhosts.get(name)
     if vhost is None:

@@ -89,6 +89,7 @@ class Outlet(Timed):
 
     def __init__(self) -> None:
         super().__init__()
+        self.name = ""  # for people
         self.credit: i64 = 0  # bytes that may still be delivered before the next refill
         self.starved: list[Consumer] = []  # parked for lack of credit
         self.exclusive_queues: dict[str, Target] = {}  # by name: they go when the outlet closes
@@ -100,6 +101,7 @@ class Session(Timed):
     def __init__(self, outlet: Outlet, turn: Turn) -> None:
         super().__init__()
         self.outlet = outlet
+        self.number: i64 = 0  # among the sessions of its outlet
         self.turn = turn
         self.closed = False
         self.consumers: dict[str, Consumer] = {}

@@ -5,12 +5,13 @@ by msgspec; errors have the form of `answers`. Paths are matched as they were se
 the name of the default vhost and not a slash: handlers decode the parts that they take.
 """
 
+from typing import Final
+
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from leveret import __version__, build_info
@@ -18,6 +19,7 @@ from leveret.errors import LeveretError
 from leveret.http import backups, queues, streams
 from leveret.http.answers import json, on_crash, on_http_error, on_refusal
 from leveret.http.facts import BrokerFacts
+from leveret.http.operations import Needs, Operation, routes_of
 
 
 class Health(msgspec.Struct, omit_defaults=True):
@@ -50,13 +52,7 @@ class _App(Starlette):
 def make_app(facts: BrokerFacts) -> Starlette:
     """The application over one node."""
     app = _App(
-        routes=[
-            Route("/api/health", get_health),
-            Route("/api/version", get_version),
-            *queues.ROUTES,
-            *backups.ROUTES,
-            *streams.ROUTES,
-        ],
+        routes=routes_of(OPERATIONS),
         exception_handlers={
             HTTPException: on_http_error,
             LeveretError: on_refusal,
@@ -79,3 +75,28 @@ async def get_health(request: Request) -> Response:
 
 async def get_version(request: Request) -> Response:
     return json(Version("Leveret", __version__, build_info.form(), build_info.python()))
+
+
+OPERATIONS: Final = (
+    Operation(
+        method="GET",
+        path="/api/health",
+        handler=get_health,
+        about="Whether the node is well; 503 with the reasons where it is not.",
+        group="node",
+        needs=Needs.NOTHING,
+        answer=Health,
+    ),
+    Operation(
+        method="GET",
+        path="/api/version",
+        handler=get_version,
+        about="What this is.",
+        group="node",
+        needs=Needs.NOTHING,
+        answer=Version,
+    ),
+    *queues.OPERATIONS,
+    *backups.OPERATIONS,
+    *streams.OPERATIONS,
+)

@@ -14,11 +14,11 @@ from typing import Final
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
-from leveret.http.access import administrator_of, facts_of, part_of, vhost_of
+from leveret.http.access import facts_of, part_of, vhost_of
 from leveret.http.answers import json
+from leveret.http.operations import Needs, Operation
 
 MEDIA_TYPE: Final = "application/x-tar"
 STALLED_AFTER_S: Final = 60.0  # a client that reads nothing for so long gets no more
@@ -51,18 +51,17 @@ class _Stream(StreamingResponse):
 
 
 async def backup_node(request: Request) -> Response:
-    administrator_of(request)
     return _stream(await facts_of(request).backups.node(), "leveret")
 
 
 async def backup_queue(request: Request) -> Response:
-    vhost = vhost_of(request, administrator_of(request))
+    vhost = vhost_of(request)
     name = part_of(request, "queue")
     return _stream(await facts_of(request).backups.queue(vhost, name), "queue")
 
 
 async def restore_queue(request: Request) -> Response:
-    vhost = vhost_of(request, administrator_of(request))
+    vhost = vhost_of(request)
     name = part_of(request, "queue")
     count = await facts_of(request).backups.restore(vhost, name, request.stream())
     return json(Restored(name, count))
@@ -73,8 +72,32 @@ def _stream(pieces: AsyncIterator[bytes], name: str) -> Response:
     return _Stream(pieces, headers=headers, media_type=MEDIA_TYPE)
 
 
-ROUTES: Final = [
-    Route("/api/backup", backup_node),
-    Route("/api/backup/{vhost}/{queue}", backup_queue),
-    Route("/api/restore/{vhost}/{queue}", restore_queue, methods=["POST"]),
-]
+OPERATIONS: Final = (
+    Operation(
+        method="GET",
+        path="/api/backup",
+        handler=backup_node,
+        about="Back up the node.",
+        group="backup",
+        needs=Needs.ADMINISTRATOR,
+        media=MEDIA_TYPE,
+    ),
+    Operation(
+        method="GET",
+        path="/api/backup/{vhost}/{queue}",
+        handler=backup_queue,
+        about="Back up one queue.",
+        group="backup",
+        needs=Needs.ADMINISTRATOR,
+        media=MEDIA_TYPE,
+    ),
+    Operation(
+        method="POST",
+        path="/api/restore/{vhost}/{queue}",
+        handler=restore_queue,
+        about="Publish the backup of a queue, which is the body, into a queue of this name.",
+        group="backup",
+        needs=Needs.ADMINISTRATOR,
+        answer=Restored,
+    ),
+)

@@ -55,6 +55,9 @@ class BrokerFacts(Protocol):
     def turn(self) -> AbstractContextManager[None]:
         """A turn of the engine around some commands."""
 
+    async def synced(self) -> None:
+        """Return when everything up to now is on disk; StorageError where it cannot be."""
+
     @property
     def bulk_reads(self) -> BulkReads:
         """Reads of whole ranges of streams."""

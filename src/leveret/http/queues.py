@@ -12,9 +12,8 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
-from leveret.auth import READ, User
+from leveret.auth import READ
 from leveret.engine.message import REDELIVERED, Message
 from leveret.engine.peek import peek
 from leveret.engine.queue import Queue
@@ -23,6 +22,7 @@ from leveret.errors import NotFound
 from leveret.http.access import facts_of, part_of, user_of, vhost_of
 from leveret.http.answers import json
 from leveret.http.facts import BrokerFacts
+from leveret.http.operations import Needs, Operation, Query
 from leveret.wire.properties import Properties, decode_properties
 from leveret.wire.tables import plain_table
 
@@ -94,18 +94,18 @@ async def list_queues(request: Request) -> Response:
 
 
 async def list_vhost_queues(request: Request) -> Response:
-    vhost = vhost_of(request, user_of(request))
+    vhost = vhost_of(request)
     return json(_infos(facts_of(request), vhost))
 
 
 async def get_queue(request: Request) -> Response:
     facts = facts_of(request)
-    return json(queue_info(facts, _queue_of(request, user_of(request))))
+    return json(queue_info(facts, _queue_of(request)))
 
 
 async def peek_queue(request: Request) -> Response:
     user = user_of(request)
-    queue = _queue_of(request, user)
+    queue = _queue_of(request)
     if not user.may(READ, queue.vhost, "queue", queue.name):
         raise HTTPException(401, "User not authorised to read from the queue")
     query = request.query_params
@@ -118,16 +118,51 @@ async def peek_queue(request: Request) -> Response:
     return json([_peeked(m, behind - i, truncate, is_binary) for i, m in enumerate(found)])
 
 
-ROUTES: Final = [
-    Route("/api/queues", list_queues),
-    Route("/api/queues/{vhost}", list_vhost_queues),
-    Route("/api/queues/{vhost}/{name}", get_queue),
-    Route("/api/queues/{vhost}/{name}/peek", peek_queue),
-]
+OPERATIONS: Final = (
+    Operation(
+        method="GET",
+        path="/api/queues",
+        handler=list_queues,
+        about="All queues that the user may see.",
+        group="queues",
+        answer=list[QueueInfo],
+    ),
+    Operation(
+        method="GET",
+        path="/api/queues/{vhost}",
+        handler=list_vhost_queues,
+        about="The queues of a vhost.",
+        group="queues",
+        answer=list[QueueInfo],
+    ),
+    Operation(
+        method="GET",
+        path="/api/queues/{vhost}/{name}",
+        handler=get_queue,
+        about="One queue.",
+        group="queues",
+        answer=QueueInfo,
+    ),
+    Operation(
+        method="GET",
+        path="/api/queues/{vhost}/{name}/peek",
+        handler=peek_queue,
+        about="Look at messages; nothing changes.",
+        group="queues",
+        needs=Needs.LOGIN,
+        query=(
+            Query("count", "how many", int),
+            Query("truncate", "bytes of each body", int),
+            Query("encoding", "auto, or base64"),
+            Query("from_end", "true: the newest", bool),
+        ),
+        answer=list[Peeked],
+    ),
+)
 
 
-def _queue_of(request: Request, user: User) -> Queue:
-    vhost = facts_of(request).broker.vhost(vhost_of(request, user))
+def _queue_of(request: Request) -> Queue:
+    vhost = facts_of(request).broker.vhost(vhost_of(request))
     queue = vhost.queues.get(part_of(request, "name"))
     if queue is None:
         raise NotFound("no such queue")

@@ -13,7 +13,6 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from leveret.arrow.requests import COLUMNS
 from leveret.arrow.requests import Request as Range
@@ -23,10 +22,10 @@ from leveret.engine.streams.stream import Stream
 from leveret.http.access import facts_of, part_of, user_of, vhost_of
 from leveret.http.answers import json
 from leveret.http.batches import BatchesResponse, gone
+from leveret.http.operations import Needs, Operation, Query, body_of
 from leveret.wire.tables import NAME_BYTES_MAX
 
 OFFSET_MAX: Final = (1 << 62) - 1
-BODY_BYTES_MAX: Final = 1024
 
 
 class StreamInfo(msgspec.Struct):
@@ -102,7 +101,7 @@ async def change_cursor(request: Request) -> Response:
     is_known = cursor in stream.cursors.cursors
     offset = -1
     if request.method == "PUT":
-        offset = await _body_offset(request)
+        offset = (await body_of(request, Offset)).offset
         if not 0 <= offset <= stream.writer.next_offset:
             raise HTTPException(400, f"offset {offset} is not in the stream, nor its end")
     elif not is_known:
@@ -113,18 +112,67 @@ async def change_cursor(request: Request) -> Response:
 
 
 _PATH: Final = "/api/streams/{vhost}/{name}"
-ROUTES: Final = [
-    Route(_PATH, get_stream),
-    Route(f"{_PATH}/offset", get_offset),
-    Route(f"{_PATH}/batches", get_batches),
-    Route(f"{_PATH}/cursors/{{cursor}}", change_cursor, methods=["PUT", "DELETE"]),
-]
+OPERATIONS: Final = (
+    Operation(
+        method="GET",
+        path=_PATH,
+        handler=get_stream,
+        about="Where a stream begins and ends, and its cursors.",
+        group="streams",
+        needs=Needs.LOGIN,
+        answer=StreamInfo,
+    ),
+    Operation(
+        method="GET",
+        path=f"{_PATH}/offset",
+        handler=get_offset,
+        about="The first offset of a time.",
+        group="streams",
+        needs=Needs.LOGIN,
+        query=(Query("timestamp", "ISO 8601, or milliseconds since 1970", required=True),),
+        answer=Offset,
+    ),
+    Operation(
+        method="GET",
+        path=f"{_PATH}/batches",
+        handler=get_batches,
+        about="A range of a stream as an Arrow IPC stream.",
+        group="streams",
+        needs=Needs.LOGIN,
+        query=(
+            Query("from", "the first offset", int, required=True),
+            Query("to", "the offset after the last", int),
+            Query("columns", "names of columns, with commas between"),
+            Query("max_bytes", "about how many bytes of bodies at most", int),
+        ),
+        media="application/vnd.apache.arrow.stream",
+    ),
+    Operation(
+        method="PUT",
+        path=f"{_PATH}/cursors/{{cursor}}",
+        handler=change_cursor,
+        about="Keep a position under a name.",
+        group="streams",
+        needs=Needs.LOGIN,
+        body=Offset,
+        status=201,
+    ),
+    Operation(
+        method="DELETE",
+        path=f"{_PATH}/cursors/{{cursor}}",
+        handler=change_cursor,
+        about="Forget a position.",
+        group="streams",
+        needs=Needs.LOGIN,
+        status=204,
+    ),
+)
 
 
 def _stream(request: Request) -> Stream:
     """The stream that the path names, if the user may read it."""
     user = user_of(request)
-    vhost_name, name = vhost_of(request, user), part_of(request, "name")
+    vhost_name, name = vhost_of(request), part_of(request, "name")
     if not user.may(READ, vhost_name, "queue", name):
         raise HTTPException(401, "User not authorised to read from the queue")
     what = f"queue '{_printable(name)}' in vhost '{_printable(vhost_name)}'"
@@ -172,15 +220,3 @@ def _time_ms(text: str) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return max(int(moment.timestamp() * 1000), 0)
-
-
-async def _body_offset(request: Request) -> int:
-    body = b""
-    async for piece in request.stream():
-        body += piece
-        if len(body) > BODY_BYTES_MAX:
-            raise HTTPException(413, "the body is too long")
-    try:
-        return msgspec.json.decode(body, type=Offset).offset
-    except msgspec.DecodeError as fault:
-        raise HTTPException(400, f'the body must be {{"offset": number}}: {fault}') from None

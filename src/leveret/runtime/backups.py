@@ -14,8 +14,8 @@ from leveret.engine.message import PERSISTENT, REDELIVERED, Message
 from leveret.engine.queue import Queue
 from leveret.engine.restore import define
 from leveret.engine.vhost import Vhost
-from leveret.engine.waiting import Waiting
 from leveret.errors import Corrupt, PreconditionFailed, StorageError
+from leveret.runtime.syncing import SYNC_WITHIN_S, Syncing
 from leveret.runtime.turns import Turns
 from leveret.storage.archive import ArchiveReader
 from leveret.storage.backup import NodeBackup
@@ -23,7 +23,6 @@ from leveret.storage.queue_backup import QUEUE, Kept, QueueSnapshot, read_log
 from leveret.storage.store import Store
 from leveret.wire.tables import Table
 
-SYNC_WITHIN_S: Final = 60.0  # a full disk may be given room meanwhile
 MEMBER_BYTES_MAX: Final = 1 << 30
 TURN_MESSAGES: Final = 200
 TURN_BYTES: Final = 1024 * 1024
@@ -38,12 +37,14 @@ class Backups:
         broker: Broker,
         turns: Turns,
         store: Store | None,
+        syncing: Syncing,
         in_flight: Callable[[], list[Message]],
     ) -> None:
         self._node = node
         self._broker = broker
         self._turns = turns
         self._store = store
+        self._syncing = syncing
         self._in_flight = in_flight
 
     # Out
@@ -85,29 +86,12 @@ class Backups:
             store.log.let_go()
 
         try:
-            await self._sync()
+            await self._syncing.wait()
             snapshot.open_files(store.disk)
         except BaseException:
             close()
             raise
         return _stream(snapshot.pieces(), close)
-
-    async def _sync(self) -> None:
-        """Wait until everything up to now is on disk."""
-        if self._store is None:
-            return
-        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-
-        def tell(is_safe: bool) -> None:
-            if not done.done():
-                done.set_result(is_safe)
-
-        self._turns.begin()
-        self._store.wait_for_sync(Waiting(self._broker.turn, tell))
-        self._turns.end()
-        async with asyncio.timeout(SYNC_WITHIN_S):
-            if not await done:
-                raise StorageError("the log cannot be written")
 
     # In
 
@@ -125,7 +109,7 @@ class Backups:
             restoring.undo()
             self._turns.end()
             raise
-        await self._sync()
+        await self._syncing.wait()
         return restoring.count
 
     async def _push(self, restoring: "_Restoring", kept: list[Kept]) -> None:
@@ -138,7 +122,7 @@ class Backups:
             finally:
                 self._turns.end()
             await asyncio.sleep(0)
-        await self._sync()
+        await self._syncing.wait()
 
 
 class _Restoring:

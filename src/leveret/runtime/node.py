@@ -19,6 +19,7 @@ from leveret.engine.message import Message
 from leveret.http.front import HttpFront
 from leveret.runtime.backups import Backups
 from leveret.runtime.memory import REASON, MemoryWatch, machine_bytes
+from leveret.runtime.syncing import Syncing
 from leveret.runtime.turns import Turns
 from leveret.storage.disk import Disk
 from leveret.storage.store import DISK_FULL, Store
@@ -82,8 +83,14 @@ class Node:
             )
             self.turns.add_flusher(self._store.flush)
         self.turns.add_flusher(self.amqp.flush)
+        self._syncing = Syncing(self.broker, self.turns, self._store)
         self.backups = Backups(
-            self.settings.node, self.broker, self.turns, self._store, self._in_flight
+            self.settings.node,
+            self.broker,
+            self.turns,
+            self._store,
+            self._syncing,
+            self._in_flight,
         )
         self.turns.on_pulse()  # what became due meanwhile comes before anything new
         self.amqp_address = await self.amqp.listen(self.settings.host, self.settings.amqp_port)
@@ -139,6 +146,9 @@ class Node:
             yield
         finally:
             self.turns.end()
+
+    async def synced(self) -> None:
+        await self._syncing.wait()
 
     def _on_memory(self, is_low: bool) -> None:
         self._set_alarm(REASON, is_low)

@@ -1,0 +1,144 @@
+"""Operations: what can be asked over HTTP, each declared once.
+
+An `Operation` is a method on a path with what it needs of the user, what its body and answer look
+like, and a sentence about it. From the declarations come the routes of the application, the check
+of every login (no handler can forget it) and the description at `/api/openapi.json`.
+
+RabbitMQ: tags include others. An administrator may do all; monitoring and policymaker include
+management; an operation that a user's tags do not allow answers 401.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from enum import StrEnum
+from typing import Any, Final, TypeVar
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from leveret.http.access import login
+
+BODY_BYTES_MAX: Final = 16 * 1024 * 1024  # of a body that is read whole
+
+Handler = Callable[[Request], Awaitable[ASGIApp]]
+Body = TypeVar("Body")
+
+
+class Needs(StrEnum):
+    """What a user must have to ask."""
+
+    NOTHING = ""  # not even a login
+    LOGIN = "login"  # any user; the handler asks for permissions
+    MANAGEMENT = "management"
+    POLICYMAKER = "policymaker"
+    MONITORING = "monitoring"
+    ADMINISTRATOR = "administrator"
+
+
+# Which tags, besides the one of its name, give a user what an operation needs.
+_INCLUDED: Final = {
+    Needs.MANAGEMENT: {"management", "policymaker", "monitoring", "administrator"},
+    Needs.POLICYMAKER: {"policymaker", "administrator"},
+    Needs.MONITORING: {"monitoring", "administrator"},
+    Needs.ADMINISTRATOR: {"administrator"},
+}
+# RabbitMQ's word for each, in the reason of the refusal.
+_MISSING: Final = {
+    Needs.MANAGEMENT: "Not management user",
+    Needs.POLICYMAKER: "Not policymaker user",
+    Needs.MONITORING: "Not monitor user",
+    Needs.ADMINISTRATOR: "Not administrator user",
+}
+
+
+class Query(msgspec.Struct, frozen=True):
+    """A parameter of the query."""
+
+    name: str
+    about: str
+    type: Any = str
+    required: bool = False
+
+
+class Operation(msgspec.Struct, frozen=True, kw_only=True):
+    """One method on one path."""
+
+    method: str
+    path: str
+    handler: Handler
+    about: str  # one sentence
+    group: str  # heading under which it is listed: "queues"
+    needs: Needs = Needs.MANAGEMENT
+    query: tuple[Query, ...] = ()
+    body: Any = None  # type of the JSON body; None: no body
+    answer: Any = None  # type of the JSON answer; None: no body
+    media: str = "application/json"  # of the answer
+    status: int = 200  # of success; 201 stands for 201 (made) or 204 (changed)
+
+
+def routes_of(operations: Sequence[Operation]) -> list[Route]:
+    """One route for each path, in the order of the operations."""
+    by_path: dict[str, dict[str, Operation]] = {}
+    for operation in operations:
+        methods = by_path.setdefault(operation.path, {})
+        assert operation.method not in methods, f"{operation.method} {operation.path} twice"
+        methods[operation.method] = operation
+    return [Route(path, _Endpoint(methods)) for path, methods in by_path.items()]
+
+
+class _Endpoint:
+    """Answers all methods of a path."""
+
+    def __init__(self, operations: dict[str, Operation]) -> None:
+        self._operations = operations
+        allowed = [*operations, "OPTIONS", *(["HEAD"] if "GET" in operations else [])]
+        self._allow = {"Allow": ", ".join(sorted(allowed))}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive, send)
+        response = await self._answer(request)
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> ASGIApp:
+        if request.method == "OPTIONS":
+            return Response(status_code=200, headers=self._allow)
+        method = "GET" if request.method == "HEAD" else request.method
+        operation = self._operations.get(method)
+        if operation is None:
+            raise HTTPException(405, "Method Not Allowed", self._allow)
+        _admit(request, operation.needs)
+        return await operation.handler(request)
+
+
+def _admit(request: Request, needs: Needs) -> None:
+    """Let the request pass, with its user in its state, or refuse it."""
+    if needs is Needs.NOTHING:
+        return
+    user = login(request)
+    if needs is not Needs.LOGIN and not _INCLUDED[needs].intersection(user.tags):
+        raise HTTPException(401, _MISSING[needs])
+    request.state.user = user
+
+
+async def body_of(request: Request, kind: type[Body]) -> Body:
+    """The JSON body, checked against its type; 400 with the reason where it does not fit."""
+    data = await whole_body(request)
+    try:
+        return msgspec.json.decode(data or b"{}", type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
+        raise HTTPException(400, str(fault)) from None
+
+
+async def whole_body(request: Request, bytes_max: int = BODY_BYTES_MAX) -> bytes:
+    """All bytes of the body; 413 where there are too many."""
+    pieces: list[bytes] = []
+    size = 0
+    async for piece in request.stream():
+        size += len(piece)
+        if size > bytes_max:
+            raise HTTPException(413, f"the body has more than {bytes_max} bytes")
+        pieces.append(piece)
+    return b"".join(pieces)

@@ -1,0 +1,38 @@
+"""Waiting for the disk, for whoever is no channel: HTTP requests and backups."""
+
+import asyncio
+from typing import Final
+
+from leveret.engine.broker import Broker
+from leveret.engine.waiting import Waiting
+from leveret.errors import StorageError
+from leveret.runtime.turns import Turns
+from leveret.storage.store import Store
+
+SYNC_WITHIN_S: Final = 60.0  # a full disk may be given room meanwhile
+
+
+class Syncing:
+    """Tells when everything up to now is on disk. Without a store there is nothing to wait for."""
+
+    def __init__(self, broker: Broker, turns: Turns, store: Store | None) -> None:
+        self._broker = broker
+        self._turns = turns
+        self._store = store
+
+    async def wait(self) -> None:
+        """Return when everything up to now is on disk; StorageError where it cannot be."""
+        if self._store is None:
+            return
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+        def tell(is_safe: bool) -> None:
+            if not done.done():
+                done.set_result(is_safe)
+
+        self._turns.begin()
+        self._store.wait_for_sync(Waiting(self._broker.turn, tell))
+        self._turns.end()
+        async with asyncio.timeout(SYNC_WITHIN_S):
+            if not await done:
+                raise StorageError("the log cannot be written")
