@@ -194,3 +194,33 @@ def test_cursor_survives_a_restart(tmp_path: Path) -> None:
     with broker(http=True, disk=Disk(tmp_path)) as url:
         assert ask_json(url, "s")[1]["cursors"] == {"me": 3}
         assert table(url, "from=0").equals(before)
+
+
+def test_a_few_messages_can_be_looked_at(url: BrokerUrl) -> None:
+    with channel(url) as opened:
+        declare(opened)
+        properties = pika.BasicProperties(message_id="m", headers={"n": 1})
+        opened.basic_publish("", "s", b"a", properties)
+        publish(opened, 1, 30)
+        opened.basic_publish("", "s", b"\xff\xfe long")
+    status, found = ask_json(url, "s/messages?from=0&count=20")
+    assert status == 200
+    assert (found["first_offset"], found["end_offset"], found["next_offset"]) == (0, 31, 20)
+    assert [item["offset"] for item in found["items"]] == list(range(20))
+    first = found["items"][0]
+    assert (first["payload"], first["payload_encoding"]) == ("a", "string")
+    assert first["properties"]["message_id"] == "m"
+    assert first["properties"]["headers"]["n"] == 1
+    assert (first["exchange"], first["routing_key"]) == ("", "s")
+    assert first["timestamp_ms"] > 0
+    _, rest = ask_json(url, "s/messages?from=20&count=500&truncate=2")
+    assert [item["offset"] for item in rest["items"]] == list(range(20, 31))
+    last = rest["items"][-1]
+    assert (last["payload"], last["payload_encoding"], last["payload_bytes"]) == (
+        "//4=",
+        "base64",
+        7,
+    )
+    assert ask_json(url, "s/messages?from=31")[1]["items"] == []
+    assert ask_json(url, "s/messages?from=0&count=501")[0] == 400
+    assert ask_json(url, "s/messages")[0] == 400

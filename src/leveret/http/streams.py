@@ -3,6 +3,7 @@
 GET         /api/streams/{vhost}/{name}                     where it begins and ends, cursors
 GET         /api/streams/{vhost}/{name}/offset?timestamp=   the first offset of a time
 GET         /api/streams/{vhost}/{name}/batches?from=&to=   a range, see `batches`
+GET         /api/streams/{vhost}/{name}/messages?from=      a few as JSON, see `stream_messages`
 PUT DELETE  /api/streams/{vhost}/{name}/cursors/{cursor}    a position kept under a name
 """
 
@@ -50,7 +51,7 @@ class Offset(msgspec.Struct):
 
 
 async def get_stream(request: Request) -> Response:
-    stream = _stream(request)
+    stream = stream_of(request)
     segments = stream.segments.segments
     return json(
         StreamInfo(
@@ -69,15 +70,15 @@ async def get_stream(request: Request) -> Response:
 
 
 async def get_offset(request: Request) -> Response:
-    stream = _stream(request)
+    stream = stream_of(request)
     time_ms = _time_ms(request.query_params.get("timestamp", ""))
     return json(Offset(stream.offset_at(time_ms)))
 
 
 async def get_batches(request: Request) -> BatchesResponse | Response:
-    stream = _stream(request)
-    first = _number(request, "from", None)
-    end = min(_number(request, "to", OFFSET_MAX), int(stream.end_offset))
+    stream = stream_of(request)
+    first = number_of(request, "from", None)
+    end = min(number_of(request, "to", OFFSET_MAX), int(stream.end_offset))
     if first > stream.end_offset:
         raise HTTPException(416, f"the stream ends with offset {stream.end_offset - 1}")
     if first < stream.first_offset:
@@ -88,13 +89,13 @@ async def get_batches(request: Request) -> BatchesResponse | Response:
         first=first,
         end=max(end, first),
         columns=_columns(request.query_params.get("columns")),
-        bytes_max=_number(request, "max_bytes", 0),
+        bytes_max=number_of(request, "max_bytes", 0),
     )
     return BatchesResponse(facts_of(request).bulk_reads, stream, wanted)
 
 
 async def change_cursor(request: Request) -> Response:
-    stream = _stream(request)
+    stream = stream_of(request)
     cursor = part_of(request, "cursor")
     if len(cursor.encode("utf-8", "surrogateescape")) > NAME_BYTES_MAX:
         raise HTTPException(400, f"a cursor's name has at most {NAME_BYTES_MAX} bytes")
@@ -169,7 +170,7 @@ OPERATIONS: Final = (
 )
 
 
-def _stream(request: Request) -> Stream:
+def stream_of(request: Request) -> Stream:
     """The stream that the path names, if the user may read it."""
     user = user_of(request)
     vhost_name, name = vhost_of(request), part_of(request, "name")
@@ -190,7 +191,7 @@ def _printable(name: str) -> str:
     return shown(name.encode("utf-8", "surrogateescape"))
 
 
-def _number(request: Request, name: str, default: int | None) -> int:
+def number_of(request: Request, name: str, default: int | None) -> int:
     text = request.query_params.get(name)
     if text is None and default is not None:
         return default

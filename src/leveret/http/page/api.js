@@ -1,0 +1,113 @@
+/**
+ * Calls to the broker, and what their failures mean in a sentence.
+ *
+ * Whether the broker answers at all is kept in `connection`; the frame shows a banner while it does
+ * not. Logins go in a header and with no browser credentials, so that no browser asks for any.
+ */
+
+import { authorization, signOut } from "./session.js";
+
+/** A call that the broker refused, or could not be asked. */
+export class ApiError extends Error {
+  /** @param {string} sentence @param {number} status 0 where there was no answer */
+  constructor(sentence, status) {
+    super(sentence);
+    this.status = status;
+  }
+}
+
+/** Tells "lost" and "found". */
+export const connection = Object.assign(new EventTarget(), { isLost: false });
+
+/**
+ * A path with its parts encoded: at`/queues/${vhost}/${name}`.
+ * @param {TemplateStringsArray} texts
+ * @param {...any} parts
+ */
+export function at(texts, ...parts) {
+  return texts.reduce((path, text, i) => path + encodeURIComponent(parts[i - 1]) + text);
+}
+
+/** A query; what is null or empty is left out. */
+export function query(values) {
+  const given = Object.entries(values).filter(([, v]) => v !== null && v !== undefined && v !== "");
+  return given.length ? `?${new URLSearchParams(given)}` : "";
+}
+
+/**
+ * @param {string} method
+ * @param {string} path below /api
+ * @param {{body?: any, signal?: AbortSignal, headers?: Object<string, string>, login?: string}} [options]
+ * @returns {Promise<any>} the decoded answer; null where it has no body
+ */
+export async function call(method, path, options = {}) {
+  const headers = { ...options.headers };
+  const login = options.login ?? authorization();
+  if (login) headers.Authorization = login;
+  const init = { method, headers, credentials: "omit", cache: "no-store", signal: options.signal };
+  if (options.body !== undefined) {
+    headers["Content-Type"] = "application/json";
+    init.body = typeof options.body === "string" ? options.body : JSON.stringify(options.body);
+  }
+  let response;
+  try {
+    response = await fetch(`api${path}`, init);
+  } catch (fault) {
+    if (fault.name === "AbortError") throw fault;
+    setLost(true);
+    throw new ApiError("The broker does not answer.", 0);
+  }
+  setLost(false);
+  const text = await response.text();
+  if (!response.ok) throw refusal(response.status, text, options.login !== undefined);
+  return text ? decode(text) : null;
+}
+
+export const get = (path, options) => call("GET", path, options);
+export const put = (path, body, options) => call("PUT", path, { ...options, body });
+export const post = (path, body, options) => call("POST", path, { ...options, body });
+export const del = (path, options) => call("DELETE", path, options);
+
+/** A call that may fail without harm: null then. */
+export async function maybe(promise) {
+  try {
+    return await promise;
+  } catch (fault) {
+    if (fault instanceof ApiError) return null;
+    throw fault;
+  }
+}
+
+function decode(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
+}
+
+function setLost(isLost) {
+  if (connection.isLost === isLost) return;
+  connection.isLost = isLost;
+  connection.dispatchEvent(new Event(isLost ? "lost" : "found"));
+}
+
+function refusal(status, text, isLogin) {
+  const body = decode(text);
+  const reason = typeof body?.reason === "string" ? body.reason : String(text).slice(0, 300);
+  if (status === 401 && /login failed/i.test(reason)) {
+    if (!isLogin) signOut("Your login is no longer valid.");
+    return new ApiError("The name or the password is wrong.", 401);
+  }
+  return new ApiError(sentence(status, reason), status);
+}
+
+function sentence(status, reason) {
+  const said = reason && reason !== "Not Found" ? ` (${reason.replace(/\.$/, "")})` : "";
+  if (status === 401 || status === 403) return `You may not do that${said}.`;
+  if (status === 404) return `It is not there, or no longer${said}.`;
+  if (status === 405 || status === 501) return `This broker cannot do that${said}.`;
+  if (status === 429) return `Too many attempts: wait a little${said}.`;
+  if (status >= 500) return `The broker failed to answer${said}.`;
+  return `The broker refused${said || ` with status ${status}`}.`;
+}

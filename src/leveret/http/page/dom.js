@@ -1,0 +1,120 @@
+/**
+ * Elements, built and patched.
+ *
+ * `h` makes an element; strings become text, never HTML, so that nothing a message or a name holds
+ * can become markup. `fill` gives an element new children and keeps the old nodes where they match
+ * (by place, or by `data-key`), so that focus, selection and scroll positions survive a refresh.
+ */
+
+const SVG_NAMES = "http://www.w3.org/2000/svg";
+/** @type {WeakMap<Element, Object<string, Function>>} */
+const handlers = new WeakMap();
+
+/**
+ * An HTML element. `onclick` and its like are functions, `style` an object, everything else an
+ * attribute; null and false leave it out.
+ * @param {string} tag
+ * @param {Object<string, any>|null} [props]
+ * @param {...any} children
+ * @returns {HTMLElement}
+ */
+export function h(tag, props, ...children) {
+  return /** @type {HTMLElement} */ (build(document.createElement(tag), props, children));
+}
+
+/**
+ * The same for SVG.
+ * @returns {SVGElement}
+ */
+export function svg(tag, props, ...children) {
+  return /** @type {SVGElement} */ (
+    build(document.createElementNS(SVG_NAMES, tag), props, children)
+  );
+}
+
+function build(element, props, children) {
+  const { value, ...rest } = props ?? {};
+  for (const [name, given] of Object.entries(rest)) assign(element, name, given);
+  element.append(...flat(children));
+  if (value !== undefined && value !== null) {
+    if (element.tagName === "PROGRESS" || element.tagName === "OPTION") {
+      element.setAttribute("value", value);
+    } else element.value = value;
+  }
+  return element;
+}
+
+function assign(element, name, value) {
+  if (value === null || value === undefined || value === false) return;
+  if (name.startsWith("on")) {
+    element[name] = value;
+    handlers.set(element, { ...handlers.get(element), [name]: value });
+  } else if (name === "style") {
+    for (const [key, given] of Object.entries(value)) element.style.setProperty(key, given);
+  } else if (name === "checked") element.checked = true;
+  else element.setAttribute(name, value === true ? "" : String(value));
+}
+
+function flat(children) {
+  return children
+    .flat(Infinity)
+    .filter((child) => child !== null && child !== undefined && child !== false)
+    .map((child) => (child instanceof Node ? child : document.createTextNode(String(child))));
+}
+
+/**
+ * Gives an element these children, reusing the nodes that it has.
+ * @param {Element} element
+ * @param {...any} children
+ */
+export function fill(element, ...children) {
+  patchChildren(element, flat(children));
+}
+
+function patchChildren(live, wanted) {
+  const keyed = new Map();
+  for (const child of live.children) {
+    if (child.dataset?.key !== undefined) keyed.set(child.dataset.key, child);
+  }
+  let next = live.firstChild;
+  for (const fresh of wanted) {
+    const key = fresh.dataset?.key;
+    const old = key === undefined ? next : (keyed.get(key) ?? next);
+    if (old && old !== next) live.insertBefore(old, next);
+    if (old && isAlike(old, fresh)) {
+      next = old.nextSibling;
+      patch(old, fresh);
+    } else {
+      live.insertBefore(fresh, next);
+    }
+  }
+  while (next) {
+    const gone = next;
+    next = next.nextSibling;
+    gone.remove();
+  }
+}
+
+function isAlike(old, fresh) {
+  return old.nodeName === fresh.nodeName && old.dataset?.key === fresh.dataset?.key;
+}
+
+function patch(live, fresh) {
+  if (live === fresh) return;
+  if (!(live instanceof Element)) {
+    if (live.data !== fresh.data) live.data = fresh.data;
+    return;
+  }
+  for (const { name } of [...live.attributes]) {
+    if (name !== "style" && !fresh.hasAttribute(name)) live.removeAttribute(name);
+  }
+  for (const { name, value } of fresh.attributes) {
+    if (name !== "style" && live.getAttribute(name) !== value) live.setAttribute(name, value);
+  }
+  if (live.style.cssText !== fresh.style.cssText) live.style.cssText = fresh.style.cssText;
+  if (live.type === "checkbox") live.checked = fresh.checked;
+  for (const name of Object.keys(handlers.get(live) ?? {})) live[name] = null;
+  handlers.set(live, handlers.get(fresh) ?? {});
+  Object.assign(live, handlers.get(fresh) ?? {});
+  patchChildren(live, [...fresh.childNodes]);
+}

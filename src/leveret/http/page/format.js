@@ -1,0 +1,99 @@
+/** Numbers, sizes and times as people read them. */
+
+const whole = new Intl.NumberFormat("en");
+const brief = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+
+/** A count in full: 12,345. */
+export function count(value) {
+  return typeof value === "number" ? whole.format(value) : "–";
+}
+
+/** A count where room is short: 12.3K. */
+export function short(value) {
+  if (typeof value !== "number") return "–";
+  return Math.abs(value) < 100000 ? whole.format(value) : brief.format(value);
+}
+
+/** A count with its noun: "1 message", "3 messages". */
+export function many(value, noun, plural = `${noun}s`) {
+  return `${count(value)} ${value === 1 ? noun : plural}`;
+}
+
+/** A rate per second. */
+export function rate(value) {
+  if (typeof value !== "number" || !Number.isFinite(value)) return "–";
+  if (value === 0) return "0/s";
+  return value < 10 ? `${value.toFixed(1)}/s` : `${short(Math.round(value))}/s`;
+}
+
+export function bytes(value) {
+  if (typeof value !== "number") return "–";
+  let size = value;
+  let unit = 0;
+  while (size >= 1024 && unit < UNITS.length - 1) {
+    size /= 1024;
+    unit += 1;
+  }
+  return `${unit === 0 || size >= 100 ? Math.round(size) : size.toFixed(1)} ${UNITS[unit]}`;
+}
+
+/** How long: "850 ms", "3.2 s", "4 min 10 s", "2 h 5 min", "3 d 4 h". */
+export function duration(ms) {
+  if (typeof ms !== "number") return "–";
+  if (ms < 1000) return `${Math.round(ms)} ms`;
+  const s = ms / 1000;
+  if (s < 60) return `${s < 10 ? s.toFixed(1) : Math.round(s)} s`;
+  const min = Math.floor(s / 60);
+  if (min < 60) return `${min} min ${Math.floor(s % 60)} s`;
+  const hours = Math.floor(min / 60);
+  if (hours < 48) return `${hours} h ${min % 60} min`;
+  return `${Math.floor(hours / 24)} d ${hours % 24} h`;
+}
+
+/** How long ago, in one unit: "20 min", "3 h", "5 d". */
+export function age(ms) {
+  if (typeof ms !== "number") return "–";
+  const steps = [
+    [1000, 60, "s"],
+    [60000, 60, "min"],
+    [3600000, 48, "h"],
+  ];
+  if (ms < 1000) return `${Math.round(ms)} ms`;
+  for (const [unit, most, name] of steps) {
+    if (ms / unit < most) return `${Math.floor(ms / unit)} ${name}`;
+  }
+  return `${Math.floor(ms / 86400000)} d`;
+}
+
+/** A moment given in milliseconds since 1970, in the reader's time zone: 2026-05-01 13:00:59. */
+export function time(ms) {
+  if (typeof ms !== "number" || ms <= 0) return "–";
+  const date = new Date(ms);
+  const two = (value) => String(value).padStart(2, "0");
+  const day = [date.getFullYear(), two(date.getMonth() + 1), two(date.getDate())].join("-");
+  return `${day} ${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
+}
+
+/** A value of a table, on one line. */
+export function plain(value) {
+  if (value === null || value === undefined) return "–";
+  return typeof value === "object" ? JSON.stringify(value) : String(value);
+}
+
+/** The name of an exchange; the default one has none. */
+export function exchangeName(name) {
+  return name === "" ? "(default exchange)" : name;
+}
+
+/** A body as text: JSON is laid out, base64 is left as it is. */
+export function payload(message) {
+  if (message.payload_encoding !== "string") return message.payload ?? "";
+  const text = message.payload ?? "";
+  if (!/^\s*[[{]/.test(text)) return text;
+  try {
+    return JSON.stringify(JSON.parse(text), null, 2);
+  } catch {
+    return text;
+  }
+}

@@ -1,0 +1,249 @@
+/**
+ * What stands around every view: the bar with vhost, refresh, theme and user, and the navigation.
+ * It asks for the overview all the time: for the totals beside the links, and for alarms.
+ */
+
+import { get, maybe } from "./api.js";
+import { fill, h } from "./dom.js";
+import { short } from "./format.js";
+import { showKeys } from "./keys.js";
+import { live } from "./live.js";
+import { countStats, historyOf } from "./series.js";
+import { chooseVhost, may, session, signOut, vhost } from "./session.js";
+
+/** Counters of `message_stats` that charts show. */
+export const RATES = ["publish", "deliver_get", "ack", "redeliver"];
+
+const SECTIONS = [
+  ["", [["overview", "Overview", "#/"]]],
+  [
+    "Messages",
+    [
+      ["queues", "Queues", "#/queues", "queues"],
+      ["streams", "Streams", "#/streams"],
+      ["exchanges", "Exchanges", "#/exchanges", "exchanges"],
+      ["trace", "Trace a message", "#/trace"],
+      ["tasks", "Tasks and shovels", "#/tasks"],
+    ],
+  ],
+  [
+    "Clients",
+    [
+      ["connections", "Connections", "#/connections", "connections"],
+      ["channels", "Channels", "#/channels", "channels"],
+    ],
+  ],
+  [
+    "Administration",
+    [
+      ["users", "Users", "#/users", null, "administrator"],
+      ["vhosts", "Virtual hosts", "#/vhosts", null, "administrator"],
+      ["policies", "Policies", "#/policies"],
+      ["limits", "Limits", "#/limits", null, "administrator"],
+      ["definitions", "Definitions", "#/definitions", null, "administrator"],
+      ["audit", "Audit log", "#/audit", null, "administrator"],
+    ],
+  ],
+];
+
+export class Frame {
+  constructor() {
+    this.section = "overview";
+    this.totals = {};
+    this.overview = null;
+    this.alarms = h("div", { role: "status" });
+    this.main = h("main", { id: "main", tabindex: "-1" });
+    this.nav = h("nav", { class: "nav", id: "nav", "aria-label": "Views" });
+    this.vhosts = h("select", {
+      "aria-label": "Virtual host",
+      onchange: (event) => chooseVhost(event.target.value),
+    });
+    this.pauseButton = h("button", {
+      type: "button",
+      id: "pause",
+      onclick: () => live.pause(!live.isPaused),
+    });
+    this.menu = h(
+      "button",
+      {
+        type: "button",
+        class: "menu-button",
+        "aria-expanded": "false",
+        "aria-controls": "nav",
+        onclick: () => this.toggleMenu(),
+      },
+      "Menu",
+    );
+    this.el = h(
+      "div",
+      { class: "frame" },
+      this.bar(),
+      this.nav,
+      h("div", null, this.alarms, this.main),
+    );
+    this.drawPause();
+    this.drawNav();
+    this.onLive = () => this.drawPause();
+    live.addEventListener("change", this.onLive);
+  }
+
+  leave() {
+    live.removeEventListener("change", this.onLive);
+  }
+
+  bar() {
+    return h(
+      "header",
+      { class: "bar" },
+      this.menu,
+      h(
+        "a",
+        { class: "brand", href: "#/", "aria-label": "Leveret, overview" },
+        h("img", { src: "page/icon.svg", alt: "" }),
+        h("span", null, "Leveret"),
+      ),
+      h("label", { class: "push" }, h("span", { class: "wide" }, "Vhost"), this.vhosts),
+      this.pauseButton,
+      h(
+        "button",
+        {
+          type: "button",
+          class: "quiet",
+          id: "theme",
+          "aria-label": "Change between dark and light",
+          title: "Dark or light",
+          onclick: toggleTheme,
+        },
+        "◐",
+      ),
+      h(
+        "button",
+        {
+          type: "button",
+          class: "quiet wide",
+          "aria-label": "Keys",
+          title: "Keys",
+          onclick: showKeys,
+        },
+        "?",
+      ),
+      h("span", { class: "who" }, session.user?.name ?? ""),
+      h(
+        "button",
+        { type: "button", class: "quiet wide", id: "signout", onclick: () => signOut() },
+        "Sign out",
+      ),
+    );
+  }
+
+  /** Asks for what the frame shows; a failed call leaves it as it is. */
+  async refresh(signal) {
+    const [overview, vhosts] = await Promise.all([
+      get("/overview", { signal }),
+      maybe(get("/vhosts?columns=name", { signal })),
+    ]);
+    this.overview = overview;
+    this.totals = overview.object_totals ?? {};
+    countStats(historyOf("overview"), overview.message_stats, RATES);
+    session.vhosts = (vhosts ?? []).map((v) => v.name);
+    this.drawVhosts();
+    this.drawNav();
+    const health = await maybe(healthOf(signal));
+    fill(
+      this.alarms,
+      health?.reason && h("p", { class: "note bad" }, h("strong", null, "Alarm: "), health.reason),
+    );
+  }
+
+  drawVhosts() {
+    const names = session.vhosts.length > 0 ? session.vhosts : ["/"];
+    fill(
+      this.vhosts,
+      h("option", { value: "" }, "All vhosts"),
+      names.map((name) => h("option", { value: name }, name)),
+    );
+    if (this.vhosts.value !== vhost()) this.vhosts.value = names.includes(vhost()) ? vhost() : "";
+  }
+
+  drawNav() {
+    const leave = h(
+      "button",
+      { type: "button", class: "narrow", onclick: () => signOut() },
+      "Sign out",
+    );
+    fill(
+      this.nav,
+      SECTIONS.map(([title, entries]) => {
+        const open = entries.filter(([, , , , tag]) => !tag || may(tag));
+        return (
+          open.length > 0 &&
+          h(
+            "div",
+            null,
+            title && h("h2", null, title),
+            open.map((entry) => this.entry(entry)),
+          )
+        );
+      }),
+      leave,
+    );
+  }
+
+  entry([section, label, href, total]) {
+    const number = total && this.totals[total];
+    return h(
+      "a",
+      {
+        href,
+        "aria-current": section === this.section ? "page" : null,
+        onclick: () => this.closeMenu(),
+      },
+      label,
+      number !== undefined &&
+        total &&
+        h("span", { class: "count", "aria-hidden": "true" }, short(number)),
+    );
+  }
+
+  drawPause() {
+    fill(
+      this.pauseButton,
+      h("span", { class: `live-dot ${live.isPaused ? "still" : ""}`, "aria-hidden": "true" }),
+      live.isPaused ? "Paused" : "Live",
+    );
+    this.pauseButton.setAttribute("aria-pressed", String(live.isPaused));
+    this.pauseButton.setAttribute(
+      "aria-label",
+      live.isPaused ? "Refresh is paused: resume" : "Refreshing: pause",
+    );
+  }
+
+  toggleMenu() {
+    const isOpen = this.nav.classList.toggle("open");
+    this.menu.setAttribute("aria-expanded", String(isOpen));
+  }
+
+  closeMenu() {
+    this.nav.classList.remove("open");
+    this.menu.setAttribute("aria-expanded", "false");
+  }
+}
+
+/** Health answers 503 with its reasons while there are alarms. */
+async function healthOf(signal) {
+  const response = await fetch("api/health", {
+    credentials: "omit",
+    cache: "no-store",
+    signal,
+  }).catch(() => null);
+  return response ? response.json() : null;
+}
+
+function toggleTheme() {
+  const root = document.documentElement;
+  const isDark =
+    (root.dataset.theme ??
+      (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+  root.dataset.theme = isDark ? "light" : "dark";
+  localStorage.setItem("leveret.theme", root.dataset.theme);
+}

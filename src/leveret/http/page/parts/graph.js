@@ -1,0 +1,187 @@
+/**
+ * The drawn graph of an exchange: what it is bound to, and what that is bound to in turn.
+ *
+ * Columns from left to right: sources that lead here, the exchange, its targets, and the targets of
+ * those that are exchanges. Every box is a link; the same is told as a table beside it.
+ */
+
+import { fill, h, svg } from "../dom.js";
+import { exchangeName } from "../format.js";
+import { exchangeLink, link } from "../router.js";
+
+const BOX_W = 176;
+const BOX_H = 42;
+const GAP_X = 140;
+const GAP_Y = 16;
+const BOXES_MAX = 40; // in a column; more would be a wall
+const DEPTH_MAX = 3;
+const SHRINKS_TO = 0.8; // of its size, where room is short; it scrolls from then on
+
+/** @typedef {{vhost: string, source: string, destination: string, destination_type: string,
+ *   routing_key: string, arguments: Object<string, any>}} Binding */
+
+/**
+ * @param {HTMLElement} host
+ * @param {{vhost: string, name: string, bindings: Binding[],
+ *   reached?: {queues: Set<string>, exchanges: Set<string>}}} what all bindings of the vhost
+ */
+export function drawGraph(host, { vhost, name, bindings, reached }) {
+  const layout = arrange(name, bindings);
+  const height =
+    Math.max(...layout.columns.map((column) => column.length)) * (BOX_H + GAP_Y) + GAP_Y;
+  const width = layout.columns.length * (BOX_W + GAP_X) - GAP_X + 8;
+  const places = placeBoxes(layout.columns, height);
+  const isReached = (node) =>
+    reached?.[node.kind === "queue" ? "queues" : "exchanges"].has(node.name) ?? false;
+  const edges = layout.edges.map((edge) =>
+    drawEdge(edge, places, reached && isReached(edge.to) && isOnWay(edge.from, name, reached)),
+  );
+  const boxes = layout.columns
+    .flat()
+    .map((node) => drawBox(node, places.get(node.id), vhost, isReached(node)));
+  const said = `Bindings of ${exchangeName(name)}: ${layout.edges.length} drawn`;
+  const size = { width: `${width}px`, "min-width": `${Math.round(width * SHRINKS_TO)}px` };
+  const picture = svg(
+    "svg",
+    { style: size, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": said },
+    edges,
+    boxes,
+  );
+  const isNew = host.childElementCount === 0;
+  fill(
+    host,
+    h("div", { class: "graph", tabindex: "0", role: "region", "aria-label": said }, picture),
+    layout.left > 0 &&
+      h("p", { class: "soft" }, `${layout.left} more are not drawn; the table has them all.`),
+  );
+  // Where it is wider than the screen, the exchange itself is what is seen first.
+  if (isNew) host.firstElementChild.scrollLeft = places.get(`exchange:${name}`).x * SHRINKS_TO - 8;
+}
+
+function isOnWay(node, name, reached) {
+  return node.name === name || reached.exchanges.has(node.name);
+}
+
+/** Which boxes stand in which column, and the edges between them. */
+function arrange(name, bindings) {
+  const nodes = new Map();
+  let left = 0;
+  const nodeOf = (kind, nodeName) => {
+    const id = `${kind}:${nodeName}`;
+    if (!nodes.has(id)) nodes.set(id, { id, kind, name: nodeName });
+    return nodes.get(id);
+  };
+  const centre = nodeOf("exchange", name);
+  const sources = [];
+  const edges = [];
+  for (const b of bindings) {
+    if (b.destination_type !== "exchange" || b.destination !== name || b.source === name) continue;
+    const from = nodeOf("exchange", b.source);
+    if (!sources.includes(from)) sources.push(from);
+    edges.push({ from, to: centre, label: labelOf(b) });
+  }
+  const placed = new Set([centre.id, ...sources.map((node) => node.id)]);
+  const columns = sources.length ? [sources, [centre]] : [[centre]];
+  let wave = [centre];
+  for (let depth = 0; depth < DEPTH_MAX && wave.length > 0; depth += 1) {
+    const next = [];
+    for (const from of wave) {
+      for (const b of bindings) {
+        if (b.source !== from.name) continue;
+        const to = nodeOf(b.destination_type, b.destination);
+        if (!placed.has(to.id)) {
+          if (next.length >= BOXES_MAX) {
+            left += 1;
+            continue;
+          }
+          placed.add(to.id);
+          next.push(to);
+        }
+        edges.push({ from, to, label: labelOf(b) });
+      }
+    }
+    if (next.length > 0) columns.push(next);
+    wave = next.filter((node) => node.kind === "exchange");
+  }
+  return { columns, edges: joined(edges), left };
+}
+
+/** Several bindings between the same two are one line with all labels. */
+function joined(edges) {
+  const found = new Map();
+  for (const edge of edges) {
+    const key = `${edge.from.id}\n${edge.to.id}`;
+    if (found.has(key)) found.get(key).labels.push(edge.label);
+    else found.set(key, { ...edge, labels: [edge.label] });
+  }
+  return [...found.values()];
+}
+
+function labelOf(binding) {
+  const pairs = Object.entries(binding.arguments ?? {});
+  if (pairs.length > 0) return pairs.map(([key, value]) => `${key}=${value}`).join(" ");
+  return binding.routing_key === "" ? "any" : binding.routing_key;
+}
+
+function placeBoxes(columns, height) {
+  const places = new Map();
+  for (const [i, column] of columns.entries()) {
+    const used = column.length * (BOX_H + GAP_Y) - GAP_Y;
+    for (const [j, node] of column.entries()) {
+      places.set(node.id, {
+        x: 4 + i * (BOX_W + GAP_X),
+        y: (height - used) / 2 + j * (BOX_H + GAP_Y),
+      });
+    }
+  }
+  return places;
+}
+
+function drawEdge(edge, places, isReached) {
+  const from = places.get(edge.from.id);
+  const to = places.get(edge.to.id);
+  const [x1, y1, x2, y2] = [from.x + BOX_W, from.y + BOX_H / 2, to.x, to.y + BOX_H / 2];
+  const bend = Math.max(40, Math.abs(x2 - x1) / 2);
+  const text =
+    edge.labels.length > 1 ? `${edge.labels[0]} +${edge.labels.length - 1}` : edge.labels[0];
+  // Near the target, where edges from one box have come apart.
+  return svg(
+    "g",
+    { class: isReached ? "reached" : null },
+    svg("path", {
+      class: "edge",
+      d: `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`,
+    }),
+    svg(
+      "text",
+      { class: "label", x: x2 - 10, y: y2 - 5, "text-anchor": "end" },
+      cut(text, 16),
+      svg("title", null, edge.labels.join("\n")),
+    ),
+  );
+}
+
+function drawBox(node, place, vhost, isReached) {
+  const href =
+    node.kind === "queue" ? link("queues", vhost, node.name) : exchangeLink(vhost, node.name);
+  const shown = node.kind === "queue" ? node.name : exchangeName(node.name);
+  return svg(
+    "a",
+    { href, "aria-label": `${node.kind} ${shown}${isReached ? ", reached" : ""}` },
+    svg(
+      "g",
+      {
+        class: `box ${node.kind} ${isReached ? "reached" : ""}`,
+        transform: `translate(${place.x} ${place.y})`,
+      },
+      svg("rect", { width: BOX_W, height: BOX_H, rx: node.kind === "queue" ? 6 : 21 }),
+      svg("text", { x: 14, y: 18 }, cut(shown, 22)),
+      svg("text", { class: "kind", x: 14, y: 33 }, node.kind),
+      svg("title", null, shown),
+    ),
+  );
+}
+
+function cut(text, most) {
+  return text.length > most ? `${text.slice(0, most - 1)}…` : text;
+}

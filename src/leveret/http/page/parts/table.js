@@ -1,0 +1,277 @@
+/**
+ * A table of many rows: ten thousand scroll smoothly, because only those in sight are elements.
+ *
+ * Rows have one height, so the visible ones follow from the scroll position; spacers stand for the
+ * rest. Keys: arrows, Page Up and Down, Home and End move between rows, Enter follows the row's
+ * link, Space picks it where rows can be picked.
+ *
+ * @typedef {Object} Column
+ * @property {string} label
+ * @property {(row: any) => any} cell a node or a text
+ * @property {(row: any) => string|number} [sort] by what to sort; none: not sortable
+ * @property {string} [width] of the column, in CSS
+ * @property {boolean} [number] set to the right
+ * @property {boolean} [minor] left out on narrow screens
+ */
+
+import { fill, h } from "../dom.js";
+
+const ROW_PX = 40;
+const MARGIN_ROWS = 8;
+
+export class Table {
+  /**
+   * @param {{label: string, columns: Column[], key: (row: any) => string, empty: any,
+   *   sortBy?: number, descending?: boolean, onPick?: (picked: Set<string>) => void,
+   *   onOpen?: (row: any) => void, opens?: number}} options `onPick` makes rows pickable, `onOpen` makes
+   *   a button of the column `opens` (the first, if not given)
+   */
+  constructor(options) {
+    this.options = options;
+    this.rows = [];
+    this.shown = [];
+    this.filter = null;
+    this.sortBy = options.sortBy ?? -1;
+    this.descending = options.descending ?? false;
+    this.current = 0;
+    /** @type {Set<string>} */
+    this.picked = new Set();
+    this.head = h("thead");
+    this.body = h("tbody");
+    this.table = h("table", { "aria-label": options.label }, this.cols(), this.head, this.body);
+    this.empty = h("div", { class: "empty" });
+    this.el = h(
+      "div",
+      { class: "rows", tabindex: "0", role: "region", "aria-label": options.label },
+      this.table,
+      this.empty,
+    );
+    this.el.onscroll = () => this.draw();
+    this.el.onkeydown = (event) => this.onKey(event);
+    // Space picks; without this it would press the row's button as well.
+    this.el.onkeyup = (event) =>
+      event.key === " " && options.onPick && this.isOnRow(event) && event.preventDefault();
+    new ResizeObserver(() => this.draw()).observe(this.el);
+    this.drawHead();
+  }
+
+  /** @param {any[]} rows */
+  setRows(rows) {
+    this.rows = rows;
+    const keys = new Set(rows.map(this.options.key));
+    const before = this.picked.size;
+    for (const key of this.picked) if (!keys.has(key)) this.picked.delete(key);
+    if (this.picked.size !== before) this.options.onPick?.(this.picked);
+    this.arrange();
+  }
+
+  /** @param {((row: any) => boolean)|null} filter */
+  setFilter(filter) {
+    this.filter = filter;
+    this.el.scrollTop = 0;
+    this.arrange();
+  }
+
+  arrange() {
+    const found = this.filter ? this.rows.filter(this.filter) : [...this.rows];
+    const sort = this.options.columns[this.sortBy]?.sort;
+    if (sort) {
+      const sign = this.descending ? -1 : 1;
+      found.sort(
+        (a, b) =>
+          sign * compare(sort(a), sort(b)) || compare(this.options.key(a), this.options.key(b)),
+      );
+    }
+    this.shown = found;
+    this.current = Math.min(this.current, Math.max(found.length - 1, 0));
+    this.draw();
+  }
+
+  cols() {
+    const pick = this.options.onPick && h("col", { style: { width: "2.75rem" } });
+    return h(
+      "colgroup",
+      null,
+      pick,
+      this.options.columns.map((column) =>
+        h("col", {
+          class: column.minor ? "minor" : null,
+          style: column.width ? { width: column.width } : {},
+        }),
+      ),
+    );
+  }
+
+  drawHead() {
+    const cells = this.options.columns.map((column, i) => this.headCell(column, i));
+    const all = h("input", {
+      type: "checkbox",
+      "aria-label": "Pick all rows",
+      onchange: (event) => this.pickAll(event.target.checked),
+    });
+    fill(this.head, h("tr", null, this.options.onPick && h("th", { class: "pick" }, all), cells));
+  }
+
+  headCell(column, i) {
+    const names = `${column.number ? "number" : ""} ${column.minor ? "minor" : ""}`;
+    if (!column.sort) return h("th", { class: `plain ${names}`, scope: "col" }, column.label);
+    const isBy = this.sortBy === i;
+    const order = isBy ? (this.descending ? "descending" : "ascending") : null;
+    const arrow = h(
+      "span",
+      { class: "arrow", "aria-hidden": "true" },
+      isBy ? (this.descending ? "↓" : "↑") : "",
+    );
+    return h(
+      "th",
+      { class: names, scope: "col", "aria-sort": order },
+      h("button", { type: "button", onclick: () => this.sort(i) }, column.label, arrow),
+    );
+  }
+
+  sort(i) {
+    // Numbers are wanted from the largest down, names from A on.
+    const first = Boolean(this.options.columns[i].number);
+    this.descending = this.sortBy === i ? !this.descending : first;
+    this.sortBy = i;
+    this.drawHead();
+    this.arrange();
+  }
+
+  draw() {
+    const { shown } = this;
+    this.table.setAttribute("aria-rowcount", String(shown.length + 1));
+    this.table.hidden = shown.length === 0;
+    fill(this.empty, shown.length === 0 && this.emptyText());
+    this.empty.hidden = shown.length > 0;
+    const room = Math.ceil((this.el.clientHeight || 600) / ROW_PX);
+    const top = Math.floor(this.el.scrollTop / ROW_PX);
+    const first = Math.max(0, Math.min(top, shown.length) - MARGIN_ROWS);
+    const end = Math.min(shown.length, top + room + MARGIN_ROWS);
+    const rows = [];
+    for (let i = first; i < end; i += 1) rows.push(this.row(shown[i], i));
+    fill(this.body, spacer("before", first), rows, spacer("after", shown.length - end));
+  }
+
+  emptyText() {
+    if (this.rows.length > 0) return h("p", null, "Nothing matches the search.");
+    return this.options.empty;
+  }
+
+  row(row, i) {
+    const key = this.options.key(row);
+    const isPicked = this.picked.has(key);
+    const pick =
+      this.options.onPick &&
+      h(
+        "td",
+        { class: "pick" },
+        h("input", {
+          type: "checkbox",
+          checked: isPicked,
+          tabindex: "-1",
+          "aria-label": `Pick ${key}`,
+          onchange: () => this.pick(key),
+        }),
+      );
+    const cells = this.options.columns.map((column, place) => {
+      const content = column.cell(row);
+      const isDoor = place === (this.options.opens ?? 0) && this.options.onOpen;
+      const title =
+        typeof content === "string" && content.length > 24 ? content.slice(0, 1000) : null;
+      return h(
+        "td",
+        { class: `${column.number ? "number" : ""} ${column.minor ? "minor" : ""}`, title },
+        isDoor
+          ? h(
+              "button",
+              { type: "button", class: "open", onclick: () => this.options.onOpen(row) },
+              content,
+            )
+          : content,
+      );
+    });
+    const onclick = (event) => {
+      this.current = i;
+      if (!event.target.closest("a, input, button")) this.options.onOpen?.(row);
+    };
+    return h(
+      "tr",
+      {
+        "data-key": key,
+        "data-row": i,
+        "aria-rowindex": i + 2,
+        class: isPicked ? "picked" : null,
+        onclick,
+      },
+      pick,
+      cells,
+    );
+  }
+
+  pick(key) {
+    if (!this.picked.delete(key)) this.picked.add(key);
+    this.options.onPick(this.picked);
+    this.draw();
+  }
+
+  pickAll(isPicked) {
+    this.picked = new Set(isPicked ? this.shown.map(this.options.key) : []);
+    this.options.onPick(this.picked);
+    this.draw();
+  }
+
+  onKey(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || this.shown.length === 0) return;
+    const page = Math.max(1, Math.floor(this.el.clientHeight / ROW_PX) - 2);
+    const last = this.shown.length - 1;
+    const steps = {
+      ArrowDown: 1,
+      ArrowUp: -1,
+      PageDown: page,
+      PageUp: -page,
+      Home: -last,
+      End: last,
+    };
+    if (event.key in steps && !event.target.matches("input[type=text]")) {
+      event.preventDefault();
+      const isFirst = event.target === this.el && event.key === "ArrowDown" && !this.hasMoved;
+      this.hasMoved = true;
+      this.moveTo(Math.min(last, Math.max(0, this.current + (isFirst ? 0 : steps[event.key]))));
+    } else if (event.key === " " && this.options.onPick && this.isOnRow(event)) {
+      event.preventDefault();
+      this.pick(this.options.key(this.shown[this.current]));
+    }
+  }
+
+  isOnRow(event) {
+    return event.target === this.el || event.target.matches("button.open, tr a");
+  }
+
+  /** Moves to a row: scrolls it into sight and gives it, or its link, the focus. */
+  moveTo(index) {
+    this.current = index;
+    const top = index * ROW_PX;
+    const room = this.el.clientHeight - this.head.offsetHeight - ROW_PX;
+    if (top < this.el.scrollTop) this.el.scrollTop = top;
+    else if (top > this.el.scrollTop + room) this.el.scrollTop = top - room;
+    this.draw();
+    const row = this.body.querySelector(`tr[data-row="${index}"]`);
+    row?.querySelector("a, button.open")?.focus({ preventScroll: true });
+  }
+}
+
+function spacer(key, rows) {
+  return h(
+    "tr",
+    { class: "spacer", "data-key": `\u0000${key}`, "aria-hidden": "true" },
+    h("td", { style: { height: `${rows * ROW_PX}px` } }),
+  );
+}
+
+const collator = new Intl.Collator(undefined, { numeric: true });
+
+function compare(a, b) {
+  if (typeof a === "number" && typeof b === "number") return a - b;
+  return collator.compare(String(a), String(b));
+}

@@ -1,0 +1,102 @@
+/** One connection: who it is, its channels, its traffic; and closing it. */
+
+import { at, get } from "../api.js";
+import { fill, h } from "../dom.js";
+import { bytes, count, duration, time } from "../format.js";
+import { Chart } from "../parts/chart.js";
+import { button, facts, head, list, sheet, tableFacts } from "../parts/list.js";
+import { go, link } from "../router.js";
+import { historyOf } from "../series.js";
+import { closeConnection, connectionState } from "./connections.js";
+
+const LINES = [
+  { key: "recv_oct", label: "From the client" },
+  { key: "send_oct", label: "To the client" },
+];
+
+export function view({ params }) {
+  const { name } = params;
+  const sub = h("div", { class: "row" });
+  const about = h("div");
+  const client = h("div");
+  const channels = h("div");
+  const chart = new Chart("Bytes per second", LINES, (value) => `${bytes(value)}/s`);
+  const close = async () => {
+    if (await closeConnection(name)) go("#/connections");
+  };
+  const el = h(
+    "div",
+    { class: "view" },
+    head({
+      title: name,
+      crumb: h("a", { href: "#/connections" }, "Connections"),
+      sub,
+      actions: [button("Close", close, "danger")],
+    }),
+    sheet("Traffic", chart.el),
+    h(
+      "div",
+      { class: "columns" },
+      sheet("Facts", about),
+      sheet("What the client says of itself", client),
+    ),
+    sheet("Channels", channels),
+  );
+
+  async function refresh(signal) {
+    const connection = await get(at`/connections/${name}`, { signal });
+    const history = historyOf(`connection ${name}`);
+    history.count(
+      { recv_oct: connection.recv_oct ?? 0, send_oct: connection.send_oct ?? 0 },
+      { recv_oct: connection.recv_oct_details?.rate, send_oct: connection.send_oct_details?.rate },
+    );
+    chart.update(history);
+    fill(sub, connectionState(connection), `${connection.user} in vhost ${connection.vhost}`);
+    fill(about, drawFacts(connection));
+    fill(client, tableFacts(connection.client_properties));
+    fill(channels, drawChannels(await get(at`/connections/${name}/channels`, { signal })));
+  }
+  return { title: name, el, refresh };
+}
+
+function drawFacts(c) {
+  return facts([
+    ["Protocol", c.protocol],
+    ["Peer", c.peer_host && `${c.peer_host}:${c.peer_port}`],
+    ["TLS", c.ssl ? (c.ssl_protocol ?? "yes") : "no"],
+    ["Login", c.auth_mechanism],
+    ["Connected", time(c.connected_at)],
+    ["Heartbeat", c.timeout ? `every ${c.timeout} s` : "none"],
+    [
+      "Last heartbeat",
+      typeof c.last_heartbeat_ago_ms === "number"
+        ? `${duration(c.last_heartbeat_ago_ms)} ago`
+        : null,
+    ],
+    ["Largest frame", c.frame_max ? bytes(c.frame_max) : null],
+    ["Channels at most", count(c.channel_max)],
+    ["Received", bytes(c.recv_oct)],
+    ["Sent", bytes(c.send_oct)],
+  ]);
+}
+
+function drawChannels(channels) {
+  return list(
+    [
+      {
+        label: "Channel",
+        cell: (c) => h("a", { href: link("channels", c.name) }, `Channel ${c.number}`),
+      },
+      { label: "State", cell: (c) => c.state },
+      { label: "Consumers", number: true, cell: (c) => count(c.consumer_count) },
+      { label: "In flight", number: true, cell: (c) => count(c.messages_unacknowledged) },
+      { label: "Prefetch", number: true, cell: (c) => count(c.prefetch_count) },
+      {
+        label: "Mode",
+        cell: (c) => (c.transactional ? "transactional" : c.confirm ? "confirms" : "plain"),
+      },
+    ],
+    channels,
+    "It has no channels.",
+  );
+}

@@ -1,0 +1,128 @@
+/** All connections. */
+
+import { at, del, get } from "../api.js";
+import { h } from "../dom.js";
+import { bytes, short, time } from "../format.js";
+import { formDialog } from "../parts/dialog.js";
+import { badge, empty, head } from "../parts/list.js";
+import { notice } from "../parts/notice.js";
+import { searchOver } from "../parts/search.js";
+import { Table } from "../parts/table.js";
+import { link } from "../router.js";
+import { vhost } from "../session.js";
+
+export function view() {
+  const table = new Table({
+    label: "Connections",
+    key: (c) => c.name,
+    sortBy: 0,
+    empty: empty("Nobody is connected."),
+    columns: [
+      {
+        label: "Name",
+        sort: (c) => c.name,
+        cell: (c) =>
+          h(
+            "a",
+            { href: link("connections", c.name), title: c.name },
+            c.user_provided_name || c.client_properties?.connection_name || c.name,
+          ),
+      },
+      {
+        label: "User",
+        sort: (c) => c.user ?? "",
+        cell: (c) => c.user ?? "",
+        width: "8rem",
+        minor: true,
+      },
+      {
+        label: "State",
+        sort: (c) => c.state ?? "",
+        cell: (c) => connectionState(c),
+        width: "7rem",
+      },
+      {
+        label: "Channels",
+        number: true,
+        sort: (c) => c.channels ?? 0,
+        cell: (c) => short(c.channels ?? 0),
+        width: "6.5rem",
+        minor: true,
+      },
+      {
+        label: "From",
+        number: true,
+        sort: (c) => rateOf(c, "recv_oct"),
+        cell: (c) => `${bytes(rateOf(c, "recv_oct"))}/s`,
+        width: "7rem",
+        minor: true,
+      },
+      {
+        label: "To",
+        number: true,
+        sort: (c) => rateOf(c, "send_oct"),
+        cell: (c) => `${bytes(rateOf(c, "send_oct"))}/s`,
+        width: "7rem",
+        minor: true,
+      },
+      {
+        label: "Since",
+        sort: (c) => c.connected_at ?? 0,
+        cell: (c) => time(c.connected_at),
+        width: "13rem",
+        minor: true,
+      },
+    ],
+  });
+  const search = searchOver(table, {
+    label: "Search connections",
+    text: (c) => `${c.name} ${c.user_provided_name ?? ""} ${c.user ?? ""}`,
+  });
+  const el = h(
+    "div",
+    { class: "view" },
+    head({ title: "Connections" }),
+    h("div", { class: "stack" }, search.el, table.el),
+  );
+
+  async function refresh(signal) {
+    table.setRows(
+      await get(vhost() ? at`/vhosts/${vhost()}/connections` : "/connections", { signal }),
+    );
+    search.say();
+  }
+  return { title: "Connections", el, refresh };
+}
+
+function rateOf(connection, name) {
+  return connection[`${name}_details`]?.rate ?? 0;
+}
+
+export function connectionState(connection) {
+  const state = connection.state ?? "running";
+  return badge(state, state === "running" ? "good" : "warn");
+}
+
+/** Asks for a reason and closes a connection; whether it was closed. */
+export function closeConnection(name) {
+  return formDialog({
+    title: `Close “${name}”?`,
+    about: "Its channels close, and what they hold goes back to the queues.",
+    verb: "Close the connection",
+    danger: true,
+    fields: [
+      {
+        name: "reason",
+        label: "Reason, which the client is told",
+        value: "Closed from the management page",
+        whole: true,
+      },
+    ],
+    submit: async ({ reason }) => {
+      // Headers hold ASCII; anything else would be refused by the browser.
+      const said = reason.replace(/[^\x20-\x7e]/g, "?");
+      await del(at`/connections/${name}`, { headers: said ? { "X-Reason": said } : {} });
+      notice("The connection is closed.");
+    },
+  });
+}

@@ -1,0 +1,229 @@
+/**
+ * Moving, copying, deleting and redriving messages: a form, the dry run that says what would happen,
+ * then the task with its progress.
+ */
+
+import { del, get, maybe, post } from "../api.js";
+import { fill, h } from "../dom.js";
+import { count, many, rate } from "../format.js";
+import { formDialog, openDialog } from "../parts/dialog.js";
+import { badge, button } from "../parts/list.js";
+import { attempt, notice } from "../parts/notice.js";
+import { vhostOptions } from "./queues.js";
+
+const ASK_MS = 400;
+const VERBS = { move: "Move", copy: "Copy", delete: "Delete", redrive: "Redrive" };
+const DONE = {
+  move: "moved",
+  copy: "copied",
+  delete: "deleted",
+  redrive: "redriven",
+  shovel: "shovelled",
+};
+
+/**
+ * @param {{kind: string, vhost: string, queue: string, ids: string[]|null, filter: any, what: string,
+ *   progress: HTMLElement, onDone: () => void}} move
+ */
+export async function startMove(move) {
+  let body = null;
+  await formDialog({
+    title: `${VERBS[move.kind]}: ${move.what.toLowerCase()} of “${move.queue}”`,
+    about: ABOUT[move.kind],
+    verb: "See what would happen",
+    fields: fields(move),
+    submit: async (values) => {
+      const wanted = bodyOf(move, values);
+      const plan = await post("/tasks", { ...wanted, dry_run: true });
+      body = { wanted, plan };
+    },
+  });
+  if (!body || !(await confirmPlan(move, body.plan))) return;
+  await attempt(async () => {
+    const task = await post("/tasks", body.wanted);
+    follow(task, move);
+  });
+}
+
+const ABOUT = {
+  move: "Each message is put into its new place before it leaves this queue.",
+  copy: "The messages stay here; copies go to the target.",
+  delete: "The messages are gone for good.",
+  redrive:
+    "Dead letters go back to the queue that their death record names, unless you give another. Their attempts begin anew.",
+};
+
+function fields({ kind, vhost }) {
+  const target = [
+    {
+      name: "queue",
+      label: kind === "redrive" ? "To queue (empty: where each came from)" : "To queue",
+    },
+    {
+      name: "vhost",
+      label: "In virtual host",
+      type: "select",
+      options: vhostOptions(),
+      value: vhost,
+    },
+    { name: "exchange", label: "Or to exchange" },
+    { name: "key", label: "With routing key", hint: "Only with an exchange." },
+  ];
+  const pace = [
+    { name: "limit", label: "At most", type: "number", hint: "Empty: all of them." },
+    {
+      name: "rate",
+      label: "Messages per second",
+      type: "number",
+      hint: "Empty: as fast as it goes.",
+    },
+  ];
+  const keep = { name: "keep", label: "Keep the count of attempts", type: "check", whole: true };
+  if (kind === "delete") return pace;
+  return kind === "redrive" ? [...target, ...pace, keep] : [...target, ...pace];
+}
+
+function bodyOf(move, values) {
+  const body = {
+    kind: move.kind,
+    vhost: move.vhost,
+    queue: move.queue,
+    ids: move.ids,
+    filter: move.filter,
+    to: null,
+    limit: values.limit,
+    rate: values.rate,
+    keep_attempts: values.keep ?? false,
+  };
+  if (values.exchange)
+    body.to = { vhost: values.vhost, exchange: values.exchange, routing_key: values.key };
+  else if (values.queue) body.to = { vhost: values.vhost, queue: values.queue };
+  else if (move.kind === "move" || move.kind === "copy")
+    throw new Error("Where to? Name a queue or an exchange.");
+  return body;
+}
+
+async function confirmPlan(move, plan) {
+  const verb = VERBS[move.kind];
+  const targets = plan.targets ?? [];
+  const matched = plan.matched ?? 0;
+  const opened = openDialog({
+    title: `${verb} ${many(matched, "message")}?`,
+    body: h(
+      "div",
+      { class: "stack", "data-plan": true },
+      h(
+        "p",
+        null,
+        matched === 0
+          ? "Nothing matches: there is nothing to do."
+          : `${many(matched, "message")} would be ${DONE[move.kind]}.`,
+      ),
+      targets.length > 0 &&
+        h(
+          "ul",
+          { class: "stack" },
+          targets.map((target) => h("li", null, targetText(target))),
+        ),
+    ),
+    footer: h(
+      "footer",
+      null,
+      button("Cancel", () => opened.close()),
+      matched > 0 &&
+        h(
+          "button",
+          {
+            type: "button",
+            class: move.kind === "delete" ? "main danger" : "main",
+            autofocus: true,
+            onclick: () => opened.close("yes"),
+          },
+          verb,
+        ),
+    ),
+  });
+  return (await opened.closed) === "yes";
+}
+
+function targetText(target) {
+  const place =
+    target.queue !== undefined && target.queue !== null
+      ? ["queue ", h("strong", null, target.queue)]
+      : target.exchange !== undefined
+        ? ["exchange ", h("strong", null, target.exchange || "(default exchange)")]
+        : ["nowhere: no target is known"];
+  return [
+    target.messages !== undefined && `${count(target.messages)} to `,
+    place,
+    target.vhost && ` in vhost ${target.vhost}`,
+  ];
+}
+
+/** Shows a task until it has ended. */
+async function follow(task, move) {
+  const host = h("div", { class: "sheet" });
+  move.progress.append(host);
+  let now = task;
+  while (now && now.state === "running") {
+    fill(host, drawTask(now));
+    await new Promise((resolve) => setTimeout(resolve, ASK_MS));
+    if (!host.isConnected) return;
+    now = (await maybe(get(`/tasks/${now.id}`))) ?? now;
+  }
+  host.remove();
+  const text = `${many(now.done ?? 0, "message")} ${DONE[now.kind] ?? "done"}`;
+  if (now.state === "failed") notice(`The task failed after ${text}: ${now.error}`, "bad");
+  else notice(now.state === "cancelled" ? `Cancelled after ${text}.` : `${text}.`);
+  move.onDone();
+}
+
+/** A task with its progress; also for the list of tasks. */
+export function drawTask(task, onCancel) {
+  const cancel = () =>
+    attempt(async () => {
+      await del(`/tasks/${task.id}`);
+      onCancel?.();
+    }, "The task is cancelled; what it did stays done.");
+  const kind = { running: "", done: "good", cancelled: "warn", failed: "bad" }[task.state] ?? "";
+  const total = task.total ?? 0;
+  return h(
+    "div",
+    { class: "task", "data-task": task.id },
+    h(
+      "div",
+      null,
+      h("strong", null, VERBS[task.kind] ?? task.kind),
+      " ",
+      badge(task.state, kind),
+      " ",
+      h(
+        "span",
+        { class: "soft" },
+        `${count(task.done ?? 0)}${total ? ` of ${count(total)}` : ""}${task.state === "running" && task.rate ? `, ${rate(task.rate)}` : ""}`,
+      ),
+      h(
+        "div",
+        { class: "soft small-text" },
+        placeText(task.source),
+        task.target && [" → ", placeText(task.target)],
+        task.user && ` · ${task.user}`,
+      ),
+      task.error && h("p", { class: "note bad" }, task.error),
+    ),
+    task.state === "running" && button("Cancel", cancel, "small"),
+    h("progress", {
+      max: Math.max(total, 1),
+      value: task.state === "done" ? Math.max(total, 1) : (task.done ?? 0),
+      "aria-label": "Progress",
+    }),
+  );
+}
+
+function placeText(place) {
+  if (!place || typeof place !== "object") return place ?? "";
+  const name =
+    place.queue ??
+    (place.exchange !== undefined ? `exchange ${place.exchange}` : (place.uri ?? ""));
+  return place.vhost && place.vhost !== "/" ? `${name} in ${place.vhost}` : name;
+}

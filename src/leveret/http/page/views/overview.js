@@ -1,0 +1,175 @@
+/** The overview: rates, totals, the node, listeners, churn. */
+
+import { get, maybe } from "../api.js";
+import { fill, h } from "../dom.js";
+import { bytes, count, duration, rate, short } from "../format.js";
+import { RATES } from "../frame.js";
+import { Chart } from "../parts/chart.js";
+import { badge, facts, figures, head, list, sheet } from "../parts/list.js";
+import { countStats, historyOf } from "../series.js";
+import { may } from "../session.js";
+
+export const RATE_LINES = [
+  { key: "publish", label: "Published" },
+  { key: "deliver_get", label: "Delivered" },
+  { key: "ack", label: "Acknowledged" },
+  { key: "redeliver", label: "Redelivered" },
+];
+const DEPTH_LINES = [
+  { key: "ready", label: "Ready" },
+  { key: "unacked", label: "In flight" },
+];
+const CHURN = [
+  ["connection_created", "Connections opened"],
+  ["connection_closed", "Connections closed"],
+  ["channel_created", "Channels opened"],
+  ["channel_closed", "Channels closed"],
+  ["queue_declared", "Queues declared"],
+  ["queue_created", "Queues created"],
+  ["queue_deleted", "Queues deleted"],
+];
+
+export function view() {
+  const rates = new Chart("Messages per second", RATE_LINES, rate);
+  const depth = new Chart("Messages in queues", DEPTH_LINES, short);
+  const sub = h("span");
+  const totals = h("div");
+  const nodes = h("div", { class: "stack" });
+  const listeners = h("div");
+  const churn = h("div");
+  const el = h(
+    "div",
+    { class: "view" },
+    head({ title: "Overview", sub }),
+    h("section", { class: "sheet", "aria-label": "Totals" }, totals),
+    h(
+      "div",
+      { class: "columns" },
+      sheet("Message rates", rates.el),
+      sheet("Messages waiting", depth.el),
+    ),
+    h(
+      "div",
+      { class: "columns" },
+      sheet("Node", nodes),
+      h("div", { class: "stack" }, sheet("Listeners", listeners), sheet("Churn", churn)),
+    ),
+  );
+
+  async function refresh(signal) {
+    const [overview, found] = await Promise.all([
+      get("/overview", { signal }),
+      may("monitoring") ? maybe(get("/nodes", { signal })) : null,
+    ]);
+    const history = historyOf("overview");
+    countStats(history, overview.message_stats, RATES);
+    rates.update(history);
+    const waiting = overview.queue_totals ?? {};
+    const levels = historyOf("overview depth");
+    levels.measure({
+      ready: waiting.messages_ready ?? 0,
+      unacked: waiting.messages_unacknowledged ?? 0,
+    });
+    depth.update(levels);
+    fill(sub, subtitle(overview));
+    fill(totals, drawTotals(overview));
+    fill(nodes, drawNodes(found));
+    fill(listeners, drawListeners(overview.listeners ?? []));
+    fill(churn, drawChurn(overview.churn_rates ?? {}));
+  }
+  return { title: "Overview", el, refresh };
+}
+
+function subtitle(overview) {
+  const version = overview.product_version ?? overview.rabbitmq_version ?? "";
+  return [
+    overview.cluster_name ?? overview.node,
+    " · ",
+    overview.product_name ?? "Leveret",
+    " ",
+    version,
+  ];
+}
+
+function drawTotals({ queue_totals: waiting = {}, object_totals: objects = {} }) {
+  const to = (href, value) => h("a", { href }, short(value ?? 0));
+  return figures([
+    [
+      "Ready",
+      h("span", { title: count(waiting.messages_ready) }, short(waiting.messages_ready ?? 0)),
+    ],
+    [
+      "In flight",
+      h(
+        "span",
+        { title: count(waiting.messages_unacknowledged) },
+        short(waiting.messages_unacknowledged ?? 0),
+      ),
+    ],
+    ["Queues", to("#/queues", objects.queues)],
+    ["Exchanges", to("#/exchanges", objects.exchanges)],
+    ["Connections", to("#/connections", objects.connections)],
+    ["Channels", to("#/channels", objects.channels)],
+    ["Consumers", short(objects.consumers ?? 0)],
+  ]);
+}
+
+function drawNodes(nodes) {
+  if (nodes === null)
+    return h("p", { class: "soft" }, "Facts of the node are for users with the tag “monitoring”.");
+  return nodes.map((node) =>
+    h(
+      "div",
+      { class: "stack" },
+      h("div", { class: "row" }, h("h3", null, node.name), state(node)),
+      facts([
+        ["Uptime", typeof node.uptime === "number" ? duration(node.uptime) : null],
+        ["Memory", `${bytes(node.mem_used)} of ${bytes(node.mem_limit)}`],
+        [
+          "Free disk",
+          typeof node.disk_free === "number"
+            ? `${bytes(node.disk_free)}, alarm below ${bytes(node.disk_free_limit)}`
+            : null,
+        ],
+        [
+          "Files open",
+          node.fd_used !== undefined ? `${count(node.fd_used)} of ${count(node.fd_total)}` : null,
+        ],
+        ["Processors", node.processors],
+        ["Process", node.os_pid],
+        ["Data", node.db_dir && h("span", { class: "mono" }, node.db_dir)],
+      ]),
+    ),
+  );
+}
+
+function state(node) {
+  if (node.mem_alarm) return badge("memory alarm", "bad");
+  if (node.disk_free_alarm) return badge("disk alarm", "bad");
+  return badge("no alarm", "good");
+}
+
+function drawListeners(listeners) {
+  return list(
+    [
+      { label: "Protocol", cell: (l) => l.protocol },
+      { label: "Address", cell: (l) => l.ip_address ?? l.interface ?? "" },
+      { label: "Port", number: true, cell: (l) => String(l.port) },
+    ],
+    listeners,
+    "Nothing listens.",
+  );
+}
+
+function drawChurn(churn) {
+  const rows = CHURN.filter(([key]) => churn[key] !== undefined);
+  return list(
+    [
+      { label: "What", cell: ([, label]) => label },
+      { label: "In all", number: true, cell: ([key]) => count(churn[key]) },
+      { label: "Now", number: true, cell: ([key]) => rate(churn[`${key}_details`]?.rate ?? 0) },
+    ],
+    rows,
+    "Nothing has come or gone yet.",
+  );
+}

@@ -1,0 +1,156 @@
+/** One queue: what it holds, why it does or does not move, and what can be done with it. */
+
+import { at, get, maybe } from "../api.js";
+import { fill, h } from "../dom.js";
+import { bytes, count, duration, rate, short } from "../format.js";
+import { Chart } from "../parts/chart.js";
+import { facts, figures, head, sheet, tableFacts, tabs } from "../parts/list.js";
+import { RATES } from "../frame.js";
+import { link } from "../router.js";
+import { countStats, historyOf } from "../series.js";
+import { explanation } from "./explain.js";
+import { RATE_LINES } from "./overview.js";
+import { bindingsTab } from "./queue_bindings.js";
+import { consumersTab } from "./queue_consumers.js";
+import { messagesTab } from "./queue_messages.js";
+import { queueActions } from "./queue_actions.js";
+import { marks } from "./queues.js";
+
+export function view({ params, query, again }) {
+  const { vhost, name } = params;
+  const tab = params.tab ?? "overview";
+  const sub = h("div", { class: "row" });
+  const actions = h("div", { class: "row" });
+  const content =
+    {
+      overview: overviewTab,
+      messages: messagesTab,
+      consumers: consumersTab,
+      bindings: bindingsTab,
+    }[tab] ?? overviewTab;
+  const inner = content({ vhost, name, query, again });
+  const to = (key) => link("queues", vhost, name, key);
+  const el = h(
+    "div",
+    { class: "view" },
+    head({
+      title: name,
+      crumb: [h("a", { href: "#/queues" }, "Queues"), ` in vhost ${vhost}`],
+      sub,
+      actions: [actions],
+    }),
+    tabs("Parts of the queue", tab, [
+      ["overview", "Overview", link("queues", vhost, name)],
+      ["messages", "Messages", to("messages")],
+      ["consumers", "Consumers", to("consumers")],
+      ["bindings", "Bindings", to("bindings")],
+    ]),
+    inner.el,
+  );
+
+  async function refresh(signal) {
+    const queue = await get(at`/queues/${vhost}/${name}`, { signal });
+    countStats(historyOf(`queue ${vhost}\n${name}`), queue.message_stats, RATES);
+    fill(
+      sub,
+      marks(queue),
+      queue.type === "stream" &&
+        h("a", { href: link("streams", vhost, name) }, "Browse the stream"),
+    );
+    fill(actions, queueActions(queue, again));
+    await inner.refresh(queue, signal);
+  }
+  return { title: name, el, refresh, leave: inner.leave };
+}
+
+function overviewTab({ vhost, name }) {
+  const why = h("div");
+  const counts = h("div");
+  const chart = new Chart("Messages per second", RATE_LINES, rate);
+  const about = h("div");
+  const args = h("div");
+  const policy = h("div");
+  const el = h(
+    "div",
+    { class: "stack" },
+    h(
+      "section",
+      { class: "sheet", "aria-label": "Explanation" },
+      h("h2", null, "Does it move?"),
+      why,
+    ),
+    h("div", { class: "columns" }, sheet("Messages", counts), sheet("Rates", chart.el)),
+    h(
+      "div",
+      { class: "columns" },
+      sheet("Facts", about),
+      sheet("Arguments", args),
+      sheet("Policy", policy),
+    ),
+  );
+
+  async function refresh(queue, signal) {
+    fill(counts, drawCounts(queue));
+    chart.update(historyOf(`queue ${vhost}\n${name}`));
+    fill(about, drawFacts(queue));
+    fill(args, tableFacts(queue.arguments, "It was declared without arguments."));
+    fill(policy, drawPolicy(queue));
+    const found = await maybe(get(at`/queues/${vhost}/${name}/explain`, { signal }));
+    fill(why, explanation(found));
+  }
+  return { el, refresh };
+}
+
+function drawCounts(queue) {
+  const parts = [
+    ["ready", "Ready", queue.messages_ready ?? 0],
+    ["unacked", "In flight", queue.messages_unacknowledged ?? 0],
+    ["scheduled", "Scheduled", queue.messages_scheduled ?? 0],
+    ["damaged", "Damaged", queue.messages_damaged ?? 0],
+  ];
+  const total = parts.reduce((sum, [, , value]) => sum + value, 0);
+  const bar = parts
+    .filter(([, , value]) => value > 0)
+    .map(([key, , value]) => h("span", { class: key, style: { flex: String(value / total) } }));
+  return [
+    h("div", { class: "states", "aria-hidden": "true" }, bar),
+    figures(
+      parts.map(([key, label, value]) => [
+        [h("span", { class: `key ${key}`, "aria-hidden": "true" }), label],
+        h("span", { title: count(value), "data-count": key }, short(value)),
+      ]),
+    ),
+    (queue.damage ?? []).map((text) => h("p", { class: "note bad" }, text)),
+  ];
+}
+
+function drawFacts(queue) {
+  const oldest = queue.oldest_ready_age_ms ?? queue.head_message_age_ms;
+  return facts([
+    ["Type", queue.type],
+    ["State", queue.paused ? "paused: nothing is delivered" : queue.state],
+    ["Durable", queue.durable ? "yes" : "no: it is gone after a restart"],
+    [
+      "Confirms wait for",
+      { sync: "the disk", os: "the operating system", none: "nothing: kept in memory" }[
+        queue.durability
+      ],
+    ],
+    ["Consumers", count(queue.consumers)],
+    ["Bodies", bytes(queue.message_bytes)],
+    ["Oldest waits", typeof oldest === "number" ? duration(oldest) : null],
+    ["Node", queue.node],
+  ]);
+}
+
+function drawPolicy(queue) {
+  const names = [
+    queue.policy && `policy ${queue.policy}`,
+    queue.operator_policy && `operator policy ${queue.operator_policy}`,
+  ].filter(Boolean);
+  if (names.length === 0) return h("p", { class: "soft" }, "No policy matches it.");
+  return [
+    h("p", null, `Governed by ${names.join(" and ")}.`),
+    tableFacts(queue.effective_policy_definition),
+  ];
+}

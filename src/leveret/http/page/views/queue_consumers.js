@@ -1,0 +1,93 @@
+/** Who consumes from a queue, and what each of them holds. */
+
+import { at, get, maybe } from "../api.js";
+import { fill, h } from "../dom.js";
+import { bytes, count, duration, plain } from "../format.js";
+import { badge, list, sheet } from "../parts/list.js";
+import { link } from "../router.js";
+import { holderText } from "./explain.js";
+
+const HELD_MAX = 200;
+
+export function consumersTab({ vhost, name }) {
+  const consumers = h("div");
+  const held = h("div");
+  const el = h(
+    "div",
+    { class: "stack" },
+    sheet("Consumers", consumers),
+    sheet("In flight: delivered and not yet settled", held),
+  );
+
+  async function refresh(queue, signal) {
+    const found =
+      queue.consumer_details ??
+      (await maybe(get(at`/consumers/${vhost}`, { signal })))?.filter(
+        (c) => c.queue?.name === name,
+      ) ??
+      [];
+    fill(consumers, drawConsumers(found));
+    const unacked = await maybe(
+      get(at`/queues/${vhost}/${name}/unacked` + `?limit=${HELD_MAX}`, { signal }),
+    );
+    fill(held, drawHeld(unacked));
+  }
+  return { el, refresh };
+}
+
+function drawConsumers(consumers) {
+  return list(
+    [
+      { label: "Tag", cell: (c) => h("span", { class: "mono" }, c.consumer_tag) },
+      { label: "Channel", cell: (c) => channel(c.channel_details) },
+      {
+        label: "Prefetch",
+        number: true,
+        cell: (c) => (c.prefetch_count ? count(c.prefetch_count) : "no limit"),
+      },
+      { label: "Acks", cell: (c) => (c.ack_required ? "by hand" : "automatic") },
+      { label: "State", cell: (c) => state(c) },
+      {
+        label: "Arguments",
+        cell: (c) =>
+          Object.entries(c.arguments ?? {})
+            .map(([k, v]) => `${k}: ${plain(v)}`)
+            .join(", ") || "–",
+      },
+    ],
+    consumers,
+    "Nobody consumes from this queue.",
+  );
+}
+
+function channel(details) {
+  if (!details?.name) return "–";
+  return h("a", { href: link("channels", details.name) }, details.name);
+}
+
+function state(consumer) {
+  if (consumer.active === false) return badge(consumer.activity_status ?? "waiting", "warn");
+  return [badge("active", "good"), consumer.exclusive && " exclusive"];
+}
+
+function drawHeld(found) {
+  if (found === null) return h("p", { class: "soft" }, "The broker could not say.");
+  return [
+    list(
+      [
+        {
+          label: "Message",
+          cell: (m) => h("a", { href: `${link("trace")}?id=${encodeURIComponent(m.id)}` }, m.id),
+        },
+        { label: "Held by", cell: (m) => holderText(m.holder) },
+        { label: "For", number: true, cell: (m) => duration(m.age_ms) },
+        { label: "Deliveries", number: true, cell: (m) => count(m.deliveries) },
+        { label: "Routing key", cell: (m) => h("span", { class: "mono" }, m.routing_key) },
+        { label: "Size", number: true, cell: (m) => bytes(m.payload_bytes) },
+      ],
+      found.items,
+      "Nothing is in flight.",
+    ),
+    found.cursor && h("p", { class: "soft" }, `The first ${found.items.length} are shown.`),
+  ];
+}

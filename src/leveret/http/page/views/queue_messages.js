@@ -1,0 +1,209 @@
+/**
+ * The messages of a queue: a look at the first ones, a search through all of them, and what can be
+ * done with those that are picked or that match. Looking changes nothing.
+ */
+
+import { at, get, post } from "../api.js";
+import { fill, h } from "../dom.js";
+import { age, bytes, count, many, time } from "../format.js";
+import { Form } from "../parts/form.js";
+import { badge, button, empty } from "../parts/list.js";
+import { Table } from "../parts/table.js";
+import { FILTER_FIELDS, filterOf, hasFilter } from "./filter.js";
+import { showMessage } from "./message.js";
+import { startMove } from "./moving.js";
+
+const LOOK_COUNT = 100;
+const SEARCH_LIMIT = 200;
+const TRUNCATE = 2000; // octets of each body; the whole one is asked for when it is opened
+
+export function messagesTab({ vhost, name, again }) {
+  const queue = at`/queues/${vhost}/${name}`;
+  const form = new Form(FILTER_FIELDS);
+  const status = h("p", { class: "soft", role: "status" });
+  const acts = h("div", { class: "row" });
+  const more = h("div", { class: "row" });
+  const progress = h("div", { class: "stack" });
+  const table = new Table({
+    label: "Messages",
+    key: (message) => message.id,
+    columns: columns(),
+    empty: empty("No message is here."),
+    onPick: drawActions,
+    onOpen: (message) => showMessage({ vhost, name, message }),
+  });
+  /** The filter of the last search; null for a look. */
+  let filter = null;
+  let cursor = null;
+  let hasLooked = false;
+
+  async function look() {
+    filter = null;
+    cursor = null;
+    const found = await get(`${queue}/peek?count=${LOOK_COUNT}&truncate=${TRUNCATE}`);
+    show(
+      found,
+      found.length < LOOK_COUNT
+        ? `${many(found.length, "ready message")}: all there are.`
+        : `The first ${LOOK_COUNT} ready messages.`,
+    );
+  }
+
+  async function search(from) {
+    const body = { ...filter, limit: SEARCH_LIMIT, truncate: TRUNCATE, cursor: from };
+    const answer = await post(`${queue}/search`, body);
+    cursor = answer.cursor;
+    const items = from ? [...table.rows, ...answer.items] : answer.items;
+    const looked = answer.scanned !== undefined ? ` after looking at ${count(answer.scanned)}` : "";
+    const all = answer.total !== undefined ? ` of ${count(answer.total)}` : "";
+    show(
+      items,
+      `${many(items.length, "message")} found${looked}${all}.${cursor ? " There is more to look at." : ""}`,
+    );
+  }
+
+  function show(items, text) {
+    table.setRows(items);
+    status.textContent = text;
+    fill(more, cursor && button("Search on", () => run(() => search(cursor))));
+    drawActions();
+  }
+
+  async function run(work) {
+    status.textContent = "Looking …";
+    try {
+      await work();
+    } catch (fault) {
+      status.textContent = fault.message;
+    }
+  }
+
+  function drawActions() {
+    const picked = [...table.picked];
+    const isAll = picked.length === 0;
+    const what = isAll
+      ? filter
+        ? "All that match"
+        : "All ready messages"
+      : many(picked.length, "picked message");
+    const choice = isAll
+      ? { ids: null, filter: filter ?? { states: ["ready"] } }
+      : { ids: picked, filter: null };
+    const act = (kind) => () =>
+      startMove({
+        kind,
+        vhost,
+        queue: name,
+        ...choice,
+        what,
+        progress,
+        onDone: () => (again(), run(filter ? () => search(null) : look)),
+      });
+    fill(
+      acts,
+      h("span", { class: "soft" }, `${what}:`),
+      button("Move", act("move"), "small"),
+      button("Copy", act("copy"), "small"),
+      button("Redrive", act("redrive"), "small"),
+      button("Delete", act("delete"), "small danger"),
+    );
+  }
+
+  const text = h("input", {
+    type: "search",
+    placeholder: "Text in the payload",
+    "aria-label": "Text in the payload",
+    "data-search": true,
+    autocomplete: "off",
+  });
+  const formEl = h(
+    "form",
+    { class: "stack", novalidate: true, role: "search" },
+    h(
+      "div",
+      { class: "row" },
+      h("div", { class: "grow" }, text),
+      h("button", { class: "main", type: "submit" }, "Search"),
+      button("Look at the first", () => run(look)),
+    ),
+    h("details", null, h("summary", null, "More to search for"), form.el),
+  );
+  formEl.onsubmit = (event) => {
+    event.preventDefault();
+    run(async () => {
+      filter = filterOf({ ...form.values(), text: text.value });
+      return hasFilter(filter) ? search(null) : look();
+    });
+  };
+  const el = h(
+    "div",
+    { class: "stack" },
+    h("section", { class: "sheet", "aria-label": "Search" }, formEl),
+    progress,
+    h("div", { class: "title" }, status, acts),
+    table.el,
+    more,
+  );
+
+  async function refresh() {
+    if (hasLooked) return; // messages change when the reader asks, not under their hands
+    hasLooked = true;
+    await run(look);
+  }
+  drawActions();
+  return { el, refresh };
+}
+
+function columns() {
+  return [
+    {
+      label: "Payload",
+      cell: (m) =>
+        h("span", { class: "mono", title: (m.payload ?? "").slice(0, 1000) }, preview(m)),
+    },
+    { label: "State", cell: state, width: "8.5rem" },
+    {
+      label: "Routing key",
+      cell: (m) => m.routing_key,
+      sort: (m) => m.routing_key,
+      width: "9rem",
+      minor: true,
+    },
+    {
+      label: "Message id",
+      cell: (m) => m.properties?.message_id ?? "–",
+      sort: (m) => m.properties?.message_id ?? "",
+      width: "9rem",
+      minor: true,
+    },
+    {
+      label: "Age",
+      number: true,
+      cell: (m) => age(m.age_ms),
+      sort: (m) => m.age_ms ?? 0,
+      width: "5rem",
+      minor: true,
+    },
+    {
+      label: "Size",
+      number: true,
+      cell: (m) => bytes(m.payload_bytes),
+      sort: (m) => m.payload_bytes,
+      width: "5.5rem",
+      minor: true,
+    },
+  ];
+}
+
+/** The beginning of a body, on one line. */
+export function preview(message) {
+  if (message.payload_encoding === "base64") return `(binary) ${message.payload.slice(0, 60)}`;
+  return (message.payload ?? "").slice(0, 200).replace(/\s+/g, " ") || "(empty)";
+}
+
+function state(message) {
+  if (message.state === "scheduled")
+    return h("span", { title: time(message.due_at_ms) }, badge("scheduled"));
+  if (message.state === "unacked") return badge("in flight", "warn");
+  return [badge("ready", "good"), message.redelivered && badge("again")];
+}

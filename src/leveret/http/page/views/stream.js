@@ -1,0 +1,180 @@
+/** A stream, browsed by offset or by time. Nothing is consumed, and no cursor moves. */
+
+import { at, get } from "../api.js";
+import { fill, h } from "../dom.js";
+import { bytes, count, time } from "../format.js";
+import { openDialog } from "../parts/dialog.js";
+import { Form } from "../parts/form.js";
+import { button, empty, figures, head, sheet, list } from "../parts/list.js";
+import { Table } from "../parts/table.js";
+import { link } from "../router.js";
+import { messageBody } from "./message.js";
+import { preview } from "./queue_messages.js";
+
+const PAGE = 100;
+const TRUNCATE = 4000;
+
+export function view({ params }) {
+  const { vhost, name } = params;
+  const path = at`/streams/${vhost}/${name}`;
+  const totals = h("div");
+  const cursors = h("div");
+  const status = h("p", { class: "soft", role: "status" });
+  const table = new Table({
+    label: "Messages of the stream",
+    key: (message) => String(message.offset),
+    columns: columns(),
+    empty: empty("No message is here."),
+    onOpen: show,
+    opens: 1,
+  });
+  const form = new Form([
+    { name: "offset", label: "From offset", type: "number" },
+    { name: "time", label: "Or from a time", hint: "2026-05-01 12:00, in your time zone" },
+  ]);
+  let info = { first_offset: 0, end_offset: 0 };
+  let at_ = null; // the first offset that is shown
+  let following = 0; // the offset after the last that is shown
+
+  async function load(from) {
+    status.textContent = "Looking …";
+    try {
+      const found = await get(
+        `${path}/messages?from=${Math.max(from, 0)}&count=${PAGE}&truncate=${TRUNCATE}`,
+      );
+      table.setRows(found.items);
+      table.el.scrollTop = 0;
+      at_ = found.items[0]?.offset ?? from;
+      following = found.next_offset;
+      status.textContent =
+        found.items.length > 0
+          ? `Offsets ${count(at_)} to ${count(found.items.at(-1).offset)}.`
+          : "There is nothing from there on.";
+    } catch (fault) {
+      status.textContent = fault.message;
+    }
+  }
+
+  async function seek(event) {
+    event.preventDefault();
+    try {
+      const values = form.values();
+      if (values.time) {
+        const moment = new Date(values.time);
+        if (Number.isNaN(moment.getTime())) throw new Error("That is not a time.");
+        const found = await get(`${path}/offset?timestamp=${moment.getTime()}`);
+        await load(found.offset);
+      } else await load(values.offset ?? info.first_offset);
+    } catch (fault) {
+      status.textContent = fault.message;
+    }
+  }
+
+  const formEl = h(
+    "form",
+    { class: "stack", novalidate: true },
+    form.el,
+    h(
+      "div",
+      { class: "row" },
+      h("button", { class: "main", type: "submit" }, "Go there"),
+      button("First", () => load(info.first_offset)),
+      button("Earlier", () => load(Math.max(info.first_offset, (at_ ?? 0) - PAGE))),
+      button("Later", () => load(Math.min(following, info.end_offset))),
+      button("Newest", () => load(Math.max(info.first_offset, info.end_offset - PAGE))),
+    ),
+  );
+  formEl.onsubmit = seek;
+  const el = h(
+    "div",
+    { class: "view" },
+    head({
+      title: name,
+      crumb: [h("a", { href: "#/streams" }, "Streams"), ` in vhost ${vhost}`],
+      actions: [h("a", { class: "button", href: link("queues", vhost, name) }, "As a queue")],
+    }),
+    h("section", { class: "sheet", "aria-label": "Totals" }, totals),
+    h("section", { class: "sheet", "aria-label": "Go to" }, formEl),
+    h("div", { class: "stack" }, status, table.el),
+    sheet("Cursors", cursors),
+  );
+
+  async function refresh(signal) {
+    info = await get(path, { signal });
+    fill(totals, drawTotals(info));
+    fill(cursors, drawCursors(info));
+    if (at_ === null) await load(Math.max(info.first_offset, info.end_offset - PAGE));
+  }
+  return { title: name, el, refresh };
+}
+
+function columns() {
+  return [
+    {
+      label: "Offset",
+      number: true,
+      sort: (m) => m.offset,
+      cell: (m) => count(m.offset),
+      width: "7rem",
+    },
+    { label: "Payload", cell: (m) => h("span", { class: "mono" }, preview(m)) },
+    {
+      label: "Routing key",
+      sort: (m) => m.routing_key,
+      cell: (m) => m.routing_key,
+      width: "10rem",
+      minor: true,
+    },
+    {
+      label: "Taken",
+      sort: (m) => m.timestamp_ms,
+      cell: (m) => time(m.timestamp_ms),
+      width: "13rem",
+      minor: true,
+    },
+    {
+      label: "Size",
+      number: true,
+      sort: (m) => m.payload_bytes,
+      cell: (m) => bytes(m.payload_bytes),
+      width: "6rem",
+      minor: true,
+    },
+  ];
+}
+
+function show(message) {
+  openDialog({
+    title: `Offset ${count(message.offset)}`,
+    wide: true,
+    body: h("div", { class: "stack" }, messageBody(message)),
+  });
+}
+
+function drawTotals(info) {
+  return figures([
+    ["Messages", count(info.messages)],
+    ["First offset", count(info.first_offset)],
+    ["Next offset", count(info.end_offset)],
+    ["On disk", bytes(info.bytes)],
+    ["Segments", count(info.segments)],
+    ["Newest", h("small", null, time(info.last_timestamp_ms))],
+  ]);
+}
+
+function drawCursors(info) {
+  const rows = Object.entries(info.cursors ?? {});
+  return list(
+    [
+      { label: "Name", cell: ([cursor]) => h("span", { class: "mono" }, cursor) },
+      { label: "Next offset", number: true, cell: ([, offset]) => count(offset) },
+      {
+        label: "Behind",
+        number: true,
+        cell: ([, offset]) => count(Math.max(0, info.end_offset - offset)),
+      },
+    ],
+    rows,
+    "No consumer has left a cursor.",
+  );
+}

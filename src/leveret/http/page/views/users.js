@@ -1,0 +1,105 @@
+/** All users. */
+
+import { at, get, put } from "../api.js";
+import { h } from "../dom.js";
+import { formDialog } from "../parts/dialog.js";
+import { badge, button, empty, head } from "../parts/list.js";
+import { notice } from "../parts/notice.js";
+import { searchOver } from "../parts/search.js";
+import { Table } from "../parts/table.js";
+import { link } from "../router.js";
+
+const TAGS = ["administrator", "monitoring", "policymaker", "management"];
+
+export function view({ again }) {
+  const table = new Table({
+    label: "Users",
+    key: (user) => user.name,
+    sortBy: 0,
+    empty: empty("There are no users."),
+    columns: [
+      {
+        label: "Name",
+        sort: (u) => u.name,
+        cell: (u) => h("a", { href: link("users", u.name) }, u.name),
+      },
+      {
+        label: "Tags",
+        sort: (u) => tagsOf(u).join(),
+        cell: (u) => tagsOf(u).map((tag) => badge(tag)),
+      },
+      {
+        label: "Password",
+        cell: (u) => (u.password_hash ? "set" : "none"),
+        width: "7rem",
+        minor: true,
+      },
+    ],
+  });
+  const search = searchOver(table, { label: "Search users", text: (u) => u.name });
+  const el = h(
+    "div",
+    { class: "view" },
+    head({ title: "Users", actions: [button("Add a user", () => editUser(null, again), "main")] }),
+    h("div", { class: "stack" }, search.el, table.el),
+  );
+
+  async function refresh(signal) {
+    table.setRows(await get("/users", { signal }));
+    search.say();
+  }
+  return { title: "Users", el, refresh };
+}
+
+export function tagsOf(user) {
+  return Array.isArray(user.tags)
+    ? user.tags
+    : String(user.tags ?? "")
+        .split(",")
+        .filter(Boolean);
+}
+
+/** Adds a user, or changes one. */
+export function editUser(user, again) {
+  return formDialog({
+    title: user ? `Change “${user.name}”` : "Add a user",
+    verb: user ? "Change" : "Add",
+    fields: [
+      ...(user ? [] : [{ name: "name", label: "Name", required: true }]),
+      {
+        name: "password",
+        label: "Password",
+        type: "password",
+        autocomplete: "new-password",
+        required: !user,
+        hint: user ? "Empty: it stays as it is." : "",
+      },
+      {
+        name: "tags",
+        label: "Tags",
+        options: TAGS,
+        value: user ? tagsOf(user).join(", ") : "",
+        hint: `With commas between: ${TAGS.join(", ")}.`,
+      },
+    ],
+    submit: async (values) => {
+      const name = user?.name ?? values.name;
+      const body = {
+        tags: values.tags
+          .split(",")
+          .map((tag) => tag.trim())
+          .filter(Boolean)
+          .join(","),
+      };
+      if (values.password) body.password = values.password;
+      else if (user?.password_hash)
+        Object.assign(body, {
+          password_hash: user.password_hash,
+          hashing_algorithm: user.hashing_algorithm,
+        });
+      await put(at`/users/${name}`, body);
+      notice(`The user “${name}” is ${user ? "changed" : "added"}.`);
+      again();
+    },
+  });
+}

@@ -1,0 +1,84 @@
+"""The page's files: their types, their policy, and that nothing else can be had."""
+
+import http.client
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import leveret.http
+from leveret.testing.broker import BrokerUrl, broker
+
+FOLDER = Path(leveret.http.__file__).parent / "page"
+LINES_MAX = 300
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[BrokerUrl]:
+    with broker(http=True) as found:
+        yield found
+
+
+def ask(
+    url: BrokerUrl, path: str, headers: dict[str, str] | None = None
+) -> tuple[http.client.HTTPResponse, bytes]:
+    connection = http.client.HTTPConnection(url.host, url.http_port, timeout=20)
+    connection.request("GET", path, headers=headers or {})
+    response = connection.getresponse()
+    body = response.read()
+    connection.close()
+    return response, body
+
+
+def test_the_page_needs_no_login_and_runs_nothing_but_its_own_files(url: BrokerUrl) -> None:
+    response, body = ask(url, "/")
+    assert response.status == 200
+    assert response.headers["content-type"] == "text/html; charset=utf-8"
+    assert response.headers["content-security-policy"].startswith("default-src 'self';")
+    assert response.headers["x-content-type-options"] == "nosniff"
+    assert body.startswith(b"<!doctype html>")
+
+
+@pytest.mark.parametrize(
+    ("path", "media"),
+    [
+        ("main.js", "text/javascript; charset=utf-8"),
+        ("views/queue.js", "text/javascript; charset=utf-8"),
+        ("style/base.css", "text/css; charset=utf-8"),
+        ("icon.svg", "image/svg+xml"),
+    ],
+)
+def test_files_have_their_types(url: BrokerUrl, path: str, media: str) -> None:
+    response, body = ask(url, f"/page/{path}")
+    assert response.status == 200
+    assert response.headers["content-type"] == media
+    assert body == (FOLDER / path).read_bytes()
+
+
+def test_a_file_that_has_not_changed_is_not_sent_again(url: BrokerUrl) -> None:
+    response, _ = ask(url, "/page/main.js")
+    again, body = ask(url, "/page/main.js", {"If-None-Match": response.headers["etag"]})
+    assert (again.status, body) == (304, b"")
+    assert response.headers["cache-control"] == "no-cache"
+    other, _ = ask(url, "/page/dom.js")
+    assert other.headers["etag"] != response.headers["etag"]
+
+
+@pytest.mark.parametrize("path", ["nothing.js", "../assets.py", "%2e%2e/assets.py", "", "views"])
+def test_nothing_else_can_be_had(url: BrokerUrl, path: str) -> None:
+    response, _ = ask(url, f"/page/{path}")
+    assert response.status == 404
+
+
+def test_every_import_of_a_module_is_a_file() -> None:
+    for path in FOLDER.rglob("*.js"):
+        for wanted in re.findall(r'(?:from|import)\s*\(?"(\.[^"]+)"', path.read_text()):
+            assert (path.parent / wanted).resolve().is_file(), f"{path.name}: {wanted}"
+
+
+def test_modules_are_small_and_never_write_html() -> None:
+    for path in [*FOLDER.rglob("*.js"), *FOLDER.rglob("*.css")]:
+        text = path.read_text()
+        assert text.count("\n") <= LINES_MAX, f"{path.name} is two files"
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write", text)
