@@ -63,9 +63,10 @@ suite-compiled:
 	@$(PYTEST) --form=compiled
 
 .PHONY: test-packages
-test-packages: ## Install the system packages that some tests need (node, npm, amqp-tools, valgrind)
+test-packages: ## Install the system packages that some tests need (node, amqp-tools, valgrind, chromium …)
 	@tools/system_packages.sh "$(PYTHON)" clients
 	@tools/system_packages.sh "$(PYTHON)" guard
+	@tools/system_packages.sh "$(PYTHON)" browser
 
 .PHONY: clients
 clients: setup test-packages ## The AMQP clients' own test suites, compared with RabbitMQ

@@ -3,6 +3,7 @@
 #
 #   tools/system_packages.sh PYTHON build      venv, C compiler, Python's headers
 #   tools/system_packages.sh PYTHON clients    node, npm, amqp-tools: clients that the tests use
+#   tools/system_packages.sh PYTHON browser    chromium: it looks at the page
 #   tools/system_packages.sh PYTHON guard      valgrind: it counts instructions
 #   tools/system_packages.sh PYTHON rabbitmq   the broker that compat and bench compare with
 #
@@ -34,6 +35,9 @@ clients)
     need node nodejs
     need npm npm
     need amqp-publish amqp-tools
+    ;;
+browser)
+    need chromium chromium
     ;;
 guard)
     need valgrind valgrind

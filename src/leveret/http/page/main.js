@@ -22,6 +22,7 @@ let frame = null;
 let framePoller = null;
 let current = null;
 let poller = null;
+let hasBegun = false;
 
 async function start() {
   connection.addEventListener("lost", () =>
@@ -56,6 +57,7 @@ function showLogin(reason) {
   framePoller?.stop();
   frame?.leave();
   frame = null;
+  hasBegun = true;
   document.title = "Sign in · Leveret";
   app.replaceChildren(loginView(reason, showFrame));
   app.querySelector("input")?.focus();
@@ -81,10 +83,10 @@ function leaveView() {
 
 async function showView() {
   const found = find(location.hash || "#/");
-  const isFirst = current === null;
   leaveView();
   const wanted = location.hash;
   frame.section = found?.route.section ?? "";
+  frame.main.setAttribute("aria-busy", "true");
   frame.drawNav();
   const view = found ? await make(found) : unknown();
   if (!frame || location.hash !== wanted) return; // the reader has gone on meanwhile
@@ -93,16 +95,25 @@ async function showView() {
   document.title = `${view.title} · Leveret`;
   const fault = h("div", { role: "alert" });
   frame.main.replaceChildren(h("div", { class: "view" }, fault, view.el));
-  if (!isFirst) {
+  if (hasBegun) {
     scrollTo(0, 0);
     frame.main.querySelector("h1")?.focus({ preventScroll: true });
   }
-  if (view.refresh)
-    poller = new Poller(
-      (signal) => view.refresh(signal),
-      (found) => showFault(fault, found),
-    );
-  view.again = () => poller?.run();
+  hasBegun = true; // a page that was just loaded begins at its top
+  frame.main.dataset.view = found?.route.path ?? "";
+  if (!view.refresh) return settle();
+  poller = new Poller(
+    (signal) => view.refresh(signal),
+    (failure) => {
+      settle();
+      showFault(fault, failure);
+    },
+  );
+}
+
+/** What the reader asked for is there, or cannot be had. */
+function settle() {
+  frame?.main.setAttribute("aria-busy", "false");
 }
 
 async function make(found) {

@@ -33,7 +33,8 @@ export function searchOver(table, { label, text, choices = [] }) {
   function say() {
     const all = table.rows.length;
     const shown = table.shown.length;
-    status.textContent = shown === all ? `${count(all)}` : `${count(shown)} of ${count(all)}`;
+    status.textContent =
+      shown === all ? `${count(all)} in all` : `${count(shown)} of ${count(all)}`;
   }
   function drawChoices() {
     fill(

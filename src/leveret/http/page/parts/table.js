@@ -17,7 +17,7 @@
 import { fill, h } from "../dom.js";
 
 const ROW_PX = 40;
-const MARGIN_ROWS = 8;
+const MARGIN_ROWS = 6;
 
 export class Table {
   /**
@@ -36,6 +36,8 @@ export class Table {
     this.current = 0;
     /** @type {Set<string>} */
     this.picked = new Set();
+    /** @type {Map<any, Element>} elements of the rows in sight */
+    this.drawn = new Map();
     this.head = h("thead");
     this.body = h("tbody");
     this.table = h("table", { "aria-label": options.label }, this.cols(), this.head, this.body);
@@ -73,6 +75,7 @@ export class Table {
   }
 
   arrange() {
+    this.drawn.clear(); // their places and marks may have changed
     const found = this.filter ? this.rows.filter(this.filter) : [...this.rows];
     const sort = this.options.columns[this.sortBy]?.sort;
     if (sort) {
@@ -149,8 +152,12 @@ export class Table {
     const first = Math.max(0, Math.min(top, shown.length) - MARGIN_ROWS);
     const end = Math.min(shown.length, top + room + MARGIN_ROWS);
     const rows = [];
-    for (let i = first; i < end; i += 1) rows.push(this.row(shown[i], i));
+    for (let i = first; i < end; i += 1)
+      rows.push(this.drawn.get(shown[i]) ?? this.row(shown[i], i));
     fill(this.body, spacer("before", first), rows, spacer("after", shown.length - end));
+    // While one scrolls, rows that stay in sight are not built again.
+    const elements = [...this.body.children].slice(1, -1);
+    this.drawn = new Map(elements.map((element, i) => [shown[first + i], element]));
   }
 
   emptyText() {
@@ -212,12 +219,14 @@ export class Table {
   pick(key) {
     if (!this.picked.delete(key)) this.picked.add(key);
     this.options.onPick(this.picked);
+    this.drawn.clear();
     this.draw();
   }
 
   pickAll(isPicked) {
     this.picked = new Set(isPicked ? this.shown.map(this.options.key) : []);
     this.options.onPick(this.picked);
+    this.drawn.clear();
     this.draw();
   }
 

@@ -1,6 +1,7 @@
 /** Why something moves or does not, in the broker's own sentences. */
 
 import { h } from "../dom.js";
+import { count } from "../format.js";
 import { link } from "../router.js";
 
 /** @param {{moving: boolean, reasons: {code: string, text: string, details?: any}[]}|null} found */
@@ -38,6 +39,10 @@ function holders(details) {
   );
 }
 
+function holds({ unacked, prefetch }) {
+  return prefetch ? `${count(unacked)} of at most ${count(prefetch)}` : count(unacked);
+}
+
 /** @param {{connection?: string, channel?: number, consumer_tag?: string, user?: string}|null} holder */
 export function holderText(holder) {
   if (!holder) return "–";
@@ -48,5 +53,6 @@ export function holderText(holder) {
       : "a connection",
     holder.channel !== undefined && `, channel ${holder.channel}`,
     holder.user && `, user ${holder.user}`,
+    holder.unacked !== undefined && `: holds ${holds(holder)}`,
   ];
 }

@@ -67,7 +67,7 @@ function fields({ kind, vhost }) {
       value: vhost,
     },
     { name: "exchange", label: "Or to exchange" },
-    { name: "key", label: "With routing key", hint: "Only with an exchange." },
+    { name: "key", label: "With routing key", hint: "Empty: each message keeps its own." },
   ];
   const pace = [
     { name: "limit", label: "At most", type: "number", hint: "Empty: all of them." },
@@ -96,7 +96,7 @@ function bodyOf(move, values) {
     keep_attempts: values.keep ?? false,
   };
   if (values.exchange)
-    body.to = { vhost: values.vhost, exchange: values.exchange, routing_key: values.key };
+    body.to = { vhost: values.vhost, exchange: values.exchange, routing_key: values.key || null };
   else if (values.queue) body.to = { vhost: values.vhost, queue: values.queue };
   else if (move.kind === "move" || move.kind === "copy")
     throw new Error("Where to? Name a queue or an exchange.");
@@ -125,6 +125,7 @@ async function confirmPlan(move, plan) {
           { class: "stack" },
           targets.map((target) => h("li", null, targetText(target))),
         ),
+      skippedText(plan.skipped),
     ),
     footer: h(
       "footer",
@@ -209,7 +210,9 @@ export function drawTask(task, onCancel) {
         task.target && [" → ", placeText(task.target)],
         task.user && ` · ${task.user}`,
       ),
+      task.waiting && h("p", { class: "note warn" }, task.waiting),
       task.error && h("p", { class: "note bad" }, task.error),
+      skippedText(task.skipped),
     ),
     task.state === "running" && button("Cancel", cancel, "small"),
     h("progress", {
@@ -218,6 +221,14 @@ export function drawTask(task, onCancel) {
       "aria-label": "Progress",
     }),
   );
+}
+
+/** Messages that stay where they are, and why. */
+function skippedText(skipped) {
+  const reasons = Object.entries(skipped ?? {}).filter(([, messages]) => messages > 0);
+  if (reasons.length === 0) return null;
+  const said = reasons.map(([why, messages]) => `${many(messages, "message")}: ${why}`);
+  return h("p", { class: "note warn" }, `Left where they are: ${said.join("; ")}.`);
 }
 
 function placeText(place) {

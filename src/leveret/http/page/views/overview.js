@@ -51,8 +51,8 @@ export function view() {
     h(
       "div",
       { class: "columns" },
-      sheet("Node", nodes),
-      h("div", { class: "stack" }, sheet("Listeners", listeners), sheet("Churn", churn)),
+      h("div", { class: "stack" }, sheet("Node", nodes), sheet("Listeners", listeners)),
+      sheet("Churn", churn),
     ),
   );
 
@@ -127,7 +127,7 @@ function drawNodes(nodes) {
         ["Memory", `${bytes(node.mem_used)} of ${bytes(node.mem_limit)}`],
         [
           "Free disk",
-          typeof node.disk_free === "number"
+          node.disk_free > 0
             ? `${bytes(node.disk_free)}, alarm below ${bytes(node.disk_free_limit)}`
             : null,
         ],

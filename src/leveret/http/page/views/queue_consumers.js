@@ -80,7 +80,7 @@ function drawHeld(found) {
           cell: (m) => h("a", { href: `${link("trace")}?id=${encodeURIComponent(m.id)}` }, m.id),
         },
         { label: "Held by", cell: (m) => holderText(m.holder) },
-        { label: "For", number: true, cell: (m) => duration(m.age_ms) },
+        { label: "For", number: true, cell: (m) => duration(m.held_ms ?? m.age_ms) },
         { label: "Deliveries", number: true, cell: (m) => count(m.deliveries) },
         { label: "Routing key", cell: (m) => h("span", { class: "mono" }, m.routing_key) },
         { label: "Size", number: true, cell: (m) => bytes(m.payload_bytes) },

@@ -25,7 +25,7 @@ export function messagesTab({ vhost, name, again }) {
   const more = h("div", { class: "row" });
   const progress = h("div", { class: "stack" });
   const table = new Table({
-    label: "Messages",
+    label: "Messages in the queue",
     key: (message) => message.id,
     columns: columns(),
     empty: empty("No message is here."),

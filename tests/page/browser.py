@@ -1,0 +1,126 @@
+"""A browser that looks at the page: Debian's Chromium, driven by Playwright.
+
+`Reader` is someone who uses the page: `press` and `tab_to` by keyboard, `open` a view and wait
+until it is filled. What the browser complains about (scripts that fail, what the policy refuses) is
+kept in `complaints`; tests expect none.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+
+from leveret.testing.broker import BrokerUrl
+from tests.clients.tools import require_program
+
+WITHIN_MS = 15_000
+DESKTOP = (1280, 860)
+PHONE = (390, 844)
+TABS_MAX = 120  # to anything in a view
+CONTRAST = (Path(__file__).parent / "contrast.js").read_text()
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    program = require_program("chromium", "chromium")
+    with sync_playwright() as playwright:
+        flags = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+        browser = playwright.chromium.launch(executable_path=program, args=flags)
+        yield browser
+        browser.close()
+
+
+class Reader:
+    """Someone with a browser of their own."""
+
+    def __init__(
+        self,
+        browser: Browser,
+        url: BrokerUrl,
+        size: tuple[int, int] = DESKTOP,
+        theme: Any = "light",
+    ) -> None:
+        self.base = f"http://{url.host}:{url.http_port}/"
+        viewport: Any = {"width": size[0], "height": size[1]}
+        self.context = browser.new_context(
+            viewport=viewport, color_scheme=theme, reduced_motion="reduce"
+        )
+        self.context.set_default_timeout(WITHIN_MS)
+        self.page: Page = self.context.new_page()
+        self.complaints: list[str] = []
+        self.page.on("console", self._on_console)
+        self.page.on("pageerror", lambda fault: self.complaints.append(str(fault)))
+        self.page.on("dialog", lambda dialog: self.complaints.append(f"dialog {dialog.message}"))
+
+    def _on_console(self, message: ConsoleMessage) -> None:
+        # A refused call is shown in the page as a sentence; the browser notes it besides.
+        if message.type == "error" and "Failed to load resource" not in message.text:
+            self.complaints.append(message.text)
+
+    def sign_in(self, name: str = "guest", password: str = "guest") -> None:
+        self.page.goto(self.base)
+        self.page.get_by_label("Name").fill(name)
+        self.page.get_by_label("Password").fill(password)
+        self.page.get_by_role("button", name="Sign in").click()
+        self.page.locator("main[aria-busy=false]").wait_for()
+
+    def open(self, address: str, view: str) -> None:
+        """Go to a view and wait until it shows what it asked for."""
+        self.page.evaluate("address => { location.hash = address; }", address)
+        self.page.locator(f'main[data-view="{view}"][aria-busy=false]').wait_for()
+
+    def focused(self) -> str:
+        """What has the focus: its label or its text."""
+        found: str = self.page.evaluate(
+            """() => {
+                const at = document.activeElement;
+                const label = at.labels?.[0]?.textContent;
+                return at.getAttribute("aria-label") ?? label ?? at.textContent.trim();
+            }"""
+        )
+        return found
+
+    def tab_to(self, name: str) -> None:
+        """Press Tab until something of this name has the focus; the focus can always be seen."""
+        seen = []
+        for _ in range(TABS_MAX):
+            self.page.keyboard.press("Tab")
+            seen.append(self.focused())
+            assert self.has_ring(), f"the focus on {seen[-1]!r} cannot be seen"
+            if seen[-1].strip() == name:
+                return
+        raise AssertionError(f"no way to {name!r} by Tab, only to {seen}")
+
+    def has_ring(self) -> bool:
+        found: bool = self.page.evaluate(
+            """() => {
+                const at = document.activeElement;
+                const style = getComputedStyle(at);
+                if (at instanceof SVGElement || at === document.body) return true;
+                return style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0;
+            }"""
+        )
+        return found
+
+    def press(self, *keys: str) -> None:
+        for key in keys:
+            self.page.keyboard.press(key)
+
+    def type(self, text: str) -> None:
+        self.page.keyboard.type(text)
+
+    def overflow(self) -> int:
+        """By how many pixels the page is wider than its window."""
+        found: int = self.page.evaluate(
+            "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        )
+        return found
+
+    def contrast_faults(self) -> list[str]:
+        found: list[str] = self.page.evaluate(CONTRAST)
+        return found
+
+    def close(self) -> None:
+        self.context.close()

@@ -1,0 +1,26 @@
+"""One browser for all tests of the page, and a broker for each module."""
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser
+
+from leveret.testing.broker import BrokerUrl
+from tests.page.browser import Reader, chromium
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture
+def reader(browser: Browser, url: BrokerUrl) -> Iterator[Reader]:
+    """Somebody signed in, at a desk; their browser must have nothing to complain about."""
+    found = Reader(browser, url)
+    found.sign_in()
+    yield found
+    complaints = found.complaints
+    found.close()
+    assert complaints == []

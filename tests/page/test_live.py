@@ -1,0 +1,139 @@
+"""The page over time: refreshing and pausing, a broker that is gone for a while, many queues."""
+
+import socket
+from collections.abc import Iterator
+
+import pika
+import pytest
+from playwright.sync_api import Browser, expect
+
+from leveret.testing.broker import BrokerUrl, broker
+from tests.page.browser import WITHIN_MS, Reader
+
+pytestmark = pytest.mark.interpreted_only("the page's own behaviour, the same in both forms")
+expect.set_options(timeout=WITHIN_MS)
+
+MANY = 10_000
+STEP_MS_MAX = 33  # of work for half of the steps of scrolling: two frames, for busy machines
+
+
+@pytest.fixture
+def url() -> Iterator[BrokerUrl]:
+    with broker(http=True) as found:
+        yield found
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def test_a_broker_that_is_gone_for_a_while_is_said_and_found_again(browser: Browser) -> None:
+    port = free_port()
+    with broker(http=True, http_port=port) as url:
+        reader = Reader(browser, url)
+        reader.sign_in()
+        reader.open("#/queues", "/queues")
+    banner = reader.page.locator("#banner")
+    expect(banner).to_contain_text("The broker does not answer.")
+    expect(reader.page.get_by_role("heading", level=1)).to_have_text("Queues")
+    with broker(http=True, http_port=port) as url:
+        expect(banner).to_be_empty()
+        expect(reader.page.get_by_text("The broker answers again.")).to_be_visible()
+        with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+            connection.channel().queue_declare("new")
+        expect(reader.page.get_by_role("link", name="new")).to_be_visible()
+        reader.close()
+
+
+def test_a_paused_page_asks_nothing_until_it_goes_on(reader: Reader) -> None:
+    page = reader.page
+    reader.open("#/queues", "/queues")
+    reader.press("p")
+    expect(page.locator("#pause")).to_have_text("Paused")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    # Longer than the interval: what would be asked would have been.
+    page.evaluate("() => new Promise((resolve) => setTimeout(resolve, 3500))")
+    assert asked == []
+    with page.expect_request("**/api/queues*"):
+        reader.press("p")
+    expect(page.locator("#pause")).to_have_text("Live")
+
+
+def test_a_failed_call_is_a_sentence_and_stops_nothing(reader: Reader, url: BrokerUrl) -> None:
+    page = reader.page
+    reader.open("#/queues/%2F/nothing", "/queues/:vhost/:name")
+    expect(page.get_by_role("alert").filter(has_text="It is not there")).to_be_visible()
+    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        connection.channel().queue_declare("nothing")
+    expect(page.locator("[data-count=ready]")).to_have_text("0")
+    page.get_by_role("link", name="Overview", exact=True).first.click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
+
+
+def test_a_wrong_password_is_said_and_nothing_is_kept(browser: Browser, url: BrokerUrl) -> None:
+    reader = Reader(browser, url)
+    page = reader.page
+    page.goto(reader.base)
+    page.get_by_label("Name").fill("guest")
+    page.get_by_label("Password").fill("wrong")
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_text("The name or the password is wrong.")).to_be_visible()
+    page.get_by_label("Password").fill("guest")
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
+    assert page.evaluate("Object.keys(localStorage)") == []
+    assert page.evaluate("document.cookie") == ""
+    page.locator("#signout").click()
+    expect(page.get_by_role("button", name="Sign in")).to_be_visible()
+    assert page.evaluate("sessionStorage.getItem('leveret.login')") is None
+    reader.close()
+
+
+@pytest.mark.timeout(120)
+def test_ten_thousand_queues_are_searched_sorted_and_scrolled(
+    reader: Reader, url: BrokerUrl
+) -> None:
+    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        channel = connection.channel()
+        for number in range(MANY):
+            channel.queue_declare(f"queue-{number:05d}", exclusive=False)
+        channel.basic_publish("", "queue-04321", b"x")
+        page = reader.page
+        page.set_default_timeout(30_000)
+        reader.open("#/queues", "/queues")
+        rows = page.locator(".rows tr[data-row]")
+        expect(page.get_by_text("10,000 in all")).to_be_visible()
+        assert rows.count() < 60, "only what is in sight is there"
+        reader.press("p")  # the times below are those of the list
+
+        spent = page.evaluate(
+            """async () => {
+                const host = document.querySelector(".rows");
+                const spent = [];
+                for (let step = 1; step <= 50; step += 1) {
+                    const began = performance.now();
+                    host.scrollTop = host.scrollHeight * step / 50;
+                    host.dispatchEvent(new Event("scroll"));
+                    host.getBoundingClientRect();
+                    spent.push(performance.now() - began);
+                    await new Promise((resolve) => requestAnimationFrame(resolve));
+                }
+                return spent.sort((a, b) => a - b)[25];
+            }"""
+        )
+        expect(rows.last).to_contain_text("queue-09999")
+        assert spent < STEP_MS_MAX, f"one step of scrolling took {spent:.1f} ms"
+
+        page.get_by_role("button", name="Ready").click()
+        page.locator(".rows").evaluate("host => { host.scrollTop = 0; }")
+        expect(rows.first).to_contain_text("queue-04321")
+        page.get_by_label("Search queues").fill("-0777")
+        expect(rows).to_have_count(10)
+        page.get_by_label("Search queues").fill("/7$/")
+        expect(page.get_by_text("1,000 of 10,000")).to_be_visible()
+        page.get_by_label("Search queues").fill("")
+        page.get_by_role("button", name="With messages").click()
+        expect(rows).to_have_count(1)

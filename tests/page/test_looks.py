@@ -1,0 +1,163 @@
+"""Every view in light, dark and at phone width: what is wider than the window, what cannot be read.
+
+The names and bodies in this broker are hostile: they must be shown as they are and never run.
+"""
+
+from collections.abc import Iterator
+from urllib.parse import quote
+
+import pika
+import pytest
+from playwright.sync_api import Browser, expect
+
+from leveret.testing.broker import BrokerUrl, broker
+from tests.page.browser import DESKTOP, PHONE, Reader
+
+pytestmark = pytest.mark.interpreted_only("looks are the page's own, and the same in both forms")
+
+MARKUP = "<img src=x onerror=alert(1)>"
+ODD_NAMES = [MARKUP, "grüße/日本語 %2F?#&", "x" * 255, "'\"><svg onload=alert(2)>", "a\tb"]
+BODY = b"<script>alert(3)</script>" + MARKUP.encode()
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[BrokerUrl]:
+    with broker(http=True) as found:
+        connection = pika.BlockingConnection(pika.URLParameters(found))
+        fill(connection.channel())
+        yield found
+        connection.close()
+
+
+def fill(channel: pika.adapters.blocking_connection.BlockingChannel) -> None:
+    channel.queue_declare("stream", durable=True, arguments={"x-queue-type": "stream"})
+    channel.exchange_declare(MARKUP, "topic")
+    channel.exchange_declare("next", "headers")
+    channel.exchange_bind("next", MARKUP, "#")
+    properties = pika.BasicProperties(
+        message_id=MARKUP, headers={MARKUP: MARKUP}, content_type="text/html"
+    )
+    for name in ODD_NAMES:
+        channel.queue_declare(name, arguments={"x-dead-letter-exchange": MARKUP})
+        channel.queue_bind(name, MARKUP, f"{MARKUP}.*")
+        channel.queue_bind(name, "next", arguments={"x-match": "all", MARKUP: MARKUP})
+        for _ in range(3):
+            channel.basic_publish("", name, BODY, properties)
+    for _ in range(20):
+        channel.basic_publish("", "stream", BODY, properties)
+    channel.basic_qos(prefetch_count=1)
+    channel.basic_consume(MARKUP, lambda *_: None, consumer_tag=MARKUP)
+    channel.connection.process_data_events(0)
+
+
+def views(url: BrokerUrl) -> dict[str, str]:
+    """An address for each path of the router."""
+    part = quote(MARKUP, safe="")
+    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        port = connection._impl.params.port
+    name = quote(f"127.0.0.1:1 -> 127.0.0.1:{port}", safe="")
+    return {
+        "/": "#/",
+        "/queues": "#/queues",
+        "/queues/:vhost/:name": f"#/queues/%2F/{part}",
+        "/queues/:vhost/:name/:tab": f"#/queues/%2F/{part}/messages",
+        "/streams": "#/streams",
+        "/streams/:vhost/:name": "#/streams/%2F/stream",
+        "/exchanges": "#/exchanges",
+        "/exchanges/:vhost/:name": f"#/exchanges/%2F/{part}",
+        "/exchanges/:vhost/:name/:tab": f"#/exchanges/%2F/{part}/bindings",
+        "/trace": f"#/trace?message_id={part}",
+        "/connections": "#/connections",
+        "/connections/:name": f"#/connections/{name}",
+        "/channels": "#/channels",
+        "/channels/:name": f"#/channels/{name}",
+        "/tasks": "#/tasks",
+        "/users": "#/users",
+        "/users/:name": "#/users/guest",
+        "/vhosts": "#/vhosts",
+        "/policies": "#/policies",
+        "/limits": "#/limits",
+        "/definitions": "#/definitions",
+        "/audit": "#/audit",
+    }
+
+
+OTHER_TABS = ["consumers", "bindings"]
+
+
+@pytest.mark.parametrize(
+    ("theme", "size"), [("light", DESKTOP), ("dark", DESKTOP), ("light", PHONE), ("dark", PHONE)]
+)
+def test_every_view_can_be_read_and_fits(
+    browser: Browser, url: BrokerUrl, theme: str, size: tuple[int, int]
+) -> None:
+    reader = Reader(browser, url, size, theme)
+    reader.page.goto(reader.base)
+    reader.page.get_by_label("Name").wait_for()
+    faults = looked_at(reader, "login")
+    reader.sign_in()
+    known: list[str] = reader.page.evaluate(
+        "async () => (await import('/page/router.js')).VIEWS.map((view) => view.path)"
+    )
+    addresses = views(url)
+    assert set(known) == set(addresses), "every view of the router is looked at"
+    for view, address in addresses.items():
+        reader.open(address, view)
+        faults += looked_at(reader, view)
+    for tab in OTHER_TABS:
+        address = f"#/queues/%2F/{quote(MARKUP, safe='')}/{tab}"
+        reader.open(address, "/queues/:vhost/:name/:tab")
+        faults += looked_at(reader, tab)
+    faults += dialogs(reader)
+    complaints = reader.complaints
+    reader.close()
+    assert faults == []
+    assert complaints == []
+
+
+def looked_at(reader: Reader, where: str) -> list[str]:
+    faults = [f"{where}: {fault}" for fault in reader.contrast_faults()]
+    if reader.overflow() > 0:
+        faults.append(f"{where}: {reader.overflow()} px too wide")
+    return faults
+
+
+def dialogs(reader: Reader) -> list[str]:
+    """What opens above a view."""
+    page = reader.page
+    reader.open("#/queues", "/queues")
+    page.get_by_role("button", name="Declare a queue").click()
+    faults = looked_at(reader, "declare")
+    page.keyboard.press("Escape")
+    reader.open(f"#/queues/%2F/{quote(MARKUP, safe='')}/messages", "/queues/:vhost/:name/:tab")
+    page.locator("tr[data-row] button.open").first.click()
+    page.locator("dialog [data-explanation]").wait_for()
+    faults += looked_at(reader, "message")
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Delete", exact=True).last.click()
+    page.get_by_role("button", name="See what would happen").click()
+    page.locator("[data-plan]").wait_for()
+    return faults + looked_at(reader, "plan")
+
+
+@pytest.mark.parametrize("name", ODD_NAMES, ids=range(len(ODD_NAMES)))
+def test_odd_names_and_bodies_are_shown_as_they_are(
+    browser: Browser, url: BrokerUrl, name: str
+) -> None:
+    reader = Reader(browser, url)
+    reader.sign_in()
+    page = reader.page
+    reader.open("#/queues", "/queues")
+    # Through the link that the list makes, so that its encoding is what is tested.
+    page.locator(".rows a").filter(has_text=name.strip()[:40]).first.click()
+    page.locator('main[data-view="/queues/:vhost/:name"][aria-busy=false]').wait_for()
+    assert page.locator("h1").text_content() == name
+    page.get_by_role("link", name="Messages", exact=True).click()
+    row = page.locator("tr[data-row]").first
+    expect(row).to_contain_text("<script>alert(3)</script>")
+    row.locator("button.open").click()
+    expect(page.locator("dialog pre")).to_have_text(BODY.decode())
+    assert page.locator("main img, main script, dialog img, dialog script").count() == 0
+    complaints = reader.complaints
+    reader.close()
+    assert complaints == []
