@@ -45,6 +45,7 @@ export function drawGraph(host, { vhost, name, bindings, reached }) {
     "svg",
     { style: size, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": said },
     edges,
+    layout.edges.map((edge) => drawLabel(edge, places)),
     boxes,
   );
   const isNew = host.childElementCount === 0;
@@ -142,22 +143,21 @@ function drawEdge(edge, places, isReached) {
   const to = places.get(edge.to.id);
   const [x1, y1, x2, y2] = [from.x + BOX_W, from.y + BOX_H / 2, to.x, to.y + BOX_H / 2];
   const bend = Math.max(40, Math.abs(x2 - x1) / 2);
-  const text =
-    edge.labels.length > 1 ? `${edge.labels[0]} +${edge.labels.length - 1}` : edge.labels[0];
-  // Near the target, where edges from one box have come apart.
+  return svg("path", {
+    class: isReached ? "edge reached" : "edge",
+    d: `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`,
+  });
+}
+
+/** Stands near the target, where edges from one box have come apart. */
+function drawLabel(edge, places) {
+  const to = places.get(edge.to.id);
+  const more = edge.labels.length > 1 ? ` +${edge.labels.length - 1}` : "";
   return svg(
-    "g",
-    { class: isReached ? "reached" : null },
-    svg("path", {
-      class: "edge",
-      d: `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`,
-    }),
-    svg(
-      "text",
-      { class: "label", x: x2 - 10, y: y2 - 5, "text-anchor": "end" },
-      cut(text, 16),
-      svg("title", null, edge.labels.join("\n")),
-    ),
+    "text",
+    { class: "label", x: to.x - 10, y: to.y + BOX_H / 2 - 5, "text-anchor": "end" },
+    cut(edge.labels[0], 16) + more,
+    svg("title", null, edge.labels.join("\n")),
   );
 }
 

@@ -3,7 +3,8 @@
 import { get } from "../api.js";
 import { h } from "../dom.js";
 import { time } from "../format.js";
-import { badge, empty, head } from "../parts/list.js";
+import { openDialog } from "../parts/dialog.js";
+import { badge, empty, facts, head } from "../parts/list.js";
 import { searchOver } from "../parts/search.js";
 import { Table } from "../parts/table.js";
 
@@ -16,25 +17,27 @@ export function view() {
     sortBy: 0,
     descending: true,
     empty: empty("Nothing has been noted yet."),
+    opens: 1,
+    onOpen: show,
     columns: [
-      { label: "When", sort: (e) => e.time_ms, cell: (e) => time(e.time_ms), width: "13rem" },
-      { label: "Who", sort: (e) => e.user ?? "", cell: (e) => e.user ?? "–", width: "9rem" },
+      { label: "When", sort: (e) => e.time_ms, cell: (e) => time(e.time_ms), width: "11.5rem" },
+      { label: "Did", sort: (e) => e.action, cell: (e) => e.action },
+      { label: "To", sort: (e) => e.target ?? "", cell: (e) => e.target ?? "–", minor: true },
+      {
+        label: "Who",
+        sort: (e) => e.user ?? "",
+        cell: (e) => e.user ?? "–",
+        width: "9rem",
+        minor: true,
+      },
       {
         label: "From",
         sort: (e) => e.peer ?? "",
         cell: (e) => e.peer ?? "–",
-        width: "10rem",
+        width: "9rem",
         minor: true,
       },
-      { label: "Did", sort: (e) => e.action, cell: (e) => e.action },
-      { label: "To", sort: (e) => e.target ?? "", cell: (e) => e.target ?? "–", minor: true },
-      {
-        label: "Result",
-        sort: (e) => e.result ?? "",
-        cell: (e) => badge(e.result ?? "–", e.result === "ok" ? "good" : "warn"),
-        width: "8rem",
-        minor: true,
-      },
+      { label: "Result", sort: (e) => e.result ?? "", cell: result, width: "8rem", minor: true },
     ],
   });
   const search = searchOver(table, {
@@ -56,4 +59,21 @@ export function view() {
     search.say();
   }
   return { title: "Audit log", el, refresh };
+}
+
+function result(entry) {
+  return badge(entry.result ?? "–", entry.result === "ok" ? "good" : "warn");
+}
+
+function show(entry) {
+  openDialog({
+    title: entry.action,
+    body: facts([
+      ["When", time(entry.time_ms)],
+      ["Who", entry.user],
+      ["From", entry.peer],
+      ["To", entry.target],
+      ["Result", result(entry)],
+    ]),
+  });
 }

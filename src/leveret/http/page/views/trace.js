@@ -2,11 +2,12 @@
 
 import { get, query as queryOf } from "../api.js";
 import { fill, h } from "../dom.js";
-import { count, plain, time } from "../format.js";
+import { many, plain, time } from "../format.js";
 import { Form } from "../parts/form.js";
 import { head, list, sheet } from "../parts/list.js";
 import { go, link } from "../router.js";
 import { vhost } from "../session.js";
+import { holderText } from "./explain.js";
 
 const SHOWN_APART = ["time_ms", "event", "queue", "reason", "vhost", "id", "state"];
 
@@ -26,6 +27,7 @@ export function view({ query }) {
     },
   ]);
   form.control("message_id").dataset.search = "";
+  const gone = new AbortController();
   const result = h("div", { class: "stack", role: "status" });
   const element = h(
     "form",
@@ -46,13 +48,21 @@ export function view({ query }) {
 
   async function trace({ message_id: messageId, id }) {
     if (!messageId && !id) return;
+    const all = { places: [], events: [], scanned: 0 };
+    const wanted = id ? { id } : { message_id: messageId, vhost: vhost() };
     fill(result, h("p", { class: "soft" }, "Looking through the queues …"));
     try {
-      const found = await get(
-        `/trace${queryOf(id ? { id } : { message_id: messageId, vhost: vhost() })}`,
-      );
-      fill(result, drawPlaces(found), drawEvents(found));
+      let cursor = null;
+      do {
+        const found = await get(`/trace${queryOf({ ...wanted, cursor })}`, { signal: gone.signal });
+        all.places.push(...found.places);
+        all.events.push(...found.events);
+        all.scanned += found.scanned;
+        ({ cursor } = found);
+        fill(result, drawPlaces(all, cursor !== null), drawEvents(all));
+      } while (cursor);
     } catch (fault) {
+      if (fault.name === "AbortError") return;
       fill(result, h("p", { class: "note bad" }, fault.message));
     }
   }
@@ -64,32 +74,48 @@ export function view({ query }) {
     element,
     result,
   );
-  return { title: "Trace", el };
+  return { title: "Trace", el, leave: () => gone.abort() };
 }
 
-function drawPlaces(found) {
-  const scanned = found.scanned !== undefined ? `Looked at ${count(found.scanned)} messages.` : "";
+function drawPlaces(found, isLooking) {
+  const none = "It is in no queue: acknowledged, expired, dropped, or never here.";
   return sheet(
     "Where it is now",
     list(
       [
-        {
-          label: "Queue",
-          cell: (p) => h("a", { href: link("queues", p.vhost, p.queue, "messages") }, p.queue),
-        },
+        { label: "Queue", cell: queue },
         { label: "Vhost", cell: (p) => p.vhost },
-        { label: "State", cell: (p) => p.state },
+        { label: "State", cell: state },
         { label: "Broker's id", cell: (p) => h("span", { class: "mono" }, p.id) },
       ],
-      found.places ?? [],
-      "It is in no queue: acknowledged, expired, dropped, or never here.",
+      found.places,
+      isLooking ? "In none so far." : none,
     ),
-    h("p", { class: "soft small-text" }, scanned),
+    h(
+      "p",
+      { class: "soft small-text" },
+      `Looked at ${many(found.scanned, "message")}${isLooking ? " so far …" : "."}`,
+    ),
   );
 }
 
+function queue(place) {
+  if (place.held_for) return `held back by the exchange ${place.held_for}`;
+  const isStream = place.type === "stream";
+  const href = isStream
+    ? link("streams", place.vhost, place.queue)
+    : link("queues", place.vhost, place.queue, "messages");
+  return h("a", { href }, place.queue);
+}
+
+function state(place) {
+  if (place.due_at_ms) return `scheduled for ${time(place.due_at_ms)}`;
+  if (place.holder) return ["in flight, held by ", holderText(place.holder)];
+  return place.state;
+}
+
 function drawEvents(found) {
-  const events = found.events ?? [];
+  const events = [...found.events].sort((a, b) => (a.time_ms ?? 0) - (b.time_ms ?? 0));
   if (events.length === 0)
     return sheet(
       "What happened",
