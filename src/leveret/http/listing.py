@@ -181,8 +181,7 @@ async def answer_list(
     matches = wanted.matches
     found = rows if matches is None else [row for row in rows if matches(name_of(row))]
     if wanted.sort:
-        items = await _described(found, describe)
-        items.sort(key=lambda item: _order(item, wanted.sort), reverse=wanted.is_reversed)
+        items = await _sorted(found, describe, wanted)
         if wanted.page:
             return _page(wanted, len(rows), len(items), _cut(items, wanted))
         return await _array(items, _itself, wanted.columns)
@@ -234,6 +233,23 @@ def _order(item: object, path: list[str]) -> tuple[int, Any]:
     if isinstance(item, bool | int | float):
         return 1, item
     return (2, item) if isinstance(item, str) else (3, str(item))
+
+
+async def _sorted(
+    rows: Sequence[Row], describe: Callable[[Row], object], wanted: Listing
+) -> list[object]:
+    """The descriptions in order. What they are sorted by is looked up in slices too."""
+    keys: list[tuple[int, Any]] = []
+
+    def noted(row: Row) -> object:
+        item = describe(row)
+        if item is not None:
+            keys.append(_order(item, wanted.sort))
+        return item
+
+    items = await _described(rows, noted)
+    order = sorted(range(len(items)), key=keys.__getitem__, reverse=wanted.is_reversed)
+    return [items[index] for index in order]
 
 
 async def _described(rows: Sequence[Row], describe: Callable[[Row], object]) -> list[object]:

@@ -29,9 +29,10 @@ _NEEDS: Final = {
     Needs.ADMINISTRATOR: "Needs the tag administrator.",
 }
 _SIMPLE: Final = {str: "string", int: "integer", bool: "boolean", float: "number"}
-# What can go wrong with any request, besides 401.
+# What can go wrong with any request.
 _USUAL: Final = {
     400: "The request cannot be carried out, for the reason given.",
+    401: "Login failed, or the user may not do this.",
     404: "There is no such object.",
     405: "The path has no such method.",
     413: "The body is too large.",
@@ -129,9 +130,6 @@ def _responses(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
     if operation.status == 201:
         responses["204"] = {"description": "It was there already, and is as asked for."}
     failure = {"application/json": {"schema": schemas[repr(Failure)]}}
-    if operation.needs is not Needs.NOTHING:
-        reason = "Login failed, or the user may not do this."
-        responses["401"] = {"description": reason, "content": failure}
     for status, text in _USUAL.items():
         responses[str(status)] = {"description": text, "content": failure}
     for status, kind in operation.failures:

@@ -23,7 +23,7 @@ FORGET_MS: Final = 300_000
 OBJECTS_MAX: Final = 200_000
 
 
-class Rate(msgspec.Struct, frozen=True):
+class Rate(msgspec.Struct, frozen=True, gc=False):
     """How fast a counter grows."""
 
     rate: float  # a second

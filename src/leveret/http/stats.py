@@ -22,7 +22,7 @@ from leveret.http.rates import Rate, Rates
 Stats = TypeVar("Stats")
 
 
-class QueueStats(msgspec.Struct):
+class QueueStats(msgspec.Struct, gc=False):
     """What happened to the messages of a queue."""
 
     publish: int
@@ -45,7 +45,7 @@ class QueueStats(msgspec.Struct):
     deliver_get_details: Rate
 
 
-class PublisherStats(msgspec.Struct):
+class PublisherStats(msgspec.Struct, gc=False):
     """What happened to messages, seen from publishers and consumers: channels, vhosts, the node."""
 
     publish: int
@@ -74,7 +74,7 @@ class PublisherStats(msgspec.Struct):
     deliver_get_details: Rate
 
 
-class ExchangeStats(msgspec.Struct):
+class ExchangeStats(msgspec.Struct, gc=False):
     """Messages that came to an exchange, and copies that it led to queues."""
 
     publish_in: int
@@ -83,7 +83,7 @@ class ExchangeStats(msgspec.Struct):
     publish_out_details: Rate
 
 
-class ChurnRates(msgspec.Struct):
+class ChurnRates(msgspec.Struct, gc=False):
     """How many connections, channels and queues come and go."""
 
     connection_created: int
@@ -102,7 +102,7 @@ class ChurnRates(msgspec.Struct):
     queue_deleted_details: Rate
 
 
-class QueueTotals(msgspec.Struct):
+class QueueTotals(msgspec.Struct, gc=False):
     """How many messages there are."""
 
     messages: int
@@ -113,7 +113,7 @@ class QueueTotals(msgspec.Struct):
     messages_unacknowledged_details: Rate
 
 
-class ByteRates(msgspec.Struct):
+class ByteRates(msgspec.Struct, gc=False):
     """Bytes to and from clients."""
 
     recv_oct: int
