@@ -21,7 +21,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from leveret.testing.broker import broker
-from tests.http.api import Api
+from tests.http.management import Api
 
 CHECKS: Final = (
     not_a_server_error,

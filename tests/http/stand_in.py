@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager
 
 from leveret.arrow.reads import BulkReads
-from leveret.auth import Authority, FixedAuthority
+from leveret.auth import Authority, Directory, FixedAuthority
 from leveret.config.settings import Settings
 from leveret.engine.broker import Broker
 from leveret.engine.session import Outlet, Session
@@ -58,6 +58,7 @@ class Facts:
         self._alarms = alarms
         self.broker = Broker(1)
         self.authority: Authority = FixedAuthority("guest", "guest")
+        self.directory = Directory(self.broker.register, lambda: 0)
         self.backups = NoBackups()
         self.connections = NoConnections()
         self.settings = Settings()

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from leveret.testing.broker import BrokerUrl, broker
-from tests.http.api import Api, connected, part
+from tests.http.management import Api, connected, part
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ from starlette.types import Receive, Scope, Send
 from leveret import __version__, build_info
 from leveret.errors import LeveretError
 from leveret.http import (
+    audit,
     backups,
     bindings,
     channels,
@@ -28,8 +29,10 @@ from leveret.http import (
     nodes,
     openapi,
     overview,
+    permissions,
     queues,
     streams,
+    users,
 )
 from leveret.http.answers import json, on_crash, on_http_error, on_refusal
 from leveret.http.facts import BrokerFacts
@@ -126,5 +129,8 @@ OPERATIONS: Final = (
     *features.OPERATIONS,
     *backups.OPERATIONS,
     *streams.OPERATIONS,
+    *users.OPERATIONS,
+    *permissions.OPERATIONS,
+    *audit.OPERATIONS,
     *openapi.OPERATIONS,
 )

@@ -34,6 +34,7 @@ from leveret.http.visibility import (
     listed_vhosts,
     queue_in,
     require,
+    require_topic,
     seen_vhost,
     used_vhost,
 )
@@ -215,7 +216,7 @@ async def make_binding(request: Request) -> Response:
         raise HTTPException(404, "Not Found")
     key = require_short("routing_key", body.routing_key)
     arguments = arguments_of(body.arguments)
-    _require_binding(request, vhost, source, target)
+    _require_binding(request, vhost, source, target, key)
     facts = facts_of(request)
     with facts.turn():
         vhost.bind(source, target, key, arguments)
@@ -230,7 +231,7 @@ async def remove_binding(request: Request) -> Response:
     bound = _named(request, vhost)
     _, target = _pair(request, vhost)
     assert target is not None
-    _require_binding(request, vhost, bound.source, target)
+    _require_binding(request, vhost, bound.source, target, bound.routing_key)
     facts = facts_of(request)
     with facts.turn():
         vhost.unbind(bound.source, target, bound.routing_key, bound.arguments)
@@ -238,7 +239,7 @@ async def remove_binding(request: Request) -> Response:
     return Response(status_code=204)
 
 
-def _require_binding(request: Request, vhost: Vhost, source: str, target: Target) -> None:
+def _require_binding(request: Request, vhost: Vhost, source: str, target: Target, key: str) -> None:
     """As over AMQP: write the destination, read the source; others' exclusive queues are locked."""
     require_not_default(source)
     what = "queue" if isinstance(target, Queue) else "exchange"
@@ -246,6 +247,7 @@ def _require_binding(request: Request, vhost: Vhost, source: str, target: Target
         require_not_default(target.name)
     require(request, WRITE, vhost, what, target.name)
     require(request, READ, vhost, "exchange", source)
+    require_topic(request, READ, vhost, vhost.exchange(source), key)
     if what == "queue":
         vhost.queue(target.name, None)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from leveret.arrow.reads import BulkReads
-from leveret.auth import Authority
+from leveret.auth import Authority, Directory
 from leveret.config.settings import Settings
 from leveret.engine.broker import Broker
 from leveret.engine.session import Outlet, Session
@@ -157,6 +157,10 @@ class BrokerFacts(Protocol):
     @property
     def authority(self) -> Authority:
         """Who may ask."""
+
+    @property
+    def directory(self) -> Directory:
+        """Users and permissions. They are changed inside a `turn` only."""
 
     @property
     def broker(self) -> Broker:

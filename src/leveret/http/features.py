@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leveret.errors import PreconditionFailed
-from leveret.http.access import facts_of, is_loopback, part_of
+from leveret.http.access import facts_of, login_as, part_of
 from leveret.http.answers import json
 from leveret.http.listing import LIST_QUERY, answer_list
 from leveret.http.nodes import require_node
@@ -199,9 +199,7 @@ async def log_in(request: Request) -> Response:
     data = await whole_body(request, LOGIN_BYTES_MAX)
     form = parse_qs(data.decode("utf-8", "replace"), keep_blank_values=True)
     name, password = (form.get(key, [""])[0] for key in ("username", "password"))
-    authority = facts_of(request).authority
-    if authority.login(name, password, is_loopback=is_loopback(request)) is None:
-        raise HTTPException(401, "Login failed")
+    await login_as(request, name, password)
     return json("ok")
 
 

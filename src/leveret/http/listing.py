@@ -16,19 +16,18 @@ from time import perf_counter
 from typing import Any, Final, TypeVar
 
 import msgspec
-import re2
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from leveret.http.answers import Failure, json
 from leveret.http.operations import Query
+from leveret.patterns import Pattern
 
 PAGE_SIZE: Final = 100
 PAGE_SIZE_MAX: Final = 500
 SLICE_S: Final = 0.004
 PIECE_ITEMS_MAX: Final = 256  # encoded at once
-PATTERN_BYTES_MAX: Final = 4096  # of a regex
 PAGE_DIGITS_MAX: Final = 9
 _SHORT: Final = 64  # a list that is answered at once, with its length
 _AT_A_TIME: Final = 8  # items between two looks at the time
@@ -112,18 +111,7 @@ def _matcher(name: str, is_regex: bool) -> Callable[[str], bool] | None:
     if not is_regex:
         wanted = name.lower()
         return lambda text: wanted in text.lower()
-    if len(name.encode("utf-8", "surrogateescape")) > PATTERN_BYTES_MAX:
-        raise HTTPException(400, f"a pattern has at most {PATTERN_BYTES_MAX} bytes")
-    try:
-        # Linear in the length of the text, whatever the pattern.
-        pattern = re2.compile("(?i)" + name, _QUIET)
-    except (re2.error, UnicodeEncodeError) as fault:
-        raise HTTPException(400, f"name is no regular expression: {fault}") from None
-    return lambda text: pattern.search(text) is not None
-
-
-_QUIET: Final = re2.Options()
-_QUIET.log_errors = False
+    return Pattern("(?i)" + name).matches
 
 
 # Columns

@@ -40,7 +40,13 @@ from leveret.http.facts import BrokerFacts
 from leveret.http.operations import Operation, body_of
 from leveret.http.queues import Peeked, encode_payload, shown_properties
 from leveret.http.texts import arguments_of, require_short, shown
-from leveret.http.visibility import exchange_name, queue_in, require, used_vhost
+from leveret.http.visibility import (
+    exchange_name,
+    queue_in,
+    require,
+    require_topic,
+    used_vhost,
+)
 from leveret.wire.properties import Properties, decode_properties, encode_header
 
 GET_COUNT_MAX: Final = 10_000
@@ -128,6 +134,10 @@ async def publish_message(request: Request) -> Response:
     require(request, WRITE, vhost, "exchange", name)
     try:
         content = _content(request, body.properties, len(payload))
+    except LeveretError as fault:
+        raise HTTPException(400, _amqp_text(fault)) from None
+    _require_keys(request, vhost, name, [key, *content.extra_keys])
+    try:
         is_logged, result = _publish(facts, vhost, name, key, content, payload)
     except LeveretError as fault:
         raise HTTPException(400, _amqp_text(fault)) from None
@@ -136,6 +146,13 @@ async def publish_message(request: Request) -> Response:
     if result == REFUSED:
         raise HTTPException(400, "rejected: a queue that it was routed to is full")
     return json(Routed(result == ROUTED))
+
+
+def _require_keys(request: Request, vhost: Vhost, name: str, keys: list[str]) -> None:
+    exchange = vhost.exchanges.get(name)
+    if exchange is not None:
+        for key in keys:
+            require_topic(request, WRITE, vhost, exchange, key)
 
 
 def _publish(

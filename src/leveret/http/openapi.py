@@ -36,6 +36,7 @@ _USUAL: Final = {
     404: "There is no such object.",
     405: "The path has no such method.",
     413: "The body is too large.",
+    429: "Too many logins have failed; the header Retry-After says when to try again.",
     503: "The node cannot do that for now.",
 }
 

@@ -26,15 +26,13 @@ def visible_vhosts(request: Request) -> list[Vhost]:
     """All vhosts that the user may see, by name."""
     user = user_of(request)
     vhosts = sorted(facts_of(request).broker.vhosts.items())
-    everything = sees_all(user)
-    return [vhost for name, vhost in vhosts if everything or user.may_open(name)]
+    return [vhost for name, vhost in vhosts if user.may_see(name)]
 
 
 def seen_vhost(request: Request) -> Vhost:
     """The vhost of the path, for looking at it."""
     vhost = facts_of(request).broker.vhost(part_of(request, "vhost"))
-    user = user_of(request)
-    if not sees_all(user) and not user.may_open(vhost.name):
+    if not user_of(request).may_see(vhost.name):
         raise HTTPException(401, NO_VHOST_ACCESS)
     return vhost
 
@@ -60,6 +58,20 @@ def require(request: Request, permission: str, vhost: Vhost, what: str, name: st
         raise AccessRefused(
             f"{permission} access to {what} '{shown}' in vhost '{vhost.name}' "
             f"refused for user '{user.name}'"
+        )
+
+
+def require_topic(
+    request: Request, permission: str, vhost: Vhost, exchange: Exchange, routing_key: str
+) -> None:
+    """Raise AccessRefused unless the user may use a key with an exchange, if it is a topic."""
+    user = user_of(request)
+    if exchange.kind != "topic":
+        return
+    if not user.may_topic(permission, vhost.name, exchange.name, routing_key):
+        raise AccessRefused(
+            f"{permission} access to topic '{routing_key}' in exchange '{exchange.name}' "
+            f"in vhost '{vhost.name}' refused for user '{user.name}'"
         )
 
 
