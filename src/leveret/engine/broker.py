@@ -34,7 +34,6 @@ from leveret.errors import NotFound
 from leveret.journal.journal import Journal
 from leveret.wire.properties import decode_properties, encode_header
 
-
 FIRST_VHOST: Final = "/"  # is there from the start, unless it was deleted
 
 

@@ -133,7 +133,7 @@ class PolicyKey:
             return policy
         if self.name == "overflow":
             return policy if kind == QUORUM else own
-        if self.combine == POLICY_WINS or own.kind not in INTEGERS and policy.kind in INTEGERS:
+        if self.combine == POLICY_WINS or (own.kind not in INTEGERS and policy.kind in INTEGERS):
             return policy
         if self.combine == ARGUMENT_OR_LEAST:
             return lesser(own, policy)
@@ -279,7 +279,7 @@ def definition_fault(definition: Table, is_operator: bool) -> str:
     unknown: list[str] = []
     for name, field in definition.items():
         key = POLICY_KEYS.get(name)
-        if key is None or is_operator and key.merge == NO_OPERATOR:
+        if key is None or (is_operator and key.merge == NO_OPERATOR):
             unknown.append(f"{{{binary(name)},{term_of(field)}}}")
         elif not key.kind.allows(field):
             return f"{term_of(field)} is not a valid {key.noun}"
