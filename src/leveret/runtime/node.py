@@ -11,12 +11,15 @@ from leveret import __version__
 from leveret.amqp.link import Front, Limits
 from leveret.amqp.server import AmqpServer
 from leveret.arrow.reads import BulkReads
-from leveret.auth import Authority, FixedAuthority
+from leveret.auth import Authority, Directory, is_loopback
+from leveret.auth.throttle import Throttle
 from leveret.clock import Clock
 from leveret.config.settings import Settings, memory_high_bytes
 from leveret.engine.broker import Broker
 from leveret.engine.message import Message
+from leveret.errors import ConfigError
 from leveret.http.front import HttpFront
+from leveret.runtime.apart import Apart
 from leveret.runtime.backups import Backups
 from leveret.runtime.memory import REASON, MemoryWatch, machine_bytes
 from leveret.runtime.syncing import Syncing
@@ -32,6 +35,10 @@ PRODUCT = "RabbitMQ"
 PRODUCT_VERSION = "4.3.0"
 
 DRAIN_S = 2.0
+NO_PASSWORD = (
+    "host is {host}, which other machines can reach, and nobody has a password but the public"
+    " guest/guest: give the default user one with --default-pass or LEVERET_DEFAULT_PASS"
+)
 NO_STORE = "none"  # the durability of a node that has no data directory
 
 
@@ -50,12 +57,11 @@ class Node:
         self.broker = Broker(secrets.randbits(62))
         self.broker.parks = settings.park_over_limit
         self.broker.begin_turn(clock.now_ms())
-        self.front = Front(
-            self.broker,
-            FixedAuthority(settings.default_user, str(settings.default_pass)),
-            _limits(settings),
-            _token,
+        self.directory = Directory(
+            self.broker.register, clock.now_ms, Throttle(settings.login_failures_max)
         )
+        self.directory.quotas.connections_max = settings.connections_max
+        self.front = Front(self.broker, self.directory, _limits(settings), _token)
         self.front.server_properties = _server_properties(settings.node)
         self.amqp_address = ("", 0)
         self.http_address = ("", 0)
@@ -68,7 +74,7 @@ class Node:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Listen. Raises OSError where an address cannot be used."""
+        """Listen. Raises OSError where an address cannot be used, ConfigError where none may be."""
         loop = asyncio.get_running_loop()
         self.turns = Turns(self.broker, self._clock, loop)
         limit_bytes = memory_high_bytes(self.settings.memory_high, machine_bytes())
@@ -92,6 +98,7 @@ class Node:
             self._syncing,
             self._in_flight,
         )
+        self._load_users()
         self.turns.on_pulse()  # what became due meanwhile comes before anything new
         self.amqp_address = await self.amqp.listen(self.settings.host, self.settings.amqp_port)
         if self._serves_http:
@@ -101,8 +108,21 @@ class Node:
             task.add_done_callback(_log_failure)
             self._tasks.add(task)
 
+    def _load_users(self) -> None:
+        directory = self.directory
+        self.turns.begin()
+        directory.load(self.settings.default_user, str(self.settings.default_pass))
+        self.turns.end()
+        if not is_loopback(self.settings.host) and not directory.has_own_password():
+            raise ConfigError(NO_PASSWORD.format(host=self.settings.host))
+        directory.on_change = self.amqp.access_changed
+        directory.on_gone = self.amqp.user_gone
+        self._apart = Apart(self.turns, asyncio.get_running_loop())
+        directory.verification.apart = self._apart.run
+
     async def stop(self) -> None:
         """Say goodbye to every peer, and end."""
+        self._apart.stop()
         await self.amqp.stop(DRAIN_S)
         self._memory.stop()
         self.turns.stop()
