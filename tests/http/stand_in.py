@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager
 
 from leveret.arrow.reads import BulkReads
 from leveret.auth import Authority, Directory, FixedAuthority
+from leveret.definitions import Book
 from leveret.engine.broker import Broker
 
 
@@ -33,11 +34,15 @@ class Facts:
         self.authority: Authority = FixedAuthority("guest", "guest")
         self.directory = Directory(self.broker.register, lambda: 0)
         self.backups = NoBackups()
+        self.book = Book(self.broker, "hare", "4.3.0")
 
     def alarms(self) -> tuple[str, ...]:
         return self._alarms
 
     def turn(self) -> AbstractContextManager[None]:
+        raise NotImplementedError
+
+    def send_away(self, vhost: str) -> None:
         raise NotImplementedError
 
     async def synced(self) -> None:

@@ -86,6 +86,11 @@ class Settings:
     connections_max: int = _option(
         0, "Most AMQP connections that are open at once; 0 sets no limit.", low=0, high=10_000_000
     )
+    load_definitions: str = _option(
+        "",
+        "File of definitions (JSON, as exported by RabbitMQ or by this) to take in at every start.",
+        metavar="FILE",
+    )
     handshake_timeout_ms: int = _option(
         10_000, "A client must have logged in after this time.", unit="ms", low=1, high=600_000
     )

@@ -4,18 +4,24 @@
 is: policies are in force before the first delivery.
 """
 
+import json
+from typing import Final
+
 from leveret.definitions.limits import USER_LIMIT, VHOST_LIMIT, Limits
 from leveret.definitions.parameters import CLUSTER_NAME, Parameters
 from leveret.definitions.policies import OPERATOR_POLICY, POLICY, PolicyBook
 from leveret.definitions.vhosts import Vhosts
 from leveret.engine.broker import Broker
 
+PAUSED: Final = "paused"  # entries of queues, by vhost and name
+
 
 class Book:
     """Vhosts, policies, limits and parameters."""
 
-    def __init__(self, broker: Broker, node_name: str) -> None:
+    def __init__(self, broker: Broker, node_name: str, rabbit_version: str) -> None:
         self.broker = broker
+        self.rabbit_version = rabbit_version  # whose behaviour this is
         self._node_name = node_name
         self.vhosts = Vhosts(broker)
         self.policies = PolicyBook(broker, POLICY)
@@ -40,10 +46,14 @@ class Book:
         given = self.parameters.global_value(CLUSTER_NAME)
         return given if isinstance(given, str) else self._node_name
 
-    def is_applying(self, vhost: str) -> bool:
+    def is_applying(self) -> bool:
         """Whether some objects do not yet obey a policy that has changed."""
-        governor = self.broker.governors.get(vhost)
-        return governor is not None and governor.is_busy
+        return any(governor.is_busy for governor in self.broker.governors.values())
+
+    def apply_some(self) -> None:
+        """Let some more of them obey; the pulse does so too, for those who do not wait."""
+        for governor in self.broker.governors.values():
+            governor.work()
 
     def delete_vhost(self, name: str) -> None:
         """Delete a vhost and everything that is said of it. Whoever worked there is gone.
@@ -56,3 +66,7 @@ class Book:
         self.operator_policies.forget_vhost(name)
         self.vhost_limits.forget(name)
         self.parameters.forget_vhost(name)
+        register = self.broker.register
+        for key in list(register.entries(PAUSED)):
+            if json.loads(key)[0] == name:
+                register.drop(PAUSED, key)

@@ -171,6 +171,16 @@ def settings_of(kind: str, arguments: Table) -> QueueSettings:
     return settings
 
 
+def with_default_kind(kind: str, durable: bool, auto_delete: bool, arguments: Table) -> Table:
+    """The arguments of a declaration that names no kind, where the vhost has a default.
+
+    RabbitMQ: where the default does not fit the queue's properties, the queue is a classic one.
+    """
+    if not kind or "x-queue-type" in arguments or not durable or auto_delete:
+        return arguments
+    return {**arguments, "x-queue-type": Field(LONGSTR, kind)}
+
+
 def consumer_settings(
     queue_name: str, vhost: str, queue_kind: str, arguments: Table
 ) -> ConsumerSettings:

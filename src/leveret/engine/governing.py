@@ -66,11 +66,15 @@ class VhostGovernor(Governor):
         found.extend(self._vhost.exchanges.values())
         return found
 
-    def on_due(self, now_ms: i64) -> i64:
+    def work(self) -> None:
+        """Look at the next slice."""
         left = SLICE
         while self._left and left > 0:
             self.apply(self._left.pop())
             left -= 1
+
+    def on_due(self, now_ms: i64) -> i64:
+        self.work()
         return now_ms if self._left else NEVER
 
     def stop(self) -> None:

@@ -19,6 +19,7 @@ from leveret.engine.arguments import (
     remembering_stream,
     require_equivalent_exchange,
     require_equivalent_queue,
+    with_default_kind,
 )
 from leveret.engine.chronicle import Chronicle
 from leveret.engine.deduplication import Deduplication
@@ -49,7 +50,6 @@ from leveret.wire.tables import Table, field_of
 
 PARKED: Final = "leveret.parked"  # where messages over their delivery limit go without a DLX
 _RESERVED: Final = "amq."
-_QUEUE_TYPE: Final = "x-queue-type"
 
 
 class Vhost:
@@ -237,8 +237,7 @@ class Vhost:
         """
         name = _without_line_breaks(name)
         durable = durable and owner is None
-        if self.default_kind and durable and not auto_delete and _QUEUE_TYPE not in arguments:
-            arguments = {**arguments, _QUEUE_TYPE: field_of(self.default_kind)}
+        arguments = with_default_kind(self.default_kind, durable, auto_delete, arguments)
         have = self.queues.get(name)
         if have is None:
             self._require_room(name)

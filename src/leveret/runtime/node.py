@@ -15,6 +15,8 @@ from leveret.auth import Authority, Directory, is_loopback
 from leveret.auth.throttle import Throttle
 from leveret.clock import Clock
 from leveret.config.settings import Settings, memory_high_bytes
+from leveret.definitions import Book
+from leveret.definitions.boot import load_definitions
 from leveret.engine.broker import Broker
 from leveret.engine.message import Message
 from leveret.errors import ConfigError
@@ -61,6 +63,7 @@ class Node:
             self.broker.register, clock.now_ms, Throttle(settings.login_failures_max)
         )
         self.directory.quotas.connections_max = settings.connections_max
+        self.book = Book(self.broker, settings.node, PRODUCT_VERSION)
         self.front = Front(self.broker, self.directory, _limits(settings), _token)
         self.front.server_properties = _server_properties(settings.node)
         self.amqp_address = ("", 0)
@@ -99,6 +102,10 @@ class Node:
             self._in_flight,
         )
         self._load_users()
+        if self.settings.load_definitions:
+            self.turns.begin()
+            load_definitions(self.settings.load_definitions, self.book, self.directory)
+            self.turns.end()
         self.turns.on_pulse()  # what became due meanwhile comes before anything new
         self.amqp_address = await self.amqp.listen(self.settings.host, self.settings.amqp_port)
         if self._serves_http:
@@ -166,6 +173,9 @@ class Node:
             yield
         finally:
             self.turns.end()
+
+    def send_away(self, vhost: str) -> None:
+        self.amqp.close_vhost(vhost)
 
     async def synced(self) -> None:
         await self._syncing.wait()
