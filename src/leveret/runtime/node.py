@@ -102,10 +102,6 @@ class Node:
             self._in_flight,
         )
         self._load_users()
-        if self.settings.load_definitions:
-            self.turns.begin()
-            load_definitions(self.settings.load_definitions, self.book, self.directory)
-            self.turns.end()
         self.turns.on_pulse()  # what became due meanwhile comes before anything new
         self.amqp_address = await self.amqp.listen(self.settings.host, self.settings.amqp_port)
         if self._serves_http:
@@ -119,6 +115,8 @@ class Node:
         directory = self.directory
         self.turns.begin()
         directory.load(self.settings.default_user, str(self.settings.default_pass))
+        if self.settings.load_definitions:
+            load_definitions(self.settings.load_definitions, self.book, directory)
         self.turns.end()
         if not is_loopback(self.settings.host) and not directory.has_own_password():
             raise ConfigError(NO_PASSWORD.format(host=self.settings.host))
