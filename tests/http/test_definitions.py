@@ -54,10 +54,8 @@ def lists(document: dict[str, Any]) -> dict[str, list[str]]:
     }
 
 
-def generated(seed: int) -> dict[str, Any]:
-    """A document with users, policies and some hundred objects."""
-    rng = random.Random(seed)
-    vhosts = ["/", "a/b", "größe"]
+def objects(rng: random.Random, vhosts: list[str]) -> dict[str, Any]:
+    """Queues, exchanges, and bindings between them."""
     names = [f"{word}.{number}" for word in ("orders", "mail", "täsk") for number in range(40)]
     queues = [
         {
@@ -101,6 +99,13 @@ def generated(seed: int) -> dict[str, Any]:
         for queue in queues
         if queue["vhost"] == exchange["vhost"] and rng.random() < 0.1
     ]
+    return {"queues": queues, "exchanges": exchanges, "bindings": bindings}
+
+
+def generated(seed: int) -> dict[str, Any]:
+    """A document with users, policies and some hundred objects."""
+    rng = random.Random(seed)
+    vhosts = ["/", "a/b", "größe"]
     guest = {
         "name": "guest",
         "password_hash": "oeuSIKNayf5vXl4bhVj3wyeSuvP8IGg0eRCrzFNUtk9RHktO",
@@ -131,9 +136,7 @@ def generated(seed: int) -> dict[str, Any]:
             for number in range(5)
             for vhost in vhosts
         ],
-        "queues": queues,
-        "exchanges": exchanges,
-        "bindings": bindings,
+        **objects(rng, vhosts),
     }
 
 

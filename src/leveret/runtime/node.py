@@ -16,7 +16,6 @@ from leveret.auth.throttle import Throttle
 from leveret.clock import Clock
 from leveret.config.settings import Settings, memory_high_bytes
 from leveret.definitions import Book
-from leveret.definitions.boot import load_definitions
 from leveret.engine.broker import Broker
 from leveret.engine.message import Message
 from leveret.errors import ConfigError
@@ -116,6 +115,8 @@ class Node:
         self.turns.begin()
         directory.load(self.settings.default_user, str(self.settings.default_pass))
         if self.settings.load_definitions:
+            from leveret.definitions.boot import load_definitions  # late: few starts need it
+
             load_definitions(self.settings.load_definitions, self.book, directory)
         self.turns.end()
         if not is_loopback(self.settings.host) and not directory.has_own_password():
