@@ -11,10 +11,15 @@ from random import Random
 import pytest
 
 from leveret.definitions import Book
+from leveret.engine.message import Address
+from leveret.storage.names import segments
 from leveret.testing.disk import FakeDisk
+from leveret.wire.properties import Properties, encode_header
 from leveret.wire.tables import table_of
 from tests.protocol.stage import START_MS
 from tests.simulation.storage_stage import Client, StorageStage, bodies_in
+
+HEADER = encode_header(Properties(), 1)
 
 Seen = dict[str, tuple[object, ...]]
 
@@ -179,3 +184,25 @@ def test_what_an_exchange_knows_by_policy_survives() -> None:
         stage.sync_all()
     assert bodies_in(stage, "q") == [b"a"]
     stage.stop()
+
+
+def test_streams_of_a_deleted_vhost_leave_no_file() -> None:
+    stage = Stage(FakeDisk())
+    stage.turn().vhosts.put("v", {})
+    stream = table_of({"x-queue-type": "stream"})
+    vhost = stage.broker.vhost("v")
+    vhost.declare_queue("s", True, None, None, False, stream)
+    vhost.queues["s"].push(Address("", "s"), HEADER, b"m", -1, -1, 0, 0)
+    stage.end_turn()
+    stage.sync_all()
+    assert segments(stage.disk.names())
+    stage.turn().delete_vhost("v")
+    stage.end_turn()
+    stage.sync_all()
+    moments = range(stage.disk.moment - 6, stage.disk.moment + 1)
+    stage.abandon()
+    for moment in moments:
+        again = Stage(stage.disk.killed(moment), now_ms=stage.now_ms)
+        left = segments(again.disk.names())
+        assert bool(left) == ("v" in again.broker.vhosts)
+        again.stop()
