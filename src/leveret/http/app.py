@@ -17,13 +17,16 @@ from starlette.types import Receive, Scope, Send
 from leveret import __version__, build_info
 from leveret.errors import LeveretError
 from leveret.http import (
+    audit,
     backups,
     definitions,
     limits,
     parameters,
+    permissions,
     policies,
     queues,
     streams,
+    users,
     vhosts,
 )
 from leveret.http.answers import json, on_crash, on_http_error, on_refusal
@@ -108,6 +111,9 @@ OPERATIONS: Final = (
     *queues.OPERATIONS,
     *backups.OPERATIONS,
     *streams.OPERATIONS,
+    *users.OPERATIONS,
+    *permissions.OPERATIONS,
+    *audit.OPERATIONS,
     *vhosts.OPERATIONS,
     *policies.OPERATIONS,
     *parameters.OPERATIONS,
