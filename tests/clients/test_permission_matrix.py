@@ -239,10 +239,9 @@ def test_topic_permission_rules_publishing_and_binding(url: BrokerUrl, connectio
         f"ACCESS_REFUSED - write access to topic 'v.1' {in_exchange}"
     )
     assert refusal(connection, lambda c: c.queue_bind("q", "t", "a.#")) == ""
-    for action in ("queue_bind", "queue_unbind"):
-        assert refusal(connection, lambda c, a=action: getattr(c, a)("q", "t", "#")) == (
-            f"ACCESS_REFUSED - read access to topic '#' {in_exchange}"
-        )
+    refused_key = f"ACCESS_REFUSED - read access to topic '#' {in_exchange}"
+    assert refusal(connection, lambda c: c.queue_bind("q", "t", "#")) == refused_key
+    assert refusal(connection, lambda c: c.queue_unbind("q", "t", "#")) == refused_key
     ask(url, "DELETE", "/api/topic-permissions/%2F/u")
     assert refusal(connection, lambda c: publish(c, "t", "v.1")) == ""
 

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from leveret.arrow.reads import BulkReads
 from leveret.auth import Authority, Directory, FixedAuthority
 from leveret.config.settings import Settings
+from leveret.definitions import Book
 from leveret.engine.broker import Broker
 from leveret.engine.session import Outlet, Session
 from leveret.engine.tally import Counts
@@ -60,6 +61,7 @@ class Facts:
         self.authority: Authority = FixedAuthority("guest", "guest")
         self.directory = Directory(self.broker.register, lambda: 0)
         self.backups = NoBackups()
+        self.book = Book(self.broker, "hare", "4.3.0")
         self.connections = NoConnections()
         self.settings = Settings()
 
@@ -79,6 +81,9 @@ class Facts:
         return self._alarms
 
     def turn(self) -> AbstractContextManager[None]:
+        raise NotImplementedError
+
+    def send_away(self, vhost: str) -> None:
         raise NotImplementedError
 
     async def synced(self) -> None:

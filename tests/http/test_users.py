@@ -141,6 +141,13 @@ def test_permission_is_given_listed_and_taken(url: BrokerUrl) -> None:
     assert not opens(url, "dan", "pw")
 
 
+def test_monitoring_sees_vhosts_that_it_may_not_enter(url: BrokerUrl) -> None:
+    for tag, expected in (("management", 401), ("monitoring", 404), ("administrator", 404)):
+        ask(url, "PUT", f"/api/users/no-{tag}", {"password_hash": HASH, "tags": tag})
+        login = f"no-{tag}:pw"
+        assert ask(url, "GET", "/api/queues/%2F/none", login=login)[0] == expected
+
+
 def test_topic_permission_is_given_listed_and_taken(url: BrokerUrl) -> None:
     ask(url, "PUT", "/api/users/eve", {"password_hash": HASH, "tags": "management"})
     path = "/api/topic-permissions/%2F/eve"

@@ -365,6 +365,13 @@ class AmqpServer:
     def _connections_of(self, users: set[str]) -> list[Connection]:
         return [c for c in self.protocols if c.user is not None and c.user.name in users]
 
+    def close_vhost(self, name: str) -> None:
+        """A vhost is being deleted: whoever works there is sent away. Inside a turn."""
+        for connection in list(self.protocols):
+            vhost = connection.vhost
+            if vhost is not None and vhost.name == name:
+                connection.force_close(f"vhost '{name}' is deleted")
+
     async def stop(self, drain_s: float) -> None:
         """Accept no more, tell every peer, and give them a moment to answer."""
         if self._check is not None:

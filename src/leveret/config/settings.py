@@ -49,7 +49,7 @@ class Settings:
     )
     host: str = _option(
         "127.0.0.1",
-        "Address to listen on. The user guest may log in from this machine only.",
+        "Address to listen on. One that other machines can reach needs a password: default_pass.",
         pattern=r"\S+",
         metavar="HOST",
     )
@@ -85,6 +85,11 @@ class Settings:
     )
     connections_max: int = _option(
         0, "Most AMQP connections that are open at once; 0 sets no limit.", low=0, high=10_000_000
+    )
+    load_definitions: str = _option(
+        "",
+        "File of definitions (JSON, as exported by RabbitMQ or by this) to take in at every start.",
+        metavar="FILE",
     )
     handshake_timeout_ms: int = _option(
         10_000, "A client must have logged in after this time.", unit="ms", low=1, high=600_000

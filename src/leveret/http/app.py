@@ -22,20 +22,26 @@ from leveret.http import (
     bindings,
     channels,
     connections,
+    definitions,
     exchanges,
     features,
     health,
+    limits,
     messages,
     nodes,
     openapi,
     overview,
+    parameters,
     permissions,
+    policies,
     queues,
     streams,
     users,
+    vhosts,
 )
 from leveret.http.answers import json, on_crash, on_http_error, on_refusal
 from leveret.http.facts import BrokerFacts
+from leveret.http.listing import with_list_query
 from leveret.http.operations import Needs, Operation, routes_of
 from leveret.http.rates import Rates
 
@@ -129,8 +135,13 @@ OPERATIONS: Final = (
     *features.OPERATIONS,
     *backups.OPERATIONS,
     *streams.OPERATIONS,
-    *users.OPERATIONS,
-    *permissions.OPERATIONS,
+    *map(with_list_query, users.OPERATIONS),
+    *map(with_list_query, permissions.OPERATIONS),
     *audit.OPERATIONS,
+    *map(with_list_query, vhosts.OPERATIONS),
+    *map(with_list_query, policies.OPERATIONS),
+    *map(with_list_query, parameters.OPERATIONS),
+    *map(with_list_query, limits.OPERATIONS),
+    *definitions.OPERATIONS,
     *openapi.OPERATIONS,
 )

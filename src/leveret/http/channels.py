@@ -68,7 +68,7 @@ class ConsumerInfo(msgspec.Struct, kw_only=True):
     prefetch_count: int
     prefetch_bytes: int
     priority: int
-    consumer_timeout: int | None  # ms; null: it may hold a message for ever
+    consumer_timeout: int  # ms; 0: it may hold a message for ever
     arguments: dict[str, object]
     messages_unacknowledged: int
     message_bytes_unacknowledged: int
@@ -181,7 +181,7 @@ def consumer_info(facts: BrokerFacts, consumer: Consumer) -> ConsumerInfo | None
         prefetch_count=consumer.prefetch,
         prefetch_bytes=consumer.prefetch_bytes,
         priority=consumer.priority,
-        consumer_timeout=consumer.timeout_ms or None,
+        consumer_timeout=consumer.timeout_ms,
         arguments=plain_table(consumer.arguments),
         messages_unacknowledged=consumer.unacked,
         message_bytes_unacknowledged=consumer.unacked_bytes,

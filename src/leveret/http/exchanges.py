@@ -80,6 +80,11 @@ def exchange_info(rates: Rates, now_ms: int, row: Row) -> ExchangeInfo:
         internal=exchange.internal,
         arguments=plain_table(exchange.arguments) if exchange.arguments else {},
         message_stats=with_rates(ExchangeStats, counts, found),
+        policy=exchange.policy,
+        operator_policy=exchange.operator_policy,
+        effective_policy_definition=(
+            plain_table(exchange.effective_policy) if exchange.effective_policy else {}
+        ),
     )
 
 

@@ -12,6 +12,7 @@ from typing import Protocol
 from leveret.arrow.reads import BulkReads
 from leveret.auth import Authority, Directory
 from leveret.config.settings import Settings
+from leveret.definitions import Book
 from leveret.engine.broker import Broker
 from leveret.engine.session import Outlet, Session
 from leveret.engine.tally import Counts
@@ -163,6 +164,10 @@ class BrokerFacts(Protocol):
         """Users and permissions. They are changed inside a `turn` only."""
 
     @property
+    def book(self) -> Book:
+        """Vhosts, policies, limits and parameters. They are changed inside a `turn` only."""
+
+    @property
     def broker(self) -> Broker:
         """The engine. It is changed inside a `turn` only."""
 
@@ -175,6 +180,9 @@ class BrokerFacts(Protocol):
 
     def turn(self) -> AbstractContextManager[None]:
         """A turn of the engine around some commands."""
+
+    def send_away(self, vhost: str) -> None:
+        """Close all connections of a vhost that is being deleted, inside a `turn`."""
 
     async def synced(self) -> None:
         """Return when everything up to now is on disk; StorageError where it cannot be."""

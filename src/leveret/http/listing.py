@@ -12,16 +12,18 @@ broker nor stand in its memory as JSON.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 from time import perf_counter
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, get_origin
 
 import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from starlette.types import ASGIApp
 
 from leveret.http.answers import Failure, json
-from leveret.http.operations import Query
+from leveret.http.operations import Handler, Operation, Query
 from leveret.patterns import Pattern
 
 PAGE_SIZE: Final = 100
@@ -282,3 +284,32 @@ async def array_pieces(
             await asyncio.sleep(0)
             started = perf_counter()
     yield lead + _encode(batch)[1:-1] + b"]" if batch or lead == b"[" else b"]"
+
+
+# Lists of few objects, which their handlers answer as a whole
+
+
+def with_list_query(operation: Operation) -> Operation:
+    """The operation, which can be asked for columns, order and pages if it answers a list."""
+    is_list = operation.method == "GET" and get_origin(operation.answer) is list
+    if not is_list or operation.query:
+        return operation
+    handler = partial(_answer_short, operation.handler)
+    return msgspec.structs.replace(operation, handler=handler, query=LIST_QUERY)
+
+
+async def _answer_short(handler: Handler, request: Request) -> ASGIApp:
+    answer = await handler(request)
+    if not _LIST_NAMES.intersection(request.query_params) or not isinstance(answer, Response):
+        return answer
+    if answer.status_code != 200:
+        return answer
+    return await answer_list(request, msgspec.json.decode(answer.body), _name_in, _itself)
+
+
+def _name_in(item: Any) -> str:
+    """What is looked for by `name`: permissions have none, but a user."""
+    return str(item.get("name", item.get("user", "")))
+
+
+_LIST_NAMES: Final = frozenset(query.name for query in LIST_QUERY)

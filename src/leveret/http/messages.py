@@ -301,6 +301,7 @@ OPERATIONS: Final = (
         group="exchanges",
         body=Publish,
         answer=Routed,
+        is_audited=False,
     ),
     Operation(
         method="POST",
@@ -310,5 +311,6 @@ OPERATIONS: Final = (
         group="queues",
         body=Get,
         answer=list[Peeked],
+        is_audited=False,
     ),
 )

@@ -17,9 +17,10 @@ from leveret.http.access import facts_of, user_of
 from leveret.http.answers import json
 from leveret.http.facts import BrokerFacts, Listener
 from leveret.http.listing import LIST_QUERY, chosen
-from leveret.http.operations import Needs, Operation, body_of
+from leveret.http.operations import Needs, Operation
 from leveret.http.rates import Rates
 from leveret.http.stats import (
+    ByteRates,
     ChurnRates,
     PublisherStats,
     QueueTotals,
@@ -29,9 +30,6 @@ from leveret.http.stats import (
     with_rates,
 )
 from leveret.http.visibility import sees_all, visible_vhosts
-
-CLUSTER_NAME: Final = "cluster_name"
-_GLOBAL_PARAMETER: Final = "global_parameter"
 
 
 class ListenerInfo(msgspec.Struct):
@@ -102,12 +100,6 @@ class Overview(msgspec.Struct, kw_only=True):
     node_tags: dict[str, str] = {}
 
 
-class ClusterName(msgspec.Struct):
-    """Body of /api/cluster-name."""
-
-    name: str
-
-
 class Extension(msgspec.Struct):
     """A script that a management page would load."""
 
@@ -116,13 +108,6 @@ class Extension(msgspec.Struct):
 
 def kinds() -> list[Kind]:
     return [Kind(name, f"{name} exchange") for name in KINDS]
-
-
-def cluster_name(facts: BrokerFacts) -> str:
-    """The name that was given to the cluster, or that of the node."""
-    kept = facts.broker.register.get(_GLOBAL_PARAMETER, CLUSTER_NAME)
-    name = msgspec.json.decode(kept) if kept is not None else None
-    return name if isinstance(name, str) else facts.node_name
 
 
 def listener_infos(facts: BrokerFacts) -> list[ListenerInfo]:
@@ -156,6 +141,13 @@ def counted(facts: BrokerFacts, vhost: Vhost) -> Counts:
     counts = vhost_counts(vhost)
     facts.connections.add_counts(counts, vhost.name)
     return counts
+
+
+def vhost_bytes(facts: BrokerFacts, rates: Rates, vhost: Vhost) -> ByteRates:
+    """Bytes that went to and from the clients of a vhost."""
+    counts = counted(facts, vhost)
+    sums = (counts.received_bytes, counts.sent_bytes)
+    return with_rates(ByteRates, sums, rates.of(("bytes", vhost.name), sums, facts.now_ms()))
 
 
 def vhost_totals(facts: BrokerFacts, rates: Rates, vhost: Vhost) -> QueueTotals:
@@ -209,7 +201,7 @@ async def get_overview(request: Request) -> Response:
         management_version=facts.product_version,
         erlang_version=python,
         erlang_full_version=f"Python {python}, {build_info.form()}",
-        cluster_name=cluster_name(facts),
+        cluster_name=facts.book.cluster_name,
         node=facts.node_name,
         sample_retention_policies={"global": [], "basic": [], "detailed": []},
         exchange_types=kinds(),
@@ -223,21 +215,6 @@ async def get_overview(request: Request) -> Response:
         object_totals=_object_totals(request, vhosts, depths),
     )
     return json(chosen(request, overview))
-
-
-async def get_cluster_name(request: Request) -> Response:
-    return json(ClusterName(cluster_name(facts_of(request))))
-
-
-async def put_cluster_name(request: Request) -> Response:
-    name = (await body_of(request, ClusterName)).name
-    facts = facts_of(request)
-    with facts.turn():
-        facts.broker.register.put(
-            _GLOBAL_PARAMETER, CLUSTER_NAME, msgspec.json.encode(name).decode()
-        )
-    await facts.synced()
-    return Response(status_code=204)
 
 
 async def list_extensions(request: Request) -> Response:
@@ -272,24 +249,6 @@ OPERATIONS: Final = (
         group=_GROUP,
         query=LIST_QUERY[:1],
         answer=Overview,
-    ),
-    Operation(
-        method="GET",
-        path="/api/cluster-name",
-        handler=get_cluster_name,
-        about="The name of the cluster.",
-        group=_GROUP,
-        answer=ClusterName,
-    ),
-    Operation(
-        method="PUT",
-        path="/api/cluster-name",
-        handler=put_cluster_name,
-        about="Name the cluster.",
-        group=_GROUP,
-        needs=Needs.ADMINISTRATOR,
-        body=ClusterName,
-        status=204,
     ),
     Operation(
         method="GET",

@@ -170,6 +170,11 @@ def queue_info(facts: BrokerFacts, rates: Rates, now_ms: int, queue: Queue) -> Q
         memory=queue.memory_bytes(),
         durability=facts.durability,
         message_stats=with_rates(QueueStats, counts, details),
+        policy=queue.policy,
+        operator_policy=queue.operator_policy,
+        effective_policy_definition=(
+            plain_table(queue.effective_policy) if queue.effective_policy else {}
+        ),
     )
     if queue.consumers:
         _add_consumers(info, queue)
@@ -236,4 +241,5 @@ def queue_brief(facts: BrokerFacts, with_totals: bool, queue: Queue) -> QueueBri
         messages=total_messages(queue) if with_totals else UNSET,
         messages_ready=queue.message_count() if with_totals else UNSET,
         messages_unacknowledged=queue.unacked if with_totals else UNSET,
+        policy=queue.policy,
     )

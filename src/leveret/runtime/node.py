@@ -16,6 +16,7 @@ from leveret.auth import Authority, Directory, is_loopback
 from leveret.auth.throttle import Throttle
 from leveret.clock import Clock
 from leveret.config.settings import Settings, memory_high_bytes
+from leveret.definitions import Book
 from leveret.engine.broker import Broker
 from leveret.engine.message import Message
 from leveret.errors import ConfigError
@@ -65,6 +66,7 @@ class Node:
             self.broker.register, clock.now_ms, Throttle(settings.login_failures_max)
         )
         self.directory.quotas.connections_max = settings.connections_max
+        self.book = Book(self.broker, settings.node, PRODUCT_VERSION)
         self.front = Front(self.broker, self.directory, _limits(settings), _token)
         self.front.server_properties = _server_properties(settings.node)
         self.amqp_address = ("", 0)
@@ -119,6 +121,10 @@ class Node:
         directory = self.directory
         self.turns.begin()
         directory.load(self.settings.default_user, str(self.settings.default_pass))
+        if self.settings.load_definitions:
+            from leveret.definitions.boot import load_definitions  # late: few starts need it
+
+            load_definitions(self.settings.load_definitions, self.book, directory)
         self.turns.end()
         if not is_loopback(self.settings.host) and not directory.has_own_password():
             raise ConfigError(NO_PASSWORD.format(host=self.settings.host))
@@ -207,6 +213,9 @@ class Node:
             yield
         finally:
             self.turns.end()
+
+    def send_away(self, vhost: str) -> None:
+        self.amqp.close_vhost(vhost)
 
     async def synced(self) -> None:
         await self._syncing.wait()

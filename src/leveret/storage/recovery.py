@@ -107,6 +107,8 @@ def rebuild(
     broker.turn.is_restoring = True
     for table in replay.definitions:
         define(broker, table)
+    if broker.on_defined is not None:
+        broker.on_defined()
     broker.turn.is_restoring = False
     broker.turn.churn = Churn()  # what is there again was not made now
     broker.end_turn()
