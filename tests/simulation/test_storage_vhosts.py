@@ -11,8 +11,10 @@ from random import Random
 import pytest
 
 from leveret.definitions import Book
+from leveret.definitions.book import open_book
 from leveret.engine.message import Address
 from leveret.storage.names import segments
+from leveret.storage.repair import repair
 from leveret.testing.disk import FakeDisk
 from leveret.wire.properties import Properties, encode_header
 from leveret.wire.tables import table_of
@@ -206,3 +208,32 @@ def test_streams_of_a_deleted_vhost_leave_no_file() -> None:
         left = segments(again.disk.names())
         assert bool(left) == ("v" in again.broker.vhosts)
         again.stop()
+
+
+def test_a_repair_keeps_what_is_known_by_policy() -> None:
+    stage = Stage(FakeDisk())
+    client = Client(stage)
+    policy: dict[str, object] = {
+        "pattern": "^q$",
+        "definition": {"deduplication": {"header": "message_id"}},
+        "priority": 0,
+    }
+    stage.turn().policies.put("/", "p", policy)
+    stage.end_turn()
+    client.declare("q")
+    client.declare("other")
+    client.publish("q", b"kept", {"delivery_mode": 2, "message_id": "1"})
+    client.publish("other", b"damaged")
+    client.publish("q", b"kept too", {"delivery_mode": 2, "message_id": "2"})
+    stage.sync_all()
+    disk = stage.killed()
+    (name,) = [name for name in disk.names() if name.endswith(".log")]
+    at = disk.open(name).read(1 << 20, 0).find(b"damaged")
+    disk.flip(name, at * 8)
+    assert not repair(disk, prepare=open_book).is_sound
+    again = Stage(disk, now_ms=stage.now_ms)
+    queue = again.broker.vhost("/").queues["q"]
+    assert queue.deduplication is not None
+    assert queue.deduplication.count() == 2
+    assert bodies_in(again, "q") == [b"kept", b"kept too"]
+    again.stop()

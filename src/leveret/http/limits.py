@@ -85,7 +85,7 @@ async def get_user_limits(request: Request) -> Response:
     name = part_of(request, "user")
     asking = user_of(request)
     if asking.name != name and not _SEE_USERS.intersection(asking.tags):
-        raise HTTPException(401, "User not authorised to access object")
+        raise HTTPException(401, "User not authorised to see the limits of others")
     if facts.directory.users.get(name) is None:
         raise NotFound("no such user")
     values = facts.book.user_limits.get(name)
