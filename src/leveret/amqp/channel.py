@@ -129,15 +129,22 @@ class Channel(Session):
         key = reader.short_string()
         flags = reader.octet()
         reader.finish()
-        exchange = self.vhost.exchange(name)
         if flags & _IMMEDIATE:
             raise Unsupported("immediate=true")
         self.link.require(WRITE, "exchange", name)
+        exchange = self.vhost.exchange(name)
+        self.link.require_topic(WRITE, exchange, key)
         if len(self.routes) >= ROUTES_MAX:
             self.routes.clear()
         route = Route(exchange, key, (flags & _MANDATORY) != 0)
         self.routes[method] = route
         return route
+
+    def forget_routes(self) -> None:
+        """Ask again for every permission: what the user may do has changed."""
+        self.routes.clear()
+        self.publish_method = b""
+        self.header = b""
 
     def on_header(self, header: bytes) -> None:
         """The content header: the body follows, if there is one."""
@@ -273,6 +280,9 @@ class Channel(Session):
         content = self.content
         assert route is not None
         assert content is not None
+        if content.extra_keys:
+            for key in content.extra_keys:
+                self.link.require_topic(WRITE, route.exchange, key)
         if self.transactional:
             self.vhost.exchange(route.exchange.name)
             self._hold_bytes(len(body) + ENTRY_BYTES)
@@ -283,6 +293,7 @@ class Channel(Session):
     def publish_now(self, route: Route, content: Content, body: bytes) -> bool:
         """Publish, return what cannot be routed, note the confirm; False if a queue refused."""
         route.exchange.published_in += 1
+        self.published += 1
         turn = self.turn
         turn.logged = False
         result = publish(self.vhost, route, content, body)
@@ -308,7 +319,9 @@ class Channel(Session):
     def return_unrouted(self, route: Route, content: Content, body: bytes) -> None:
         """Send back what nobody takes, if the publisher asked for that."""
         if not route.mandatory:
+            self.unroutable += 1
             return
+        self.returned += 1
         method = Writer(BASIC_RETURN).short(NO_ROUTE).short_string("NO_ROUTE")
         method.short_string(route.address.exchange).short_string(route.address.routing_key)
         self.link.send(self.number, method)

@@ -18,6 +18,7 @@ from leveret.engine.ledger import Ledger
 from leveret.engine.message import Holder, Message
 from leveret.engine.pulse import NEVER, Pulse, Timed
 from leveret.engine.runs import Pages
+from leveret.engine.tally import Churn
 from leveret.engine.target import Target
 from leveret.engine.trash import Trash
 from leveret.engine.unacked import Unacked
@@ -30,6 +31,7 @@ DELIVERY_BYTES: Final = 64
 # Why the broker ended a consumer.
 QUEUE_GONE: Final = 1
 TIMED_OUT: Final = 2
+REFUSED: Final = 3  # it may not read from its queue any more
 
 
 # Why messages leave.
@@ -71,6 +73,7 @@ class Turn:
         self.late: list[Session] = []  # sessions that may hold a message for too long
         self.trash = Trash(pulse)
         self.faults: list[str] = []  # damage that was found, for the log file of the node
+        self.churn = Churn()
         # For the fronts
         self.outboxes: list[Session] = []
         self.confirms: list[Session] = []
@@ -124,6 +127,16 @@ class Session(Timed):
         self.refused: list[int] = []  # sequence numbers since then that a queue refused
         self.in_confirms = False  # listed in the turn's column
         self.unsynced_seq: i64 = 0  # publishes up to this one wait for the log
+        # Statistics. Deliveries and gets are `last_tag`; those to live consumers are theirs.
+        self.published: i64 = 0
+        self.returned: i64 = 0  # mandatory, and nobody took it
+        self.unroutable: i64 = 0  # dropped, because nobody took it
+        self.retired_no_ack: i64 = 0  # delivered to consumers without acks that are gone
+        self.got: i64 = 0
+        self.got_no_ack: i64 = 0
+        self.got_empty: i64 = 0
+        self.acked: i64 = 0
+        self.redelivered: i64 = 0
 
     def on_due(self, now_ms: i64) -> i64:
         """Something may be held for too long: the broker looks at it at the end of the turn."""
@@ -168,9 +181,19 @@ class Consumer(Holder):
         self.prefetch: i64 = session.prefetch
         self.prefetch_bytes: i64 = session.prefetch_bytes
         self.active = True  # False while it waits behind a single active consumer
-        self.ended: i64 = 0  # QUEUE_GONE, TIMED_OUT
+        self.ended: i64 = 0  # QUEUE_GONE, TIMED_OUT, REFUSED
         self.delivered: i64 = 0
+        # How long it may hold a message: its own time, else the queue's, else the node's; 0 = any
+        self.own_timeout_ms: i64 = -1
+        self.node_timeout_ms: i64 = 0
         self.wire: bytes = b""  # the tag as the front writes it into each delivery
+
+    def set_timeout(self, of_queue_ms: i64) -> None:
+        """Take over the queue's time, unless there is one of its own; -1 means the node's."""
+        if self.own_timeout_ms >= 0:
+            self.timeout_ms = self.own_timeout_ms
+        else:
+            self.timeout_ms = of_queue_ms if of_queue_ms >= 0 else self.node_timeout_ms
 
     def has_room(self) -> bool:
         """Whether prefetch allows one more message. Without acks there is no limit."""

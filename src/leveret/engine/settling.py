@@ -26,10 +26,14 @@ _TAKEN_BACK: Final = Message(Address("", ""), b"", b"", 0, 0, 0, 0, _NO_QUEUE)
 def ack(slots: Slots, session: Session, tag: i64, multiple: bool) -> None:
     """The messages are done."""
     if multiple:
-        for message in take_through(session, tag):
+        messages = take_through(session, tag)
+        session.acked += len(messages)
+        for message in messages:
             _ack_one(slots, message)
     else:
-        _ack_one(slots, _take_one(session, tag))
+        message = _take_one(session, tag)
+        session.acked += 1
+        _ack_one(slots, message)
 
 
 def ack_taken(slots: Slots, messages: list[Message]) -> None:
@@ -164,6 +168,15 @@ def end_consumers(slots: Slots, session: Session) -> None:
     session.consumers.clear()
 
 
+def end_consumer(slots: Slots, session: Session, consumer: Consumer, reason: i64) -> None:
+    """The broker ends a subscription, and lets the peer know; what it holds stays in flight."""
+    if session.consumers.pop(consumer.tag, None) is None:
+        return
+    consumer.ended = reason
+    slots.queue(consumer.queue).remove_consumer(consumer)
+    session.turn.ended.append(consumer)
+
+
 # Timeouts
 
 
@@ -211,10 +224,5 @@ def _timeout_ms(slots: Slots, message: Message) -> i64:
 def _end_holder(slots: Slots, session: Session, message: Message) -> None:
     """A consumer that holds a message for too long gets no more of them."""
     consumer = message.holder
-    if not isinstance(consumer, Consumer) or consumer.ended != 0:
-        return
-    if session.consumers.pop(consumer.tag, None) is None:
-        return
-    consumer.ended = TIMED_OUT
-    slots.queue(consumer.queue).remove_consumer(consumer)
-    session.turn.ended.append(consumer)
+    if isinstance(consumer, Consumer) and consumer.ended == 0:
+        end_consumer(slots, session, consumer, TIMED_OUT)

@@ -16,10 +16,36 @@ from starlette.types import Receive, Scope, Send
 
 from leveret import __version__, build_info
 from leveret.errors import LeveretError
-from leveret.http import assets, backups, queues, stream_messages, streams
+from leveret.http import (
+    assets,
+    audit,
+    backups,
+    bindings,
+    channels,
+    connections,
+    definitions,
+    exchanges,
+    features,
+    health,
+    limits,
+    messages,
+    nodes,
+    openapi,
+    overview,
+    parameters,
+    permissions,
+    policies,
+    queues,
+    stream_messages,
+    streams,
+    users,
+    vhosts,
+)
 from leveret.http.answers import json, on_crash, on_http_error, on_refusal
 from leveret.http.facts import BrokerFacts
+from leveret.http.listing import with_list_query
 from leveret.http.operations import Needs, Operation, routes_of
+from leveret.http.rates import Rates
 
 
 class Health(msgspec.Struct, omit_defaults=True):
@@ -61,6 +87,8 @@ def make_app(facts: BrokerFacts) -> Starlette:
     )
     app.router.redirect_slashes = False  # a path with a slash too many is unknown, as in RabbitMQ
     app.state.facts = facts
+    app.state.rates = Rates()
+    app.state.operations = OPERATIONS
     return app
 
 
@@ -86,6 +114,7 @@ OPERATIONS: Final = (
         group="node",
         needs=Needs.NOTHING,
         answer=Health,
+        failures=((503, Health),),
     ),
     Operation(
         method="GET",
@@ -96,9 +125,27 @@ OPERATIONS: Final = (
         needs=Needs.NOTHING,
         answer=Version,
     ),
+    *overview.OPERATIONS,
+    *nodes.OPERATIONS,
+    *connections.OPERATIONS,
+    *channels.OPERATIONS,
+    *exchanges.OPERATIONS,
     *queues.OPERATIONS,
+    *messages.OPERATIONS,
+    *bindings.OPERATIONS,
+    *health.OPERATIONS,
+    *features.OPERATIONS,
     *backups.OPERATIONS,
     *streams.OPERATIONS,
     *stream_messages.OPERATIONS,
+    *map(with_list_query, users.OPERATIONS),
+    *map(with_list_query, permissions.OPERATIONS),
+    *audit.OPERATIONS,
+    *map(with_list_query, vhosts.OPERATIONS),
+    *map(with_list_query, policies.OPERATIONS),
+    *map(with_list_query, parameters.OPERATIONS),
+    *map(with_list_query, limits.OPERATIONS),
+    *definitions.OPERATIONS,
+    *openapi.OPERATIONS,
     *assets.OPERATIONS,
 )

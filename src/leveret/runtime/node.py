@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import os
 import secrets
 import sys
 from collections.abc import Iterator, Sequence
@@ -11,14 +12,21 @@ from leveret import __version__
 from leveret.amqp.link import Front, Limits
 from leveret.amqp.server import AmqpServer
 from leveret.arrow.reads import BulkReads
-from leveret.auth import Authority, FixedAuthority
+from leveret.auth import Authority, Directory, is_loopback
+from leveret.auth.throttle import Throttle
 from leveret.clock import Clock
 from leveret.config.settings import Settings, memory_high_bytes
+from leveret.definitions import Book
 from leveret.engine.broker import Broker
 from leveret.engine.message import Message
+from leveret.errors import ConfigError
+from leveret.http.facts import Listener, Machine
 from leveret.http.front import HttpFront
+from leveret.runtime import machine
+from leveret.runtime.apart import Apart
 from leveret.runtime.backups import Backups
-from leveret.runtime.memory import REASON, MemoryWatch, machine_bytes
+from leveret.runtime.connections import Connections
+from leveret.runtime.memory import REASON, MemoryWatch, held_bytes, machine_bytes
 from leveret.runtime.syncing import Syncing
 from leveret.runtime.turns import Turns
 from leveret.storage.disk import Disk
@@ -32,6 +40,10 @@ PRODUCT = "RabbitMQ"
 PRODUCT_VERSION = "4.3.0"
 
 DRAIN_S = 2.0
+NO_PASSWORD = (
+    "host is {host}, which other machines can reach, and nobody has a password but the public"
+    " guest/guest: give the default user one with --default-pass or LEVERET_DEFAULT_PASS"
+)
 NO_STORE = "none"  # the durability of a node that has no data directory
 
 
@@ -50,12 +62,12 @@ class Node:
         self.broker = Broker(secrets.randbits(62))
         self.broker.parks = settings.park_over_limit
         self.broker.begin_turn(clock.now_ms())
-        self.front = Front(
-            self.broker,
-            FixedAuthority(settings.default_user, str(settings.default_pass)),
-            _limits(settings),
-            _token,
+        self.directory = Directory(
+            self.broker.register, clock.now_ms, Throttle(settings.login_failures_max)
         )
+        self.directory.quotas.connections_max = settings.connections_max
+        self.book = Book(self.broker, settings.node, PRODUCT_VERSION)
+        self.front = Front(self.broker, self.directory, _limits(settings), _token)
         self.front.server_properties = _server_properties(settings.node)
         self.amqp_address = ("", 0)
         self.http_address = ("", 0)
@@ -64,16 +76,19 @@ class Node:
             self._store = Store(disk, self.broker, settings.durability)
         self.bulk_reads = BulkReads(disk.folder if disk is not None else None)
         self._clock = clock
+        self._started_ms = clock.now_ms()
         self._serves_http = serves_http
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Listen. Raises OSError where an address cannot be used."""
+        """Listen. Raises OSError where an address cannot be used, ConfigError where none may be."""
         loop = asyncio.get_running_loop()
         self.turns = Turns(self.broker, self._clock, loop)
         limit_bytes = memory_high_bytes(self.settings.memory_high, machine_bytes())
+        self._memory_limit_bytes = limit_bytes
         self._memory = MemoryWatch(self.broker, limit_bytes, loop, self._on_memory)
         self.amqp = AmqpServer(self.front, loop, self.turns, self._memory.note_received)
+        self.connections = Connections(self.amqp)
         if self._store is not None:
             self._store.open(
                 loop,
@@ -92,6 +107,7 @@ class Node:
             self._syncing,
             self._in_flight,
         )
+        self._load_users()
         self.turns.on_pulse()  # what became due meanwhile comes before anything new
         self.amqp_address = await self.amqp.listen(self.settings.host, self.settings.amqp_port)
         if self._serves_http:
@@ -101,8 +117,25 @@ class Node:
             task.add_done_callback(_log_failure)
             self._tasks.add(task)
 
+    def _load_users(self) -> None:
+        directory = self.directory
+        self.turns.begin()
+        directory.load(self.settings.default_user, str(self.settings.default_pass))
+        if self.settings.load_definitions:
+            from leveret.definitions.boot import load_definitions  # late: few starts need it
+
+            load_definitions(self.settings.load_definitions, self.book, directory)
+        self.turns.end()
+        if not is_loopback(self.settings.host) and not directory.has_own_password():
+            raise ConfigError(NO_PASSWORD.format(host=self.settings.host))
+        directory.on_change = self.amqp.access_changed
+        directory.on_gone = self.amqp.user_gone
+        self._apart = Apart(self.turns, asyncio.get_running_loop())
+        directory.verification.apart = self._apart.run
+
     async def stop(self) -> None:
         """Say goodbye to every peer, and end."""
+        self._apart.stop()
         await self.amqp.stop(DRAIN_S)
         self._memory.stop()
         self.turns.stop()
@@ -122,6 +155,40 @@ class Node:
     @property
     def durability(self) -> str:
         return self._store.durability if self._store is not None else NO_STORE
+
+    @property
+    def product_version(self) -> str:
+        return PRODUCT_VERSION
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms()
+
+    def machine(self) -> Machine:
+        folder = self._store.disk.folder if self._store is not None else None
+        return Machine(
+            pid=os.getpid(),
+            started_ms=self._started_ms,
+            memory_used_bytes=machine.memory_used_bytes(),
+            memory_held_bytes=held_bytes(self.broker),
+            memory_limit_bytes=self._memory_limit_bytes,
+            disk_free_bytes=machine.disk_free_bytes(folder),
+            disk_limit_bytes=self.settings.disk_free_min,
+            descriptors_used=machine.descriptors_used(),
+            descriptors_max=machine.descriptors_max(),
+            processors=machine.processors(),
+            load=machine.load(),
+            context_switches=machine.context_switches(),
+            data=str(folder) if folder is not None else "",
+        )
+
+    def listeners(self) -> Sequence[Listener]:
+        found = [Listener("amqp", *self.amqp_address)]
+        if self._serves_http:
+            found.append(Listener("http", *self.http_address))
+        return found
+
+    def certificates(self) -> Sequence[tuple[str, int]]:
+        return []
 
     def alarms(self) -> Sequence[str]:
         return [f"low on {reason}" for reason in self.front.alarms]
@@ -146,6 +213,9 @@ class Node:
             yield
         finally:
             self.turns.end()
+
+    def send_away(self, vhost: str) -> None:
+        self.amqp.close_vhost(vhost)
 
     async def synced(self) -> None:
         await self._syncing.wait()

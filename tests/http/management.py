@@ -1,0 +1,94 @@
+"""Asks the management API of a broker, as any user."""
+
+import json
+from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPConnection
+from typing import Any
+from urllib.parse import quote
+
+import pika
+
+from leveret.testing.broker import BrokerUrl
+
+WITHIN_S = 30.0
+
+
+class Answer:
+    """Status, headers and body of an answer."""
+
+    def __init__(self, status: int, headers: Any, data: bytes) -> None:
+        self.status = status
+        self.headers = headers
+        self.data = data
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.data)
+
+
+class Api:
+    """The HTTP API of a broker, for one user."""
+
+    def __init__(self, url: BrokerUrl, user: str = "guest") -> None:
+        self._url = url
+        self._login = "Basic " + b64encode(f"{user}:{user}".encode()).decode()
+
+    def ask(
+        self, method: str, path: str, body: object = None, headers: dict[str, str] | None = None
+    ) -> Answer:
+        connection = HTTPConnection(self._url.host, self._url.http_port, timeout=WITHIN_S)
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        sent = {"Authorization": self._login, **(headers or {})}
+        connection.request(method, f"/api/{path}", None if body is None else data, sent)
+        response = connection.getresponse()
+        answer = Answer(response.status, response.headers, response.read())
+        connection.close()
+        return answer
+
+    def as_user(self, name: str) -> "Api":
+        return Api(self._url, name)
+
+    def get(self, path: str) -> Any:
+        """The JSON of a GET that succeeds."""
+        answer = self.ask("GET", path)
+        assert answer.status == 200, (path, answer.status, answer.data)
+        return answer.json
+
+    def put(self, path: str, body: object = None) -> int:
+        return self.ask("PUT", path, {} if body is None else body).status
+
+    def post(self, path: str, body: object = None) -> Answer:
+        return self.ask("POST", path, {} if body is None else body)
+
+    def delete(self, path: str) -> int:
+        return self.ask("DELETE", path).status
+
+
+def part(name: str) -> str:
+    """A name as a part of a path."""
+    return quote(name, safe="")
+
+
+@contextmanager
+def connected(url: BrokerUrl, **parameters: Any) -> Iterator[Any]:
+    """An AMQP connection."""
+    given = pika.URLParameters(url)
+    for name, value in parameters.items():
+        setattr(given, name, value)
+    connection = pika.BlockingConnection(given)
+    try:
+        yield connection
+    finally:
+        if connection.is_open:
+            connection.close()
+
+
+def add_user(api: Api, name: str, *tags: str, **permissions: str) -> Api:
+    """Make a user whose password is their name; with permissions, may open the vhost `/`."""
+    assert api.put(f"users/{name}", {"password": name, "tags": list(tags)}) == 201
+    if permissions:
+        given = {"configure": "", "write": "", "read": "", **permissions}
+        assert api.put(f"permissions/%2F/{name}", given) == 201
+    return api.as_user(name)
