@@ -19,6 +19,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from leveret.engine.arguments import DROP_HEAD, REJECT_PUBLISH_DLX, QueueSettings
+from leveret.engine.arrivals import Arrivals
 from leveret.engine.chronicle import (
     ACKED,
     DELETED,
@@ -129,6 +130,7 @@ class Queue(Target):
             prioritised=settings.priority_max > 0, returns_first=settings.kind == "quorum"
         )
         self.scheduled = Scheduled()
+        self.arrivals = Arrivals()
         if turn.pages is not None:
             self.open_pages(turn.pages)
         self.unacked: i64 = 0
@@ -272,6 +274,8 @@ class Queue(Target):
 
     def pump(self) -> None:
         """Deliver what can be delivered, drop what is dead, arm the timer."""
+        if self.arrivals.next_seq != self.next_seq:
+            self.arrivals.note(self.next_seq, self.turn.now_ms)
         while True:
             try:
                 self._pump()
@@ -519,7 +523,8 @@ class Queue(Target):
             message.seq = self.next_seq
             self.ledger.write_message(message, NEVER)
         else:
-            self.ledger.skip(self.next_seq)
+            self.ledger.skip(message.seq)
+            message.seq = self.next_seq
             self._update_position(message)
         message.rank = self.next_seq
         self.next_seq += 1

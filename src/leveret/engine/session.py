@@ -130,6 +130,10 @@ class Session(Timed):
         self.turn.late.append(self)
         return NEVER
 
+    def undecided(self) -> list[Message]:
+        """What was settled by a transaction that is not committed yet: still in flight."""
+        return []
+
     def send_deliveries(self) -> None:
         """Encode and empty the outbox."""
         raise NotImplementedError
