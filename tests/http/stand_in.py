@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from leveret.arrow.reads import BulkReads
 from leveret.auth import Authority, FixedAuthority
 from leveret.engine.broker import Broker
+from leveret.engine.session import Session
 
 
 class NoBackups:
@@ -41,6 +42,9 @@ class Facts:
 
     async def synced(self) -> None:
         raise NotImplementedError
+
+    def sessions(self) -> list[Session]:
+        return []
 
     @property
     def bulk_reads(self) -> BulkReads:

@@ -64,6 +64,7 @@ def on_start_ok(link: Link, reader: Reader) -> bool:
             link.send(0, Writer(CONNECTION_CLOSE).short(403).short_string(text).long(0))
         return False
     link.user = user
+    link.user_name = user.name
     limits = link.front.limits
     method = Writer(CONNECTION_TUNE).short(limits.channel_max).long(limits.frame_max)
     link.send(0, method.short(limits.heartbeat_s))

@@ -45,6 +45,7 @@ class Broker:
 
     def add_vhost(self, name: str) -> Vhost:
         vhost = Vhost(name, self.turn, self.slots, self.seed)
+        vhost.register = self.register
         vhost.segment_store = self.segment_store
         self.vhosts[name] = vhost
         return vhost

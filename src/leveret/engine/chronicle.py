@@ -48,6 +48,16 @@ def copy_id(queue: i64, seq: i64) -> i64:
     return queue << _SEQ_BITS | seq
 
 
+def queue_of_copy(number: i64) -> i64:
+    """The number of the queue of a copy."""
+    return number >> _SEQ_BITS
+
+
+def seq_of_copy(number: i64) -> i64:
+    """The number of a copy in its queue."""
+    return number & ((1 << _SEQ_BITS) - 1)
+
+
 class Chronicle:
     """Is told what happens."""
 

@@ -246,6 +246,16 @@ class Distant:
         listed.sort()
         return listed
 
+    def entry_of(self, seq: i64) -> Entry | None:
+        """A message by its number."""
+        for chunk in [*self._chunks, self._tail]:
+            at = chunk.at
+            while at < len(chunk.seqs):
+                if i64(chunk.seqs[at]) == seq:
+                    return chunk.entry_at(at)
+                at += 1
+        return None
+
     def after(self, due_ms: i64, serial: i64, most: i64) -> list[Entry]:
         """The messages that follow a due time and serial, in order; they stay."""
         heads: list[tuple[int, int, int, Chunk]] = []  # the next one of each chunk

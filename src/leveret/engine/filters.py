@@ -4,8 +4,8 @@ All conditions of a filter must hold. Most messages of a long queue do not match
 saying no: bytes that every match must contain (`needle`) are looked for in the bytes of a message,
 in the log even before it is an object; only what has them is decoded.
 
-Age is the time since a message came to its queue, where that is known (`Arrivals`: since the node
-was started), else the time since its `timestamp` property. A message of unknown age is neither old
+Age is the time since a message came to its queue, where that is known (`Ages`: since the node was
+started), else the time since its `timestamp` property. A message of unknown age is neither old
 nor young.
 
 Nothing here is a pattern: values are compared, text is searched for as it is.
@@ -61,6 +61,7 @@ class Filter:
         self._properties: list[tuple[str, str | int]] = []
         self._headers: list[tuple[str, Scalar]] = []
         self._routing_key: str | None = None
+        self._seq: i64 = _NO_LIMIT
         self._text: bytes = b""
         self._is_json_match: Callable[[bytes], bool] | None = None
         self._older_ms: i64 = _NO_LIMIT
@@ -116,6 +117,10 @@ class Filter:
         self._note_needle(data)
         self._text = data
 
+    def require_seq(self, seq: i64) -> None:
+        """The one message of this number."""
+        self._seq = seq
+
     def require_json(self, is_match: Callable[[bytes], bool]) -> None:
         """A condition on the body that the engine does not know."""
         self._is_json_match = is_match
@@ -147,6 +152,8 @@ class Filter:
 
     def matches(self, message: Message, arrived_ms: i64, now_ms: i64) -> bool:
         """Whether a message meets all conditions; `arrived_ms` is 0 where it is not known."""
+        if self._seq >= 0 and message.seq != self._seq:
+            return False
         key = self._routing_key
         if key is not None and message.address.routing_key != key:
             return False

@@ -30,8 +30,6 @@ WINDOW_BYTES: Final = 16 * 1024 * 1024
 MESSAGE_BYTES: Final = 300  # a message in memory besides its body: object, header, list slots
 RUN_BYTES: Final = 12  # a message that is only a position
 
-_RETURN_RANKS: Final = -(1 << 61)  # below every sequence number
-
 _COMPACT_AT: Final = 1024  # taken slots at the front of `fresh` before it is worth moving the rest
 
 
@@ -136,7 +134,7 @@ class Ready:
         self.window: i64 = WINDOW
         self.damaged: list[Run] = []  # messages that cannot be read: set aside, not counted above
         self.pages: QueuePages | None = None  # where there is a log
-        self._returns: i64 = 0  # messages that came back to be served first
+        self.returns: i64 = 0  # messages that came back to be served first
 
     def push(self, message: Message) -> None:
         """Add a message at the end of its priority."""
@@ -184,17 +182,12 @@ class Ready:
         if message.expires_ms != 0:
             self.mortal = True
         if self.returns_first:
-            message.rank = self.next_return_rank()
-            self._returns += 1
+            self.returns += 1
             self.back.append(message)
         elif self.prioritised:
             self._level(message.priority).put_back(message)
         else:
             self.line.put_back(message)
-
-    def next_return_rank(self) -> i64:
-        """The rank of the next message that comes back to be served first."""
-        return _RETURN_RANKS + self._returns
 
     def head(self) -> Message:
         """The next message, which stays; there is one."""

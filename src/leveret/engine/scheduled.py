@@ -171,6 +171,19 @@ class Scheduled:
                     listed.append((entry[0], entry[1], message))
         return [(due, message) for due, _, message in sorted(listed)]
 
+    def find(self, seq: i64) -> tuple[int, Message | None] | None:
+        """A message by its number, with its due time; None inside: it cannot be read."""
+        for due_ms, _, message in self._heap:
+            if message.seq == seq:
+                return (due_ms, message)
+        entry = self.distant.entry_of(seq)
+        if entry is None:
+            return None
+        found: dict[int, Message] = {}
+        for run in _runs([entry]):
+            self._sift(run, b"", found)
+        return (entry[0], found.get(seq))
+
     def after(self, due_ms: i64, serial: i64, most: i64, needle: bytes) -> list[Waiting]:
         """The messages that follow a due time and serial, which stay.
 

@@ -90,6 +90,7 @@ class Outlet(Timed):
     def __init__(self) -> None:
         super().__init__()
         self.name = ""  # for people
+        self.user_name = ""  # the same
         self.credit: i64 = 0  # bytes that may still be delivered before the next refill
         self.starved: list[Consumer] = []  # parked for lack of credit
         self.exclusive_queues: dict[str, Target] = {}  # by name: they go when the outlet closes

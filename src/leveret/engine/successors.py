@@ -15,7 +15,7 @@ from mypy_extensions import i64
 
 from leveret.engine.message import Message
 from leveret.engine.queue import Queue
-from leveret.engine.ready import Line
+from leveret.engine.ready import Line, Ready
 from leveret.engine.runs import Run
 from leveret.engine.unacked import Unacked
 
@@ -34,6 +34,22 @@ def lines_of(queue: Queue) -> list[tuple[int, Line]]:
     else:
         lines.append((0, ready.line))
     return lines
+
+
+def came_back_after(ready: Ready, number: i64, most: i64) -> list[Message]:
+    """The next messages of those that came back, numbered as they came; the first is 0.
+
+    They leave at the front, as a rule: the number of the last is known, and so those of the others.
+    """
+    line = ready.back
+    index = max(len(line.fresh) - (ready.returns - 1 - number), line.at)
+    return [m for m in line.fresh[index : index + most] if m is not None]
+
+
+def number_of_first(ready: Ready, number: i64) -> i64:
+    """The number of the first message that `came_back_after` finds."""
+    line = ready.back
+    return max(number + 1, ready.returns - (len(line.fresh) - line.at))
 
 
 def messages_after(line: Line, rank: i64, most: i64) -> list[Message]:

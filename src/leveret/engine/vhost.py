@@ -34,7 +34,9 @@ from leveret.engine.exchanges.binding import Binding, identity_of
 from leveret.engine.exchanges.exchange import Exchange
 from leveret.engine.exchanges.registry import KINDS, make_exchange, predeclared
 from leveret.engine.exchanges.super_stream import SUPER_STREAM, partition_names
+from leveret.engine.pausing import forget as forget_pause
 from leveret.engine.queue import Queue
+from leveret.engine.register import Register
 from leveret.engine.routing import Router
 from leveret.engine.session import Consumer, Outlet, Turn
 from leveret.engine.slots import Slots
@@ -67,6 +69,7 @@ class Vhost:
         self.replies: dict[str, Consumer] = {}  # who waits for direct replies, by name
         self.stuck = Stuck(turn)
         self.holding: dict[str, Queue] = {}  # what delayed exchanges hold back, by exchange
+        self.register: Register | None = None  # the broker's
         self.segment_store: SegmentStore | None = None  # where streams are kept, if not in memory
 
     def _log(self, definition: bytes) -> None:
@@ -340,6 +343,8 @@ class Vhost:
             queue.owner.exclusive_queues.pop(queue.name, None)
         if queue.durable:
             self._log(queue_gone(queue))
+        if queue.paused and self.register is not None:
+            forget_pause(self.register, queue)
         self._close_queue(queue)
         self._remove_bindings_to(queue)
 

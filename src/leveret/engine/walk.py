@@ -5,7 +5,7 @@ session and delivery tag, then dead letters that nobody takes. Between two slice
 change as it likes. Where the walk stands (`Cursor`) is not a place but the key of the last message
 that was looked at, and keys ascend inside a state:
 
-    ready      line (what came back, then by priority), rank
+    ready      line (what came back first, then by priority), rank or number
     scheduled  due time, order of arrival
     unacked    connection, channel, delivery tag
     stuck      sequence number
@@ -34,10 +34,12 @@ from leveret.engine.stuck import Stuck
 from leveret.engine.successors import (
     BACK,
     BEFORE_ALL,
+    came_back_after,
     count_through,
     held_after,
     lines_of,
     messages_after,
+    number_of_first,
     run_after,
 )
 from leveret.errors import Corrupt
@@ -64,7 +66,7 @@ class Cursor:
         state = STATES[self.state]
         if state == READY:
             self.end = queue.end_offset if isinstance(queue, Stream) else queue.next_seq
-            self.return_end = queue.ready.next_return_rank()
+            self.return_end = queue.ready.returns
         else:
             self.end = queue.scheduled.serial + 1 if state == SCHEDULED else 0
 
@@ -86,6 +88,7 @@ class Found:
         # ready, stuck: when it came, 0 = not known; scheduled: when it is due; unacked: when it was
         # delivered
         self.time_ms = time_ms
+        self.session: Session | None = None  # who holds it, in flight
 
 
 class Walk:
@@ -176,27 +179,44 @@ class Walk:
             if order > cursor.major:
                 cursor.major = order
                 cursor.minor = BEFORE_ALL
-            if self._step_line(line, order == BACK):
+            if self._step_back() if order == BACK else self._step_line(line):
                 return True
         return False
 
-    def _step_line(self, line: Line, is_back: bool) -> bool:
+    def _step_back(self) -> bool:
+        """Look at some of what came back to be served first; False when there is no more."""
+        cursor = self.cursor
+        ready = self.queue.ready
+        number = number_of_first(ready, max(cursor.minor, -1))
+        for message in came_back_after(ready, max(cursor.minor, -1), self._left):
+            if number >= cursor.return_end:
+                return False
+            cursor.minor = number
+            number += 1
+            self._look_ready(message)
+            if self.is_full():
+                return True
+        return self._left <= 0
+
+    def _step_line(self, line: Line) -> bool:
         """Look at some messages of a line; False when there are no more."""
         cursor = self.cursor
-        end = cursor.return_end if is_back else cursor.end
         messages = messages_after(line, cursor.minor, self._left)
         if not messages:
             return self._step_paged(line)
         for message in messages:
-            if message.rank >= end:
+            if message.rank >= cursor.end:
                 return False
             cursor.minor = message.rank
-            self._note(1)
-            came_ms = self.queue.arrivals.time_of(message.seq)
-            self._look(message, READY, came_ms, came_ms)
+            self._look_ready(message)
             if self.is_full():
                 break
         return True
+
+    def _look_ready(self, message: Message) -> None:
+        self._note(1)
+        came_ms = arrived_ms(self.queue, message.seq)
+        self._look(message, READY, came_ms, came_ms)
 
     def _step_paged(self, line: Line) -> bool:
         """Look at a page of what is in the log alone."""
@@ -218,7 +238,7 @@ class Walk:
         for message in candidates:
             if message.seq >= cursor.end:
                 break
-            came_ms = self.queue.arrivals.time_of(message.seq)
+            came_ms = arrived_ms(self.queue, message.seq)
             self._look(message, READY, came_ms, came_ms)
             if self.is_full():
                 last = message.seq
@@ -274,7 +294,7 @@ class Walk:
             cursor.major = due_ms
             cursor.minor = serial
             if message is not None and serial < cursor.end:
-                came_ms = self.queue.arrivals.time_of(message.seq)
+                came_ms = arrived_ms(self.queue, message.seq)
                 self._look(message, SCHEDULED, due_ms, came_ms)
             self._note(1)
             if self.is_full():
@@ -322,17 +342,20 @@ class Walk:
             if message.tag >= cursor.end:
                 return False
             cursor.minor = message.tag
-            self._look_held(message)
+            self._look_held(message, session)
             if self.is_full():
                 return True
         self._left -= last - max(before, session.unacked.base)
         cursor.minor = last
         return last < cursor.end
 
-    def _look_held(self, message: Message) -> None:
+    def _look_held(self, message: Message, session: Session) -> None:
         self._note(1)
-        came_ms = self.queue.arrivals.time_of(message.seq)
+        before = len(self.found)
+        came_ms = arrived_ms(self.queue, message.seq)
         self._look(message, UNACKED, message.taken_ms, came_ms)
+        if len(self.found) > before:
+            self.found[-1].session = session
 
     # Stuck
 
@@ -343,11 +366,17 @@ class Walk:
         for message in held:
             cursor.minor = message.seq
             self._note(1)
-            came_ms = self.queue.arrivals.time_of(message.seq)
+            came_ms = arrived_ms(self.queue, message.seq)
             self._look(message, STATES[cursor.state], came_ms, came_ms)
             if self.is_full():
                 return True
         return False
+
+
+def arrived_ms(queue: Queue, seq: i64) -> i64:
+    """When a message came to its queue, or became due there; 0 where nobody noted it."""
+    seqs = queue.ages.seqs
+    return queue.ages.arrived_ms(seq) if seqs and seq >= i64(seqs[0]) else 0
 
 
 def _session_key(session: Session) -> tuple[str, int]:

@@ -16,10 +16,19 @@ from starlette.types import Receive, Scope, Send
 
 from leveret import __version__, build_info
 from leveret.errors import LeveretError
-from leveret.http import backups, queues, streams
+from leveret.http import (
+    backups,
+    explaining,
+    insight,
+    pauses,
+    queues,
+    route_trials,
+    streams,
+)
 from leveret.http.answers import json, on_crash, on_http_error, on_refusal
 from leveret.http.facts import BrokerFacts
 from leveret.http.operations import Needs, Operation, routes_of
+from leveret.http.pace import Pace
 
 
 class Health(msgspec.Struct, omit_defaults=True):
@@ -61,6 +70,7 @@ def make_app(facts: BrokerFacts) -> Starlette:
     )
     app.router.redirect_slashes = False  # a path with a slash too many is unknown, as in RabbitMQ
     app.state.facts = facts
+    app.state.pace = Pace(facts.broker)
     return app
 
 
@@ -97,6 +107,10 @@ OPERATIONS: Final = (
         answer=Version,
     ),
     *queues.OPERATIONS,
+    *insight.OPERATIONS,
+    *explaining.OPERATIONS,
+    *pauses.OPERATIONS,
+    *route_trials.OPERATIONS,
     *backups.OPERATIONS,
     *streams.OPERATIONS,
 )

@@ -11,6 +11,7 @@ from typing import Protocol
 from leveret.arrow.reads import BulkReads
 from leveret.auth import Authority
 from leveret.engine.broker import Broker
+from leveret.engine.session import Session
 
 
 class Backups(Protocol):
@@ -57,6 +58,9 @@ class BrokerFacts(Protocol):
 
     async def synced(self) -> None:
         """Return when everything up to now is on disk; StorageError where it cannot be."""
+
+    def sessions(self) -> list[Session]:
+        """Everything that may hold messages in flight."""
 
     @property
     def bulk_reads(self) -> BulkReads:

@@ -14,8 +14,10 @@ from leveret.arrow.reads import BulkReads
 from leveret.auth import Authority, FixedAuthority
 from leveret.clock import Clock
 from leveret.config.settings import Settings, memory_high_bytes
+from leveret.engine import pausing
 from leveret.engine.broker import Broker
 from leveret.engine.message import Message
+from leveret.engine.session import Session
 from leveret.http.front import HttpFront
 from leveret.runtime.backups import Backups
 from leveret.runtime.memory import REASON, MemoryWatch, machine_bytes
@@ -92,6 +94,8 @@ class Node:
             self._syncing,
             self._in_flight,
         )
+        self.turns.begin()
+        pausing.load(self.broker.register, self.broker.slots.queues)
         self.turns.on_pulse()  # what became due meanwhile comes before anything new
         self.amqp_address = await self.amqp.listen(self.settings.host, self.settings.amqp_port)
         if self._serves_http:
@@ -126,13 +130,15 @@ class Node:
     def alarms(self) -> Sequence[str]:
         return [f"low on {reason}" for reason in self.front.alarms]
 
+    def sessions(self) -> list[Session]:
+        return [c for link in self.amqp.protocols for c in link.channels.values()]
+
     def _in_flight(self) -> list[Message]:
         """Everything that is delivered and not settled, or settled by a transaction to come."""
         held: list[Message] = []
-        for connection in self.amqp.protocols:
-            for channel in connection.channels.values():
-                held.extend(channel.unacked.messages())
-                held.extend(m for settle in channel.tx_settles for m in settle.messages)
+        for session in self.sessions():
+            held.extend(session.unacked.messages())
+            held.extend(session.undecided())
         return held
 
     @property
