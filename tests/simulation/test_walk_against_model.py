@@ -19,8 +19,8 @@ from leveret.testing.disk import FakeDisk
 from tests.simulation.storage_stage import Client, StorageStage
 
 KINDS: dict[str, dict[str, object]] = {
-    "classic": {"x-delayed-message": True},
-    "priorities": {"x-max-priority": 4, "x-delayed-message": True},
+    "classic": {"x-delayed": True},
+    "priorities": {"x-max-priority": 4, "x-delayed": True},
     "quorum": {"x-queue-type": "quorum"},
     "retrying": {
         "x-queue-type": "quorum",

@@ -29,6 +29,7 @@ NACKED: Final = "nacked"
 REJECTED: Final = "rejected"
 TIMED_OUT: Final = "timed out"  # was held for too long
 REQUEUED: Final = "requeued"
+DUE: Final = "due"  # was scheduled: goes on under another number
 # At a queue, the last of a copy
 ACKED: Final = "acked"
 DROPPED: Final = "dropped"
@@ -90,4 +91,8 @@ class Chronicle:
         address: Address,
     ) -> None:
         """Something happened to a message, or to all from `number` to `last`."""
+        raise NotImplementedError
+
+    def note_due(self, number: i64, next_number: i64, queue: str, address: Address) -> None:
+        """A scheduled message is due, and takes its place in the queue under another number."""
         raise NotImplementedError

@@ -529,6 +529,10 @@ class Queue(Target):
         One that stands in the log is written again under its new number: the next start finds it
         at this place, whatever came after it.
         """
+        if self.chronicle is not None:
+            number = copy_id(self.ledger.id, message.seq)
+            next_number = copy_id(self.ledger.id, self.next_seq)
+            self.chronicle.note_due(number, next_number, self.name, message.address)
         if message.flags & LOGGED:
             self.ledger.hand_over(message)
             message.flags &= ~LOGGED

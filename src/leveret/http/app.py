@@ -24,6 +24,7 @@ from leveret.http import (
     queues,
     route_trials,
     streams,
+    trace,
 )
 from leveret.http.answers import json, on_crash, on_http_error, on_refusal
 from leveret.http.facts import BrokerFacts
@@ -111,6 +112,7 @@ OPERATIONS: Final = (
     *explaining.OPERATIONS,
     *pauses.OPERATIONS,
     *route_trials.OPERATIONS,
+    *trace.OPERATIONS,
     *backups.OPERATIONS,
     *streams.OPERATIONS,
 )
