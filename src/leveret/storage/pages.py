@@ -12,7 +12,7 @@ from zlib import crc32
 
 from mypy_extensions import i64
 
-from leveret.engine.message import LOGGED, Message
+from leveret.engine.message import LOGGED, NO_ADDRESS, Address, Message, read_address
 from leveret.engine.runs import Pages, Run
 from leveret.errors import Corrupt
 from leveret.journal.records import (
@@ -24,7 +24,7 @@ from leveret.journal.records import (
     SPILLED,
 )
 from leveret.storage.blocks import BLOCK_BYTES_MAX, BLOCK_HEAD_BYTES, HEAD_BYTES
-from leveret.storage.messages import Copy, distance_of, make_message
+from leveret.storage.messages import Copy, distance_of, fill_message
 from leveret.storage.names import log_name
 from leveret.storage.replay import find_block
 
@@ -46,6 +46,9 @@ class LogPages(Pages):
         self.trusted_from: i64 = 1 << 62  # files from this one on were written by this process
         self._verified: dict[int, int] = {}  # up to where older files were checked
         self._blocks: dict[int, int] = {}  # number of the last block before that
+        # The last address: neighbours mostly have the same. It says itself where it ends.
+        self._address: Address = NO_ADDRESS
+        self._address_record = b""
         self._damaged: dict[int, list[tuple[int, int]]] = {}  # stretches of files that are no block
 
     def read(self, run: Run, slot: i64) -> list[Message]:
@@ -218,7 +221,13 @@ class LogPages(Pages):
             content = self._record(file, origin, data, start)
         if content[0] != MESSAGE:
             raise Corrupt(f"log file {file} has no message at byte {offset}")
-        message = make_message(copy, content[RECORD_HEAD_BYTES:], slot)
+        payload = content[RECORD_HEAD_BYTES:]
+        known = self._address_record
+        if not known or not payload.startswith(known, COPY_BYTES):
+            self._address, at = read_address(payload, COPY_BYTES)
+            known = payload[COPY_BYTES:at]
+            self._address_record = known
+        message = fill_message(copy, payload, slot, self._address, COPY_BYTES + len(known))
         message.position = file << OFFSET_BITS | offset
         if copy.queue != SPILLED:
             message.flags |= LOGGED

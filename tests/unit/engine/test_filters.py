@@ -102,13 +102,42 @@ def test_age_is_that_in_the_queue_or_else_by_the_timestamp() -> None:
     assert not matches(young, made())
 
 
-def test_needle_is_in_everything_that_matches() -> None:
+@pytest.mark.parametrize(
+    "message",
+    [
+        made(message_id="m1", headers={"tenant": "t7"}),
+        made(b"m1 t7", message_id="m1", headers={"tenant": b"t7", "x": {"y": ["t7"]}}),
+        made(message_id="m1", headers={"tenant": "t7", "n": 5, "x.y.0": "t7"}, type="long type"),
+    ],
+)
+def test_needle_is_in_everything_that_matches(message: Message) -> None:
+    record = message.address.record() + message.header + message.body
+    for wanted in _filters():
+        if matches(wanted, message):
+            assert wanted.needle in record
+
+
+def _filters() -> list[Filter]:
+    made_filters = [Filter() for _ in range(8)]
+    made_filters[0].require_property("message_id", "m1")
+    made_filters[1].require_header("tenant", "t7")
+    made_filters[2].require_header("x.y.0", "t7")
+    made_filters[3].require_header("n", 5)
+    made_filters[4].require_routing_key("k")
+    made_filters[5].require_property("type", "long type")
+    made_filters[5].require_header("tenant", "t7")
+    made_filters[6].require_text("m1")
+    made_filters[7].require_routing_key("k")
+    made_filters[7].require_header("n", 5)
+    return made_filters
+
+
+def test_needle_is_of_a_value_where_there_is_one() -> None:
     wanted = Filter()
-    wanted.require_property("type", "t")
-    wanted.require_header("list.0.long-name", 5)
-    assert wanted.needle == b"long-name"
-    wanted.require_text("a longer text")
-    assert wanted.needle == b"a longer text"
+    wanted.require_header("a-long-name", "v")
+    assert wanted.needle == b"\0\0\0\x01v"
+    wanted.require_property("type", "abcdef")
+    assert wanted.needle == b"\x06abcdef"
 
 
 def test_too_many_conditions_are_refused() -> None:
