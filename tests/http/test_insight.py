@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from leveret.auth import Authority, User
 from leveret.testing.broker import BrokerUrl, broker
 from leveret.testing.clock import ManualClock
 from leveret.testing.disk import FakeDisk
@@ -223,6 +224,60 @@ def test_what_does_not_exist_is_a_404_and_nothing_is_shown_without_a_login(
     assert (status, body["reason"]) == (404, "Not Found")
     status, body = ask(url, method, path, login=False)
     assert status == 401
+
+
+class Guarded(User):
+    """May do nothing with the queue `secret`, and manages nothing."""
+
+    def may(self, permission: str, vhost: str, what: str, name: str) -> bool:
+        return name != "secret"
+
+
+class Gate(Authority):
+    """Lets one user in."""
+
+    def __init__(self, *tags: str) -> None:
+        self._tags = tags
+
+    def login(self, name: str, password: str, *, is_loopback: bool) -> User | None:
+        return Guarded(name, self._tags)
+
+
+def test_messages_are_shown_to_those_who_may_read_the_queue() -> None:
+    with broker(http=True) as url:
+        channel = opened(url)
+        for name in ("secret", "open"):
+            channel.queue_declare(name)
+            channel.basic_publish("", name, b"x", properties(message_id="m"))
+        (secret,) = ask(url, "GET", "/queues/%2F/secret/peek")[1]
+        url.node.front.authority = Gate("management")
+        asked = [
+            ("GET", "peek"),
+            ("POST", "search"),
+            ("GET", "unacked"),
+            ("GET", f"messages/{secret['id']}/explain"),
+            ("PUT", "pause"),
+            ("DELETE", "pause"),
+        ]
+        for method, path in asked:
+            status, body = ask(url, method, f"/queues/%2F/secret/{path}")
+            assert (status, "not authorised to" in body["reason"]) == (401, True)
+        for method, path in (asked[0], asked[2]):
+            assert ask(url, method, f"/queues/%2F/open/{path}")[0] == 200
+        _, found = ask(url, "GET", "/trace?message_id=m")
+        assert [place["queue"] for place in found["places"]] == ["open"]
+        _, found = ask(url, "GET", f"/trace?id={secret['id']}")
+        assert found["places"] == []
+        url.node.front.authority = Gate()
+        for method, path in (
+            ("GET", "/queues/%2F/open/explain"),
+            ("PUT", "/queues/%2F/open/pause"),
+            ("GET", "/trace?message_id=m"),
+            ("POST", "/exchanges/%2F/amq.topic/route"),
+        ):
+            status, body = ask(url, method, path)
+            assert (status, body["reason"]) == (401, "Not management user")
+        channel.connection.close()
 
 
 # Pauses
