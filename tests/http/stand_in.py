@@ -89,6 +89,9 @@ class Facts:
     async def synced(self) -> None:
         raise NotImplementedError
 
+    def sessions(self) -> list[Session]:
+        return []
+
     @property
     def bulk_reads(self) -> BulkReads:
         raise NotImplementedError

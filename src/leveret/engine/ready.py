@@ -134,6 +134,7 @@ class Ready:
         self.window: i64 = WINDOW
         self.damaged: list[Run] = []  # messages that cannot be read: set aside, not counted above
         self.pages: QueuePages | None = None  # where there is a log
+        self.returns: i64 = 0  # messages that came back to be served first
 
     def push(self, message: Message) -> None:
         """Add a message at the end of its priority."""
@@ -181,6 +182,7 @@ class Ready:
         if message.expires_ms != 0:
             self.mortal = True
         if self.returns_first:
+            self.returns += 1
             self.back.append(message)
         elif self.prioritised:
             self._level(message.priority).put_back(message)

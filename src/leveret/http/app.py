@@ -25,19 +25,24 @@ from leveret.http import (
     connections,
     definitions,
     exchanges,
+    explaining,
     features,
     health,
+    insight,
     limits,
     messages,
     nodes,
     openapi,
     overview,
     parameters,
+    pauses,
     permissions,
     policies,
     queues,
+    route_trials,
     stream_messages,
     streams,
+    trace,
     users,
     vhosts,
 )
@@ -45,6 +50,7 @@ from leveret.http.answers import json, on_crash, on_http_error, on_refusal
 from leveret.http.facts import BrokerFacts
 from leveret.http.listing import with_list_query
 from leveret.http.operations import Needs, Operation, routes_of
+from leveret.http.pace import Pace
 from leveret.http.rates import Rates
 
 
@@ -89,6 +95,7 @@ def make_app(facts: BrokerFacts) -> Starlette:
     app.state.facts = facts
     app.state.rates = Rates()
     app.state.operations = OPERATIONS
+    app.state.pace = Pace(facts.broker)
     return app
 
 
@@ -131,6 +138,11 @@ OPERATIONS: Final = (
     *channels.OPERATIONS,
     *exchanges.OPERATIONS,
     *queues.OPERATIONS,
+    *insight.OPERATIONS,
+    *explaining.OPERATIONS,
+    *pauses.OPERATIONS,
+    *route_trials.OPERATIONS,
+    *trace.OPERATIONS,
     *messages.OPERATIONS,
     *bindings.OPERATIONS,
     *health.OPERATIONS,

@@ -187,6 +187,9 @@ class BrokerFacts(Protocol):
     async def synced(self) -> None:
         """Return when everything up to now is on disk; StorageError where it cannot be."""
 
+    def sessions(self) -> list[Session]:
+        """Everything that may hold messages in flight."""
+
     @property
     def bulk_reads(self) -> BulkReads:
         """Reads of whole ranges of streams."""

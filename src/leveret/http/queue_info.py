@@ -69,6 +69,7 @@ class QueueInfo(msgspec.Struct, kw_only=True, gc=False):
     message_bytes_unacknowledged: int
     memory: int
     durability: str
+    paused: bool  # nothing is delivered until it is resumed
     message_stats: QueueStats
     exclusive_consumer_tag: str | None = None
     single_active_consumer_tag: str | None = None
@@ -144,6 +145,7 @@ def queue_info(facts: BrokerFacts, rates: Rates, now_ms: int, queue: Queue) -> Q
         arguments=plain_table(queue.arguments) if queue.arguments else {},
         node=facts.node_name,
         state="running",
+        paused=queue.paused,
         consumers=len(queue.consumers),
         consumer_capacity=capacity,
         consumer_utilisation=capacity,

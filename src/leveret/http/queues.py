@@ -14,14 +14,13 @@ from starlette.responses import Response
 
 from leveret.auth import CONFIGURE, READ
 from leveret.engine.message import REDELIVERED, Message
-from leveret.engine.peek import peek
 from leveret.engine.queue import Queue
 from leveret.errors import NotFound
-from leveret.http.access import facts_of, part_of, user_of, vhost_of
+from leveret.http.access import facts_of, part_of, vhost_of
 from leveret.http.answers import json
 from leveret.http.declaring import require_queue
 from leveret.http.listing import LIST_QUERY, answer_list, chosen, flag_of
-from leveret.http.operations import Needs, Operation, Query, body_of
+from leveret.http.operations import Operation, Query, body_of
 from leveret.http.queue_info import QueueDetail, QueueInfo, queue_brief, queue_detail, queue_info
 from leveret.http.stats import rates_of
 from leveret.http.texts import Flag, arguments_of, is_set, require_short, shown
@@ -144,21 +143,6 @@ async def act_on_queue(request: Request) -> Response:
     return Response(status_code=204)
 
 
-async def peek_queue(request: Request) -> Response:
-    user = user_of(request)
-    queue = _queue_of(request)
-    if not user.may(READ, queue.vhost, "queue", queue.name):
-        raise HTTPException(401, "User not authorised to read from the queue")
-    query = request.query_params
-    count = _number(query.get("count", "1"), "count", PEEK_COUNT_MAX)
-    truncate = _number(query.get("truncate", str(PEEK_BYTES_MAX)), "truncate", PEEK_BYTES_MAX)
-    is_binary = query.get("encoding", "auto") == "base64"
-    from_end = query.get("from_end", "false") == "true"
-    found = peek(queue, count, PEEK_BYTES_MAX, from_end)
-    behind = len(found) - 1 if from_end else int(queue.ready.count) - 1
-    return json([_peeked(m, behind - i, truncate, is_binary) for i, m in enumerate(found)])
-
-
 _GROUP: Final = "queues"
 _ONE: Final = "/api/queues/{vhost}/{name}"
 _LIST_QUERY: Final = (
@@ -224,21 +208,6 @@ OPERATIONS: Final = (
         group=_GROUP,
         body=Action,
         status=204,
-    ),
-    Operation(
-        method="GET",
-        path="/api/queues/{vhost}/{name}/peek",
-        handler=peek_queue,
-        about="Look at messages; nothing changes.",
-        group="queues",
-        needs=Needs.LOGIN,
-        query=(
-            Query("count", "how many", int),
-            Query("truncate", "bytes of each body", int),
-            Query("encoding", "auto, or base64"),
-            Query("from_end", "true: the newest", bool),
-        ),
-        answer=list[Peeked],
     ),
 )
 

@@ -17,8 +17,10 @@ from leveret.auth.throttle import Throttle
 from leveret.clock import Clock
 from leveret.config.settings import Settings, memory_high_bytes
 from leveret.definitions import Book
+from leveret.engine import pausing
 from leveret.engine.broker import Broker
 from leveret.engine.message import Message
+from leveret.engine.session import Session
 from leveret.errors import ConfigError
 from leveret.http.facts import Listener, Machine
 from leveret.http.front import HttpFront
@@ -108,6 +110,8 @@ class Node:
             self._in_flight,
         )
         self._load_users()
+        self.turns.begin()
+        pausing.load(self.broker.register, self.broker.slots.queues)
         self.turns.on_pulse()  # what became due meanwhile comes before anything new
         self.amqp_address = await self.amqp.listen(self.settings.host, self.settings.amqp_port)
         if self._serves_http:
@@ -193,13 +197,15 @@ class Node:
     def alarms(self) -> Sequence[str]:
         return [f"low on {reason}" for reason in self.front.alarms]
 
+    def sessions(self) -> list[Session]:
+        return [c for link in self.amqp.protocols for c in link.channels.values()]
+
     def _in_flight(self) -> list[Message]:
         """Everything that is delivered and not settled, or settled by a transaction to come."""
         held: list[Message] = []
-        for connection in self.amqp.protocols:
-            for channel in connection.channels.values():
-                held.extend(channel.unacked.messages())
-                held.extend(m for settle in channel.tx_settles for m in settle.messages)
+        for session in self.sessions():
+            held.extend(session.unacked.messages())
+            held.extend(session.undecided())
         return held
 
     @property
