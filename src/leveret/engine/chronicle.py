@@ -36,9 +36,10 @@ EXPIRED: Final = "expired"
 DEAD_LETTERED: Final = "dead-lettered"
 PARKED: Final = "parked"
 PURGED: Final = "purged"
+MOVED: Final = "moved"  # to another queue, by a task
 DELETED: Final = "deleted"  # with its queue
 
-FINAL: Final = (ACKED, DROPPED, EXPIRED, DEAD_LETTERED, PARKED, PURGED, DELETED)
+FINAL: Final = (ACKED, DROPPED, EXPIRED, DEAD_LETTERED, PARKED, PURGED, MOVED, DELETED)
 
 _SEQ_BITS: Final = 40
 

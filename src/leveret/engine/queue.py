@@ -154,6 +154,7 @@ class Queue(Target):
         self.dropped: i64 = 0
         self.refused: i64 = 0
         self.purged: i64 = 0
+        self.moved: i64 = 0  # to other queues, by tasks
         if settings.expires_ms >= 0:
             self.arm()
 
@@ -229,6 +230,13 @@ class Queue(Target):
             self.turn.logged = True
         elif self.scheduled.is_full() if due_ms != NEVER else self.ready.is_full(message.priority):
             self.ledger.spill(message)
+
+    def has_room(self, more: i64, more_bytes: i64) -> bool:
+        """Whether so many messages can come without breaking a limit, by refusal or by drops."""
+        if not self.limited or not self._is_over(more, more_bytes):
+            return True
+        self.pump()
+        return not self._is_over(more, more_bytes)
 
     def _is_full(self, body_bytes: i64) -> bool:
         """Whether one more message would go over a limit. What can be delivered goes first."""
@@ -521,6 +529,7 @@ class Queue(Target):
         else:
             self.ledger.skip(self.next_seq)
             self._update_position(message)
+            self.ready.is_mixed = True
         message.rank = self.next_seq
         self.next_seq += 1
 
