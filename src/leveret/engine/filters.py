@@ -1,0 +1,259 @@
+"""Filters: which messages somebody looks for. Made once for each request, asked for each message.
+
+All conditions of a filter must hold. Most messages of a long queue do not match, so the work is in
+saying no: bytes that every match must contain (`needle`) are looked for in the bytes of a message,
+in the log even before it is an object; only what has them is decoded.
+
+Age is the time since a message came to its queue, where that is known (`Arrivals`: since the node
+was started), else the time since its `timestamp` property. A message of unknown age is neither old
+nor young.
+
+Nothing here is a pattern: values are compared, text is searched for as it is.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from mypy_extensions import i64
+
+from leveret.engine.message import Message
+from leveret.errors import PreconditionFailed
+from leveret.wire.properties import Properties, decode_properties
+from leveret.wire.tables import Field, Table, plain_value
+
+READY: Final = "ready"
+SCHEDULED: Final = "scheduled"
+UNACKED: Final = "unacked"
+STUCK: Final = "stuck"  # dead letters that nobody takes
+STATES: Final = (READY, SCHEDULED, UNACKED, STUCK)
+
+TEXT_PROPERTIES: Final = (
+    "content_type",
+    "content_encoding",
+    "correlation_id",
+    "reply_to",
+    "expiration",
+    "message_id",
+    "type",
+    "user_id",
+    "app_id",
+    "cluster_id",
+)
+NUMBER_PROPERTIES: Final = ("delivery_mode", "priority", "timestamp")
+
+CONDITIONS_MAX: Final = 32
+TEXT_BYTES_MAX: Final = 65536
+
+UNKNOWN_AGE: Final = -1
+_NO_LIMIT: Final = -1
+
+# A value that is compared: text, number, bool or None.
+Scalar = str | int | float | bool | None
+
+
+class Filter:
+    """Conditions that a message must meet; without any, all messages do."""
+
+    def __init__(self) -> None:
+        self.states: list[str] = list(STATES)
+        self.needle: bytes = b""  # every match has these bytes in its address, header or body
+        self._header_needle: bytes = b""  # every match has these in its header
+        self._properties: list[tuple[str, str | int]] = []
+        self._headers: list[tuple[str, Scalar]] = []
+        self._routing_key: str | None = None
+        self._text: bytes = b""
+        self._is_json_match: Callable[[bytes], bool] | None = None
+        self._older_ms: i64 = _NO_LIMIT
+        self._newer_ms: i64 = _NO_LIMIT
+
+    # Making one
+
+    def require_states(self, states: list[str]) -> None:
+        """Only messages in one of these states."""
+        for state in states:
+            if state not in STATES:
+                raise PreconditionFailed(f"no state '{state}'; there are {', '.join(STATES)}")
+        self.states = [state for state in STATES if state in states]
+
+    def require_property(self, name: str, value: object) -> None:
+        """A property must be equal to a value."""
+        if name in TEXT_PROPERTIES:
+            if not isinstance(value, str):
+                raise PreconditionFailed(f"the property '{name}' is compared with text")
+            self._note_in_header(value)
+            self._properties.append((name, value))
+        elif name in NUMBER_PROPERTIES:
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise PreconditionFailed(f"the property '{name}' is compared with a whole number")
+            self._properties.append((name, value))
+        else:
+            raise PreconditionFailed(f"no property '{name}'")
+        self._require_few()
+
+    def require_header(self, name: str, value: object) -> None:
+        """A header must be equal to a value; dots lead into tables and lists."""
+        if not (value is None or isinstance(value, (str, int, float))):
+            raise PreconditionFailed(f"the header '{name}' can be compared with a single value")
+        if not name:
+            raise PreconditionFailed("a header has a name")
+        if isinstance(value, str):
+            self._note_in_header(value)
+        for part in name.split("."):
+            if not part.isdecimal():  # else it may be a place in a list
+                self._note_in_header(part)
+        self._headers.append((name, value))
+        self._require_few()
+
+    def require_routing_key(self, key: str) -> None:
+        self._note_needle(key.encode("utf-8", "surrogateescape"))
+        self._routing_key = key
+
+    def require_text(self, text: str) -> None:
+        """The body must have this text somewhere in it."""
+        data = text.encode("utf-8", "surrogateescape")
+        if not 0 < len(data) <= TEXT_BYTES_MAX:
+            raise PreconditionFailed(f"the text has from 1 to {TEXT_BYTES_MAX} bytes")
+        self._note_needle(data)
+        self._text = data
+
+    def require_json(self, is_match: Callable[[bytes], bool]) -> None:
+        """A condition on the body that the engine does not know."""
+        self._is_json_match = is_match
+
+    def require_older(self, age_ms: i64) -> None:
+        """Must have been there for longer than this."""
+        self._older_ms = age_ms
+
+    def require_newer(self, age_ms: i64) -> None:
+        """Must have come within this time."""
+        self._newer_ms = age_ms
+
+    def _require_few(self) -> None:
+        if len(self._properties) + len(self._headers) > CONDITIONS_MAX:
+            raise PreconditionFailed(f"a filter has at most {CONDITIONS_MAX} conditions")
+
+    def _note_needle(self, data: bytes) -> None:
+        """The longest bytes that must be there are the rarest, as a rule."""
+        if len(data) > len(self.needle):
+            self.needle = data
+
+    def _note_in_header(self, text: str) -> None:
+        data = text.encode("utf-8", "surrogateescape")
+        self._note_needle(data)
+        if len(data) > len(self._header_needle):
+            self._header_needle = data
+
+    # Asking it
+
+    def matches(self, message: Message, arrived_ms: i64, now_ms: i64) -> bool:
+        """Whether a message meets all conditions; `arrived_ms` is 0 where it is not known."""
+        key = self._routing_key
+        if key is not None and message.address.routing_key != key:
+            return False
+        if self._text and self._text not in message.body:
+            return False
+        if (self._properties or self._headers) and not self._matches_header(message.header):
+            return False
+        if (self._older_ms >= 0 or self._newer_ms >= 0) and not self._has_age(
+            message, arrived_ms, now_ms
+        ):
+            return False
+        is_json_match = self._is_json_match
+        return is_json_match is None or is_json_match(message.body)
+
+    def _matches_header(self, header: bytes) -> bool:
+        if self._header_needle not in header:
+            return False
+        properties = decode_properties(header)
+        for name, value in self._properties:
+            if property_of(properties, name) != value:
+                return False
+        for name, wanted in self._headers:
+            field = find_header(properties.headers, name)
+            if field is None or not _is_equal(plain_value(field), wanted):
+                return False
+        return True
+
+    def _has_age(self, message: Message, arrived_ms: i64, now_ms: i64) -> bool:
+        age_ms = age_of(message, arrived_ms, now_ms)
+        if age_ms == UNKNOWN_AGE:
+            return False
+        if self._older_ms >= 0 and age_ms <= self._older_ms:
+            return False
+        return self._newer_ms < 0 or age_ms <= self._newer_ms
+
+
+def age_of(message: Message, arrived_ms: i64, now_ms: i64) -> i64:
+    """For how long a message has been there: UNKNOWN_AGE where nothing tells."""
+    if arrived_ms == 0:
+        seconds = decode_properties(message.header).timestamp
+        if seconds is None or seconds > now_ms // 1000 + 1:  # a clock that is not ours
+            return UNKNOWN_AGE
+        arrived_ms = seconds * 1000
+    return max(now_ms - arrived_ms, 0)
+
+
+def property_of(properties: Properties, name: str) -> str | int | None:
+    """A property by its name; None where it is absent."""
+    if name in NUMBER_PROPERTIES:
+        return _number(properties, name)
+    if name == "message_id":
+        return properties.message_id
+    if name == "correlation_id":
+        return properties.correlation_id
+    if name == "content_type":
+        return properties.content_type
+    if name == "content_encoding":
+        return properties.content_encoding
+    if name == "reply_to":
+        return properties.reply_to
+    if name == "expiration":
+        return properties.expiration
+    if name == "type":
+        return properties.type
+    if name == "user_id":
+        return properties.user_id
+    if name == "app_id":
+        return properties.app_id
+    assert name == "cluster_id"
+    return properties.cluster_id
+
+
+def _number(properties: Properties, name: str) -> int | None:
+    if name == "priority":
+        return properties.priority
+    return properties.delivery_mode if name == "delivery_mode" else properties.timestamp
+
+
+def find_header(headers: Table | None, name: str) -> Field | None:
+    """A header by its name, or by a way with dots through tables (names) and lists (numbers)."""
+    if headers is None:
+        return None
+    found = headers.get(name)
+    if found is not None or "." not in name:
+        return found
+    parts = name.split(".")
+    found = headers.get(parts[0])
+    for part in parts[1:]:
+        if found is None:
+            return None
+        found = _inside(found.value, part)
+    return found
+
+
+def _inside(value: object, part: str) -> Field | None:
+    if isinstance(value, dict):
+        found = value.get(part)
+        return found if isinstance(found, Field) else None
+    if isinstance(value, list) and part.isdecimal() and len(part) <= 6:
+        index = int(part)
+        item = value[index] if index < len(value) else None
+        return item if isinstance(item, Field) else None
+    return None
+
+
+def _is_equal(value: object, wanted: Scalar) -> bool:
+    """Equality of JSON values: true is not 1, but 1 is 1.0."""
+    if isinstance(value, bool) or isinstance(wanted, bool):
+        return value is wanted
+    return value == wanted

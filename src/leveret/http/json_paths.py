@@ -1,0 +1,97 @@
+"""Conditions on JSON bodies: a value at a path must be equal to another.
+
+    path = "$" step*        step = .name | ["name"] | [number]
+
+A name after a dot is everything up to the next dot or bracket. Wildcards, slices and filters are
+not known: a path leads to one value.
+
+Only what the path names is decoded, the rest is passed over. What is no JSON, or has another shape,
+does not match. A name that is there twice counts the last time.
+"""
+
+import re
+from typing import Any, Final
+
+import msgspec
+
+from leveret.errors import PreconditionFailed
+
+STEPS_MAX: Final = 32
+_STEP: Final = re.compile(r'\.([^.\[\]"]+)|\["([^"\\]*)"\]|\[(0|[1-9][0-9]{0,6})\]')
+
+Step = str | int
+
+
+def parse_path(path: str) -> list[Step]:
+    """The steps of a path: names and places in lists."""
+    if not path.startswith("$"):
+        raise PreconditionFailed(f"the JSON path '{path}' does not begin with $")
+    steps: list[Step] = []
+    at = 1
+    while at < len(path):
+        found = _STEP.match(path, at)
+        if found is None:
+            raise PreconditionFailed(f"the JSON path '{path}' cannot be read from '{path[at:]}' on")
+        name, quoted, index = found.groups()
+        steps.append(int(index) if index is not None else name if name is not None else quoted)
+        at = found.end()
+    if len(steps) > STEPS_MAX:
+        raise PreconditionFailed(f"a JSON path has at most {STEPS_MAX} steps")
+    return steps
+
+
+class JsonCondition:
+    """One path and the value that is wanted there."""
+
+    def __init__(self, path: str, wanted: object) -> None:
+        if not (wanted is None or isinstance(wanted, (str, int, float))):
+            raise PreconditionFailed(f"the JSON path '{path}' can be compared with a single value")
+        steps = parse_path(path)
+        self._wanted = wanted
+        self._opening = b"" if not steps else b"[" if isinstance(steps[0], int) else b"{"
+        self._stages = _stages(steps)
+
+    def is_match(self, body: bytes) -> bool:
+        """Whether a body is JSON with the value at the path."""
+        if self._opening and body.lstrip()[:1] != self._opening:
+            return False
+        found: Any = body
+        try:
+            for decoder, depth, index in self._stages:
+                found = decoder.decode(found)
+                for _ in range(depth):
+                    found = found.value
+                if index >= 0:
+                    found = found[index]
+        except (msgspec.DecodeError, UnicodeDecodeError, AttributeError, IndexError):
+            return False
+        except (TypeError, RecursionError):
+            return False
+        if isinstance(found, bool) or isinstance(self._wanted, bool):
+            return found is self._wanted
+        return bool(found == self._wanted)
+
+
+# A decoder of names up to the next place in a list, how many names, and the place (-1: none).
+_Stage = tuple[msgspec.json.Decoder[Any], int, int]
+
+
+def _stages(steps: list[Step]) -> list[_Stage]:
+    stages: list[_Stage] = []
+    names: list[str] = []
+    for step in steps:
+        if isinstance(step, str):
+            names.append(step)
+        else:
+            stages.append(_stage(names, step))
+            names = []
+    if names or not stages or isinstance(steps[-1], int):
+        stages.append(_stage(names, -1))
+    return stages
+
+
+def _stage(names: list[str], index: int) -> _Stage:
+    kind: Any = Any if index < 0 else list[msgspec.Raw]
+    for name in reversed(names):
+        kind = msgspec.defstruct("Level", [("value", kind)], rename={"value": name}, gc=False)
+    return msgspec.json.Decoder(kind), len(names), index
