@@ -35,9 +35,10 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
         "embedded": "errors clock engine",
         "amqp": "errors wire engine auth",
         "perf": "errors wire amqp",
-        "http": "errors build_info config wire engine auth arrow",
+        "tasks": "errors engine auth",
+        "http": "errors build_info config wire engine auth arrow tasks",
         "runtime": "errors clock build_info config wire journal engine storage auth amqp arrow "
-        "http",
+        "tasks http",
         "testing": "errors clock config engine storage runtime",
         "cli": "errors build_info config perf storage runtime",
         "__main__": "cli",

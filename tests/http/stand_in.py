@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from leveret.arrow.reads import BulkReads
 from leveret.auth import Authority, FixedAuthority
 from leveret.engine.broker import Broker
+from leveret.tasks import Tasks
 
 
 class NoBackups:
@@ -40,6 +41,10 @@ class Facts:
         raise NotImplementedError
 
     async def synced(self) -> None:
+        raise NotImplementedError
+
+    @property
+    def tasks(self) -> Tasks:
         raise NotImplementedError
 
     @property

@@ -49,6 +49,11 @@ def copy_id(queue: i64, seq: i64) -> i64:
     return queue << _SEQ_BITS | seq
 
 
+def copy_parts(number: i64) -> tuple[i64, i64]:
+    """What `copy_id` was made of: the number of the queue in the log, and the copy's own there."""
+    return number >> _SEQ_BITS, number & ((1 << _SEQ_BITS) - 1)
+
+
 class Chronicle:
     """Is told what happens."""
 

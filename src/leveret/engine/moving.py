@@ -1,9 +1,9 @@
 """Moving picked messages in one turn: out of their queue and into others, or just out.
 
 A `Mover` belongs to one source queue and knows what is to be done (`MOVE`, `COPY`, `DELETE`,
-`REDRIVE`) and where to. `carry_out` does it with messages that were looked up in this turn: first it
-decides for each, changing nothing; then it removes those that can go; then it pushes them. A turn
-is one block of the log, so after a crash each message is in exactly one place.
+`REDRIVE`) and where to. `carry_out` does it with messages that were looked up in this turn: first
+it decides for each, changing nothing; then it removes those that can go; then it pushes them. A
+turn is one block of the log, so after a crash each message is in exactly one place.
 
 A message that cannot go stays where it is and is counted under the reason. A target is never
 brought over its length limit, whatever its overflow behaviour: then `full` names it, and the rest
@@ -39,6 +39,7 @@ NO_DEATH: Final = "no_death_record"
 NO_QUEUE: Final = "no_such_queue"
 NO_EXCHANGE: Final = "no_such_exchange"
 EXCLUSIVE: Final = "exclusive_queue"
+SAME_QUEUE: Final = "same_queue"  # it is where it would go
 UNROUTABLE: Final = "unroutable"
 REFUSED: Final = "not_permitted"
 
@@ -81,6 +82,7 @@ class Mover:
         self._goal = goal
         self._keep_attempts = keep_attempts
         self._may_write = may_write  # vhost, "queue" or "exchange", name
+        self.done: i64 = 0  # messages that went, or would go
         self.skipped: dict[str, int] = {}  # messages that stay, by reason
         self.targets: dict[str, int] = {}  # messages that went, or would go, by queue
         self.full = ""  # the queue that has no room, if one has not
@@ -106,12 +108,14 @@ class Mover:
                 self._note_targets(aim)
                 decided.append(aim)
             count += 1
+        self.done += len(decided)
         if not is_trial:
             self._go(decided)
         return count
 
-    def _skip(self, reason: str) -> None:
-        self.skipped[reason] = self.skipped.get(reason, 0) + 1
+    def skip(self, reason: str, count: int) -> None:
+        """Messages stay where they are, or are not there at all."""
+        self.skipped[reason] = self.skipped.get(reason, 0) + count
 
     def _note_targets(self, aim: Aim) -> None:
         for queue in aim.queues:
@@ -126,7 +130,7 @@ class Mover:
         if self.kind == DELETE:
             return Aim(picked, message.address, Content(message.header))
         if message.expires_ms != NO_EXPIRY and message.expires_ms <= now_ms:
-            self._skip(EXPIRED)  # its queue will see to that
+            self.skip(EXPIRED, 1)  # its queue will see to that
             return None
         address = message.address
         header = message.header
@@ -140,8 +144,10 @@ class Mover:
         reason = self._aim_at_exchange(aim) if self._goal.exchange is not None else ""
         if self._goal.exchange is None:
             reason = self._aim_at_queue(aim, name)
+        if not reason and self._source in aim.queues:
+            reason = SAME_QUEUE
         if reason:
-            self._skip(reason)
+            self.skip(reason, 1)
             return None
         return aim
 

@@ -11,6 +11,7 @@ from typing import Protocol
 from leveret.arrow.reads import BulkReads
 from leveret.auth import Authority
 from leveret.engine.broker import Broker
+from leveret.tasks import Tasks
 
 
 class Backups(Protocol):
@@ -57,6 +58,10 @@ class BrokerFacts(Protocol):
 
     async def synced(self) -> None:
         """Return when everything up to now is on disk; StorageError where it cannot be."""
+
+    @property
+    def tasks(self) -> Tasks:
+        """Long work on messages."""
 
     @property
     def bulk_reads(self) -> BulkReads:

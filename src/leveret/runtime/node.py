@@ -23,6 +23,7 @@ from leveret.runtime.syncing import Syncing
 from leveret.runtime.turns import Turns
 from leveret.storage.disk import Disk
 from leveret.storage.store import DISK_FULL, Store
+from leveret.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
@@ -92,6 +93,14 @@ class Node:
             self._syncing,
             self._in_flight,
         )
+        self.tasks = Tasks(
+            self.broker,
+            now_ms=self._clock.now_ms,
+            turn=self.turn,
+            synced=self.synced,
+            alarms=self.alarms,
+            in_flight=self._in_flight,
+        )
         self.turns.on_pulse()  # what became due meanwhile comes before anything new
         self.amqp_address = await self.amqp.listen(self.settings.host, self.settings.amqp_port)
         if self._serves_http:
@@ -103,6 +112,7 @@ class Node:
 
     async def stop(self) -> None:
         """Say goodbye to every peer, and end."""
+        await self.tasks.stop()
         await self.amqp.stop(DRAIN_S)
         self._memory.stop()
         self.turns.stop()
