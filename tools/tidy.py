@@ -36,9 +36,10 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
         "amqp": "errors wire engine auth",
         "perf": "errors wire amqp",
         "tasks": "errors engine auth",
-        "http": "errors build_info config wire engine auth arrow tasks",
+        "shovels": "errors wire engine amqp",
+        "http": "errors build_info config wire engine auth arrow tasks shovels",
         "runtime": "errors clock build_info config wire journal engine storage auth amqp arrow "
-        "tasks http",
+        "tasks shovels http",
         "testing": "errors clock config engine storage runtime",
         "cli": "errors build_info config perf storage runtime",
         "__main__": "cli",

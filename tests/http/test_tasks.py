@@ -1,4 +1,4 @@
-"""Tasks over HTTP: move, copy, delete, redrive; dry runs, limits, rates, cancelling, permissions."""
+"""Tasks over HTTP: move, copy, delete, redrive; limits, rates, cancelling, permissions."""
 
 import http.client
 import json
@@ -49,6 +49,7 @@ class Client:
 
     def when(self, task: Any, is_so: Callable[[Any], bool]) -> Any:
         until_s = time.monotonic() + WAIT_S
+        found: Any = None
         while time.monotonic() < until_s:
             _, found = self.ask("GET", f"/api/tasks/{task['id']}")
             if is_so(found):
@@ -66,7 +67,7 @@ class Client:
 
     def bodies(self, queue: str) -> list[str]:
         """All bodies, which are taken."""
-        found = []
+        found: list[str] = []
         while True:
             frame, _, body = self.channel.basic_get(queue, auto_ack=True)
             if frame is None:
