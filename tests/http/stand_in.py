@@ -4,8 +4,10 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager
 
 from leveret.arrow.reads import BulkReads
-from leveret.auth import Authority, FixedAuthority
+from leveret.auth import Authority, Directory, FixedAuthority
+from leveret.definitions import Book
 from leveret.engine.broker import Broker
+from leveret.shovels import Shovels
 from leveret.tasks import Tasks
 
 
@@ -32,7 +34,9 @@ class Facts:
         self._alarms = alarms
         self.broker = Broker(1)
         self.authority: Authority = FixedAuthority("guest", "guest")
+        self.directory = Directory(self.broker.register, lambda: 0)
         self.backups = NoBackups()
+        self.book = Book(self.broker, "hare", "4.3.0")
 
     def alarms(self) -> tuple[str, ...]:
         return self._alarms
@@ -40,11 +44,18 @@ class Facts:
     def turn(self) -> AbstractContextManager[None]:
         raise NotImplementedError
 
+    def send_away(self, vhost: str) -> None:
+        raise NotImplementedError
+
     async def synced(self) -> None:
         raise NotImplementedError
 
     @property
     def tasks(self) -> Tasks:
+        raise NotImplementedError
+
+    @property
+    def shovels(self) -> Shovels:
         raise NotImplementedError
 
     @property

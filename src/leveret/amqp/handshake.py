@@ -18,6 +18,7 @@ from leveret.amqp.methods import (
 )
 from leveret.amqp.reader import Reader
 from leveret.amqp.writer import Writer
+from leveret.auth import Credentials, Refusal, User
 from leveret.errors import CommandInvalid, NotAllowed, SyntaxFault
 from leveret.wire.tables import Table, decode_table, plain_table, table_of
 
@@ -46,24 +47,30 @@ def send_start(link: Link) -> None:
     link.send(0, method.long_string(MECHANISMS).long_string(b"en_US"))
 
 
-def on_start_ok(link: Link, reader: Reader) -> bool:
-    """Log the peer in and offer the limits; False where the login is refused."""
+def on_start_ok(link: Link, reader: Reader) -> None:
+    """Ask who the peer is; the link's `on_login` is told, at once or in a later turn."""
     properties = reader.table()
     mechanism = reader.short_string()
     response = reader.long_string()
     reader.short_string()
     _note_client(link, properties)
+    link.mechanism = mechanism
     name, password = _credentials(mechanism, response)
-    user = link.front.authority.login(name, password, is_loopback=link.is_loopback)
-    if user is None:
+    credentials = Credentials(name, password, host=link.host, is_loopback=link.is_loopback)
+    link.front.authority.login(credentials, link.on_login)
+
+
+def on_login(link: Link, outcome: User | Refusal) -> bool:
+    """Offer the limits to a user; False where the login is refused, and the peer was told."""
+    if isinstance(outcome, Refusal):
         if link.wants_failure_close:
             text = (
                 "ACCESS_REFUSED - Login was refused using authentication mechanism "
-                f"{mechanism}. For details see the broker logfile."
+                f"{link.mechanism}. For details see the broker logfile."
             )
             link.send(0, Writer(CONNECTION_CLOSE).short(403).short_string(text).long(0))
         return False
-    link.user = user
+    link.user = outcome
     limits = link.front.limits
     method = Writer(CONNECTION_TUNE).short(limits.channel_max).long(limits.frame_max)
     link.send(0, method.short(limits.heartbeat_s))
@@ -92,10 +99,11 @@ def _credentials(mechanism: str, response: bytes) -> tuple[str, str]:
         parts = response.split(b"\x00")
         if len(parts) != 3:
             raise SyntaxFault("Invalid PLAIN response")
-        return _text(parts[1]), _text(parts[2])
+        return _text(parts[1]), parts[2].decode("utf-8", "surrogateescape")
     if mechanism == "AMQPLAIN":
         table = decode_table(response, 0, len(response))
-        return _login_field(table, "LOGIN"), _login_field(table, "PASSWORD")
+        name = _login_field(table, "LOGIN").encode("utf-8", "surrogateescape")
+        return _text(name), _login_field(table, "PASSWORD")
     raise CommandInvalid(f"unknown authentication mechanism '{mechanism}'")
 
 
@@ -107,7 +115,7 @@ def _login_field(table: Table, name: str) -> str:
     field = table.get(name)
     if field is None or not isinstance(field.value, str):
         raise SyntaxFault(f"AMQPLAIN auth info is missing {name} field")
-    return _text(field.value.encode("utf-8", "surrogateescape"))
+    return field.value
 
 
 def on_tune_ok(link: Link, reader: Reader) -> None:
@@ -135,5 +143,6 @@ def on_open(link: Link, reader: Reader) -> None:
         raise NotAllowed(f"vhost {name} not found")
     if not user.may_open(name):
         raise NotAllowed(f"access to vhost '{name}' refused for user '{user.name}'")
+    link.front.quotas.open_connection(user.name, name)
     link.vhost = vhost
     link.send(0, Writer(CONNECTION_OPEN_OK).short_string(""))

@@ -16,9 +16,10 @@ from mypy_extensions import i16, i32, i64, u8
 
 from leveret.amqp.methods import FRAME_BODY, FRAME_BYTES_BEFORE_LOGIN, FRAME_END, FRAME_OVERHEAD
 from leveret.amqp.writer import Writer, signed16
-from leveret.auth import Authority, User
+from leveret.auth import CONFIGURE, READ, WRITE, Authority, Refusal, User
 from leveret.engine.broker import Broker
 from leveret.engine.dead_letter import counted_header
+from leveret.engine.exchanges.exchange import Exchange
 from leveret.engine.message import COUNTED, REDELIVERED, Message
 from leveret.engine.session import Consumer, Outlet
 from leveret.engine.vhost import Vhost
@@ -57,6 +58,8 @@ class Front:
     ) -> None:
         self.broker = broker
         self.authority = authority
+        self.audit = authority.audit
+        self.quotas = authority.quotas
         self.limits = limits
         self.token = token  # 22 random characters for names that the broker gives
         self.server_properties: dict[str, object] = {}
@@ -71,12 +74,14 @@ class Link(Outlet):
         super().__init__()
         self.front = front
         self.peer = peer  # host:port, for people
+        self.host = peer.rpartition(":")[0]
         self.is_loopback = is_loopback
         self.credit = CREDIT_BYTES
         # Agreed with the peer
         self.frame_max: i64 = FRAME_BYTES_BEFORE_LOGIN
         self.channel_max: i64 = 0
         self.heartbeat_s: i64 = 0
+        self.mechanism = ""  # by which the peer logged in
         self.user: User | None = None
         self.vhost: Vhost | None = None
         self.client_properties: dict[str, object] = {}
@@ -192,6 +197,10 @@ class Link(Outlet):
         """End a channel by an error that no method of the peer caused."""
         raise NotImplementedError
 
+    def on_login(self, outcome: User | Refusal) -> None:
+        """The authority has decided who the peer is."""
+        raise NotImplementedError
+
     # Permission
 
     def require(self, permission: str, what: str, name: str) -> None:
@@ -206,3 +215,36 @@ class Link(Outlet):
                 f"{permission} access to {what} '{shown}' in vhost '{vhost.name}' "
                 f"refused for user '{user.name}'"
             )
+
+    def require_any(self, what: str, name: str) -> None:
+        """Raise AccessRefused unless the user has some permission on a queue or exchange."""
+        user = self.user
+        vhost = self.vhost
+        assert user is not None
+        assert vhost is not None
+        if not user.may(READ, vhost.name, what, name) and not user.may(
+            WRITE, vhost.name, what, name
+        ):
+            self.require(CONFIGURE, what, name)
+
+    def require_topic(self, permission: str, exchange: Exchange, routing_key: str) -> None:
+        """Raise AccessRefused unless the user may use a key with an exchange, if it is a topic."""
+        if exchange.kind != "topic":
+            return
+        user = self.user
+        vhost = self.vhost
+        assert user is not None
+        assert vhost is not None
+        if not user.may_topic(permission, vhost.name, exchange.name, routing_key):
+            raise AccessRefused(
+                f"{permission} access to topic '{routing_key}' in exchange '{exchange.name}' "
+                f"in vhost '{vhost.name}' refused for user '{user.name}'"
+            )
+
+    def note(self, action: str, name: str) -> None:
+        """Keep account of what the user did to a queue or exchange."""
+        user = self.user
+        vhost = self.vhost
+        assert user is not None
+        assert vhost is not None
+        self.front.audit.note(user.name, self.peer, action, f"{vhost.name}: {name}", "ok")

@@ -46,7 +46,7 @@ def quoted(text: str) -> str:
     return '"' + "".join([_ESCAPES.get(ord(char), char) for char in text]) + '"'
 
 
-def _binary(text: str) -> str:
+def binary(text: str) -> str:
     """A binary as Erlang prints it."""
     shown = quoted(text)
     return f"<<{shown[1:-1]}>>" if shown.startswith("[") else f"<<{shown}>>"
@@ -150,7 +150,7 @@ class StreamOffset(Check):
         value = field.value
         if isinstance(value, str):
             known = value in ("first", "last", "next") or age_ms(value) > 0
-            return "" if known else f"{{invalid_stream_offset_arg,{{longstr,{_binary(value)}}}}}"
+            return "" if known else f"{{invalid_stream_offset_arg,{{longstr,{binary(value)}}}}}"
         return "" if field.kind in INTEGERS or field.kind == TIMESTAMP else _unacceptable(field)
 
 

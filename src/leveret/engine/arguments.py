@@ -154,15 +154,31 @@ def queue_settings(
     _require_arguments(QUEUE_RULES, kind, what, arguments)
     if kind != CLASSIC:
         _require_properties(what, durable, exclusive, auto_delete)
+    _require_retry(what, arguments)
+    return settings_of(kind, arguments)
+
+
+def settings_of(kind: str, arguments: Table) -> QueueSettings:
+    """The settings that arguments mean which have been checked, or combined with a policy."""
     settings = QueueSettings(kind)
     _read_limits(settings, arguments)
     _read_dead_lettering(settings, arguments)
     _read_delivery(settings, arguments)
-    _read_retry(settings, what, arguments)
+    _read_retry(settings, arguments)
     _read_placement(settings, arguments)
     _read_stream(settings, arguments)
     settings.deduplication = _deduplication(arguments)
     return settings
+
+
+def with_default_kind(kind: str, durable: bool, auto_delete: bool, arguments: Table) -> Table:
+    """The arguments of a declaration that names no kind, where the vhost has a default.
+
+    RabbitMQ: where the default does not fit the queue's properties, the queue is a classic one.
+    """
+    if not kind or "x-queue-type" in arguments or not durable or auto_delete:
+        return arguments
+    return {**arguments, "x-queue-type": Field(LONGSTR, kind)}
 
 
 def consumer_settings(
@@ -267,8 +283,8 @@ def _invalid(key: str, what: str, reason: str) -> PreconditionFailed:
 
 
 def _read_limits(settings: QueueSettings, arguments: Table) -> None:
-    settings.ttl_ms = _number(arguments, "x-message-ttl", -1)
-    settings.expires_ms = _number(arguments, "x-expires", -1)
+    settings.ttl_ms = _time_ms(arguments, "x-message-ttl")
+    settings.expires_ms = _time_ms(arguments, "x-expires")
     settings.max_length = _number(arguments, "x-max-length", -1)
     settings.max_bytes = _number(arguments, "x-max-length-bytes", -1)
     settings.overflow = _OVERFLOWS[_text(arguments, "x-overflow") or "drop-head"]
@@ -297,19 +313,25 @@ def _read_delivery(settings: QueueSettings, arguments: Table) -> None:
     settings.delayed = _flag(arguments, "x-delayed")
 
 
-def _read_retry(settings: QueueSettings, what: str, arguments: Table) -> None:
-    """Delayed retry needs a type and a least delay; the greatest is the least where not given."""
-    settings.retry_type = _text(arguments, "x-delayed-retry-type") or "disabled"
+def _require_retry(what: str, arguments: Table) -> None:
+    """Delayed retry needs a type and a least delay, which is not above the greatest."""
     least = _time_ms(arguments, "x-delayed-retry-min")
     most = _time_ms(arguments, "x-delayed-retry-max")
     if least < 0:
-        if settings.retry_type != "disabled":
+        if (_text(arguments, "x-delayed-retry-type") or "disabled") != "disabled":
             raise _invalid("x-delayed-retry-type", what, "no_delayed_retry_min_defined")
-        return
-    if 0 < most < least:
+    elif 0 < most < least:
         raise _invalid("x-delayed-retry-max", what, "delayed_retry_max_less_than_min")
-    settings.retry_min_ms = least
-    settings.retry_max_ms = most if most > 0 else least
+
+
+def _read_retry(settings: QueueSettings, arguments: Table) -> None:
+    """The greatest delay is the least where it is not given."""
+    settings.retry_type = _text(arguments, "x-delayed-retry-type") or "disabled"
+    least = _time_ms(arguments, "x-delayed-retry-min")
+    most = _time_ms(arguments, "x-delayed-retry-max")
+    if least >= 0:
+        settings.retry_min_ms = least
+        settings.retry_max_ms = most if most > 0 else least
 
 
 def _read_placement(settings: QueueSettings, arguments: Table) -> None:

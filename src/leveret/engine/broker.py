@@ -7,12 +7,18 @@ longer wanted, until nothing is left to do inside; `perform` hands the turn's co
 Commands that fail raise an `EngineError` and have changed nothing.
 """
 
+from collections.abc import Callable
+from typing import Final
+
 from mypy_extensions import i64
 
 from leveret.engine.chronicle import DEAD_LETTERED, DROPPED, PARKED, copy_id
 from leveret.engine.consuming import wake_parked
 from leveret.engine.content import Content
 from leveret.engine.dead_letter import record_death
+from leveret.engine.definitions import vhost_made
+from leveret.engine.demolition import Demolition
+from leveret.engine.governing import VhostGovernor
 from leveret.engine.message import PERSISTENT, Address, Message
 from leveret.engine.publishing import ROUTED, UNROUTED, spread
 from leveret.engine.pulse import NEVER, Pulse
@@ -28,6 +34,8 @@ from leveret.errors import NotFound
 from leveret.journal.journal import Journal
 from leveret.wire.properties import decode_properties, encode_header
 
+FIRST_VHOST: Final = "/"  # is there from the start, unless it was deleted
+
 
 class Broker:
     """Vhosts, and what happens in them."""
@@ -41,13 +49,37 @@ class Broker:
         self.segment_store: SegmentStore | None = None  # None: streams are in memory
         self.vhosts: dict[str, Vhost] = {}
         self.parks = True  # messages over their delivery limit are parked, not dropped
-        self.add_vhost("/")
+        self.governors: dict[str, VhostGovernor] = {}  # of the policies, by vhost
+        # Called by a start when all definitions are there, and before any message is.
+        self.on_defined: Callable[[], None] | None = None
+        self.add_vhost(FIRST_VHOST)
 
     def add_vhost(self, name: str) -> Vhost:
+        """A new vhost, which the log does not know."""
         vhost = Vhost(name, self.turn, self.slots, self.seed)
         vhost.segment_store = self.segment_store
         self.vhosts[name] = vhost
+        governor = VhostGovernor(vhost)
+        vhost.governor = governor
+        self.governors[name] = governor
         return vhost
+
+    def make_vhost(self, name: str) -> Vhost:
+        """Make a vhost that outlives the process; the one of this name if there is one."""
+        found = self.vhosts.get(name)
+        if found is not None:
+            return found
+        journal = self.turn.journal
+        if journal is not None:
+            journal.define(vhost_made(name))
+        return self.add_vhost(name)
+
+    def delete_vhost(self, name: str) -> None:
+        """Remove a vhost and all that is in it. Whoever works there has been sent away."""
+        vhost = self.vhost(name)
+        del self.vhosts[name]
+        self.governors.pop(name).stop()
+        Demolition(vhost).start()
 
     def vhost(self, name: str) -> Vhost:
         found = self.vhosts.get(name)
@@ -144,8 +176,9 @@ class Broker:
         self.turn.doomed = []
         for target in doomed:
             assert isinstance(target, Queue)
-            if not target.consumers:
-                self.vhosts[target.vhost].remove_queue(target)
+            vhost = self.vhosts.get(target.vhost)
+            if not target.consumers and vhost is not None:
+                vhost.remove_if_present(target)
 
     # Leaving a queue
 
@@ -154,9 +187,10 @@ class Broker:
         queue = gone.queue
         assert isinstance(queue, Queue)
         vhost = self.vhosts.get(queue.vhost)
-        if vhost is None:
-            return
         message = gone.message
+        if vhost is None:
+            queue.ledger.forget(message)  # its vhost is deleted
+            return
         turn = self.turn
         if gone.reason == DUE:
             _route_due(vhost, queue, message)

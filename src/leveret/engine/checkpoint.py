@@ -1,12 +1,13 @@
 """The records from which a broker's state, but for its messages, can be built anew."""
 
-from leveret.engine.broker import Broker
+from leveret.engine.broker import FIRST_VHOST, Broker
 from leveret.engine.definitions import (
     binding_made,
     entry_made,
     exchange_made,
     last_id,
     queue_made,
+    vhost_gone,
     vhost_made,
 )
 from leveret.engine.exchanges.exchange import Exchange
@@ -24,6 +25,8 @@ def checkpoint_records(broker: Broker, last_block: int) -> list[bytes]:
     for kind in broker.register.kinds():
         for key, value in broker.register.entries(kind).items():
             journal.define(entry_made(kind, key, value))
+    if FIRST_VHOST not in broker.vhosts:
+        journal.define(vhost_gone(FIRST_VHOST))
     for vhost in broker.vhosts.values():
         _write_vhost(journal, vhost)
     for queue in broker.slots.queues:
@@ -60,8 +63,9 @@ def _write_vhost(journal: Journal, vhost: Vhost) -> None:
 
 
 def _is_own(exchange: Exchange) -> bool:
-    """Exchanges that every vhost has anyway."""
-    return not exchange.name or exchange.name.startswith("amq.")
+    """Exchanges that every vhost has anyway, and of which there is no more to say."""
+    is_given = not exchange.name or exchange.name.startswith("amq.")
+    return is_given and exchange.deduplication_id == 0
 
 
 def _write_stream(journal: Journal, stream: Stream) -> None:

@@ -44,7 +44,9 @@ def consume(
     consumer = Consumer(session, queue.slot, tag, no_ack, exclusive)
     consumer.arguments = arguments
     consumer.priority = settings.priority
-    consumer.timeout_ms = _timeout_ms(queue, settings.timeout_ms, timeout_ms)
+    consumer.own_timeout_ms = settings.timeout_ms
+    consumer.node_timeout_ms = timeout_ms if queue.is_quorum else 0
+    consumer.set_timeout(queue.settings.consumer_timeout_ms)
     session.consumers[tag] = consumer
     queue.add_consumer(consumer)
     return consumer
@@ -74,15 +76,6 @@ def follow(session: Session, stream: Stream, tag: str, no_ack: bool, arguments: 
 def require_new_tag(session: Session, tag: str) -> None:
     if tag in session.consumers:
         raise NotAllowed(f"attempt to reuse consumer tag '{tag}'")
-
-
-def _timeout_ms(queue: Queue, of_consumer: i64, of_node: i64) -> i64:
-    """The consumer's own timeout, else the queue's, else the node's for quorum queues; 0 = none."""
-    if of_consumer >= 0:
-        return of_consumer
-    if queue.settings.consumer_timeout_ms >= 0:
-        return queue.settings.consumer_timeout_ms
-    return of_node if queue.is_quorum else 0
 
 
 def cancel(slots: Slots, session: Session, tag: str) -> None:

@@ -43,7 +43,12 @@ class Deduplication(Timed):
         self.header = settings.header
         self.window_ms = settings.window_ms
         self._pulse = pulse
+        self.size = settings.size
         self._keys = KnownKeys(settings.size)
+
+    def is_like(self, settings: DeduplicationSettings) -> bool:
+        """Whether what is known serves for other settings too."""
+        return self.header == settings.header and self.size == settings.size
 
     def count(self) -> i64:
         """How many keys take up memory."""

@@ -2,6 +2,7 @@
 
     op           other entries
     vhost        vhost
+    vhost-       vhost: gone with all that is in it
     id           id: the last one given to a queue; none before it is given again
     exchange     vhost, name, type, auto_delete, internal, arguments, id (of what it holds back),
                  deduplication (id of what it remembers)
@@ -32,6 +33,10 @@ def vhost_made(vhost: str) -> bytes:
     return _encode({"op": "vhost", "vhost": vhost}, None)
 
 
+def vhost_gone(vhost: str) -> bytes:
+    return _encode({"op": "vhost-", "vhost": vhost}, None)
+
+
 def exchange_made(vhost: str, exchange: Exchange, holding: int) -> bytes:
     values: dict[str, object] = {
         "op": "exchange",
@@ -42,8 +47,8 @@ def exchange_made(vhost: str, exchange: Exchange, holding: int) -> bytes:
         "internal": exchange.internal,
         "id": holding,
     }
-    if exchange.deduplication is not None:
-        values["deduplication"] = int(exchange.deduplication.id)
+    if exchange.deduplication_id != 0:
+        values["deduplication"] = int(exchange.deduplication_id)
     return _encode(values, exchange.arguments)
 
 

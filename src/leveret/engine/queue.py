@@ -42,7 +42,7 @@ from leveret.engine.message import (
     Message,
 )
 from leveret.engine.pulse import NEVER, Timed, earlier
-from leveret.engine.ready import LAZY_WINDOW, MESSAGE_BYTES, Ready
+from leveret.engine.ready import LAZY_WINDOW, MESSAGE_BYTES, WINDOW, Ready
 from leveret.engine.runs import Pages, QueuePages
 from leveret.engine.scheduled import Scheduled
 from leveret.engine.session import (
@@ -177,6 +177,36 @@ class Queue(Target):
         """Messages that can be had: what clients are told."""
         return self.ready.count
 
+    def reconfigure(self, settings: QueueSettings) -> None:
+        """Obey other rules from now on: a policy has changed.
+
+        RabbitMQ: messages keep the expiry that they came with; what is over a new limit goes at
+        once; the time until an unused queue goes begins anew.
+        """
+        if settings.expires_ms != self.settings.expires_ms:
+            self.used_ms = self.turn.now_ms
+        if settings.lazy != self.settings.lazy and self.ready.pages is not None:
+            self._set_window(settings.lazy)
+        self.settings = settings
+        self.ttl_ms = settings.ttl_ms
+        self.counts = settings.kind == "quorum" or settings.delivery_limit >= 0
+        self.limited = settings.max_length >= 0 or settings.max_bytes >= 0
+        if self.ready.pages is not None:
+            self.ready.pages.set_counting(self.counts)
+        for consumer in self.subscribers.members:
+            consumer.set_timeout(settings.consumer_timeout_ms)
+            if consumer.unacked != 0:
+                self.turn.late.append(consumer.session)
+        self.arm()
+        if self.limited:
+            self._drop_over_limit()
+        self.touch()
+
+    def _set_window(self, lazy: bool) -> None:
+        """How much of the queue is in memory; what is there stays there."""
+        self.ready.window = LAZY_WINDOW if lazy else WINDOW
+        self.scheduled.window = LAZY_WINDOW if lazy else WINDOW
+
     # Coming in
 
     def push(
@@ -267,7 +297,12 @@ class Queue(Target):
         if self.settings.overflow != DROP_HEAD or not self._is_over(0, 0):
             return
         self.pump()
+        left = BATCH
         while self.ready.count != 0 and self._is_over(0, 0):
+            if left == 0:  # the limit is new: the rest in another turn
+                self.turn.pulse.arm(self.timer, self.turn.now_ms)
+                return
+            left -= 1
             try:
                 message = self.ready.pop()
             except Corrupt as fault:
@@ -494,6 +529,8 @@ class Queue(Target):
             left -= 1
             message = self.scheduled.pop_due(now_ms) if left > 0 else None
         self._expire_heads(now_ms)
+        if self.limited:
+            self._drop_over_limit()
         expires_ms = self._unused_until_ms()
         if expires_ms != NEVER and expires_ms <= now_ms:
             self.turn.doomed.append(self)
@@ -675,8 +712,7 @@ class Queue(Target):
         self.ready.pages.journal = self.ledger.journal
         self.scheduled.pages = self.ready.pages
         if self.settings.lazy:
-            self.ready.window = LAZY_WINDOW
-            self.scheduled.window = LAZY_WINDOW
+            self._set_window(True)
 
     def close(self) -> None:
         """The queue is deleted: end its consumers and forget its messages."""

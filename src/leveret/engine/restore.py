@@ -26,7 +26,13 @@ def define(broker: Broker, table: Table) -> None:
         return
     name = _text(table, "vhost")
     vhost = broker.vhosts.get(name)
+    if op == "vhost-":
+        if vhost is not None:
+            broker.delete_vhost(name)
+        return
     if vhost is None:
+        if op.endswith("-"):
+            return  # gone with its vhost before
         vhost = broker.add_vhost(name)
     try:
         if op == "exchange":
@@ -58,9 +64,12 @@ def _exchange(vhost: Vhost, table: Table) -> None:
     holding = vhost.holding.get(name)
     if holding is not None:
         _set_id(vhost, holding, _number(table, "id"))
-    if made.deduplication is not None:
-        made.deduplication.id = _number(table, "deduplication")
-        vhost.slots.note_id(made.deduplication.id)
+    number = _number(table, "deduplication")
+    if number != 0:
+        made.deduplication_id = number
+        vhost.slots.note_id(number)
+        if made.deduplication is not None:
+            made.deduplication.id = number
 
 
 def _queue(vhost: Vhost, table: Table) -> None:

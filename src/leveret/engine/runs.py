@@ -228,10 +228,15 @@ class QueuePages:
     ) -> None:
         self.journal: Journal | None = None
         self._pages = pages
-        self._counted: i64 = COUNTED if counts else 0
+        self._counted: i64 = 0
+        self.set_counting(counts)
         self._slot = slot
         self._returned = returned  # the queue's: returns, failures, due time by sequence number
         self.redelivered_through: i64 = -1  # may have been delivered before the node was started
+
+    def set_counting(self, counts: bool) -> None:
+        """Whether messages that came back say how often."""
+        self._counted = COUNTED if counts else 0
 
     def read(self, runs: Runs) -> list[Message]:
         """Take the next messages of the line."""

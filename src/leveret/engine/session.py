@@ -30,6 +30,7 @@ DELIVERY_BYTES: Final = 64
 # Why the broker ended a consumer.
 QUEUE_GONE: Final = 1
 TIMED_OUT: Final = 2
+REFUSED: Final = 3  # it may not read from its queue any more
 
 
 # Why messages leave.
@@ -168,9 +169,19 @@ class Consumer(Holder):
         self.prefetch: i64 = session.prefetch
         self.prefetch_bytes: i64 = session.prefetch_bytes
         self.active = True  # False while it waits behind a single active consumer
-        self.ended: i64 = 0  # QUEUE_GONE, TIMED_OUT
+        self.ended: i64 = 0  # QUEUE_GONE, TIMED_OUT, REFUSED
         self.delivered: i64 = 0
+        # How long it may hold a message: its own time, else the queue's, else the node's; 0 = any
+        self.own_timeout_ms: i64 = -1
+        self.node_timeout_ms: i64 = 0
         self.wire: bytes = b""  # the tag as the front writes it into each delivery
+
+    def set_timeout(self, of_queue_ms: i64) -> None:
+        """Take over the queue's time, unless there is one of its own; -1 means the node's."""
+        if self.own_timeout_ms >= 0:
+            self.timeout_ms = self.own_timeout_ms
+        else:
+            self.timeout_ms = of_queue_ms if of_queue_ms >= 0 else self.node_timeout_ms
 
     def has_room(self) -> bool:
         """Whether prefetch allows one more message. Without acks there is no limit."""

@@ -51,6 +51,17 @@ class Stuck(Timed):
             else:
                 self._turn.leaving.append(gone)
 
+    def clear(self) -> None:
+        """The vhost is deleted, and they with it."""
+        for gone in self._waiting:
+            queue = gone.queue
+            assert isinstance(queue, Queue)
+            queue.stuck -= 1
+            queue.note(DELETED, gone.message, "")
+            queue.ledger.forget(gone.message)
+        self._waiting = []
+        self._turn.pulse.disarm(self)
+
     def on_due(self, now_ms: i64) -> i64:
         self.retry()
         return NEVER

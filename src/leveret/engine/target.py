@@ -8,6 +8,8 @@ a set per message. The serial belongs to the `Router` of the target's vhost and 
 from mypy_extensions import i64
 
 from leveret.engine.deduplication import Deduplication
+from leveret.engine.policies import NO_EFFECT, Effect
+from leveret.wire.tables import Table
 
 
 class Target:
@@ -18,3 +20,19 @@ class Target:
         self.mark: i64 = 0  # serial number of the last routing that reached it
         self.deduplication: Deduplication | None = None  # where duplicates are dropped
         self.deduplicated: i64 = 0  # how many were
+        self.effect: Effect = NO_EFFECT  # of the policies that match it
+
+    @property
+    def policy(self) -> str | None:
+        """The name of the policy that applies to it."""
+        return self.effect.policy
+
+    @property
+    def operator_policy(self) -> str | None:
+        """The name of the operators' policy that applies to it."""
+        return self.effect.operator_policy
+
+    @property
+    def effective_policy(self) -> Table:
+        """What the two say together. Not to change."""
+        return self.effect.definition

@@ -19,6 +19,7 @@ from leveret.engine.arguments import (
     remembering_stream,
     require_equivalent_exchange,
     require_equivalent_queue,
+    with_default_kind,
 )
 from leveret.engine.chronicle import Chronicle
 from leveret.engine.deduplication import Deduplication
@@ -34,6 +35,7 @@ from leveret.engine.exchanges.binding import Binding, identity_of
 from leveret.engine.exchanges.exchange import Exchange
 from leveret.engine.exchanges.registry import KINDS, make_exchange, predeclared
 from leveret.engine.exchanges.super_stream import SUPER_STREAM, partition_names
+from leveret.engine.governor import Governor
 from leveret.engine.queue import Queue
 from leveret.engine.routing import Router
 from leveret.engine.session import Consumer, Outlet, Turn
@@ -68,6 +70,11 @@ class Vhost:
         self.stuck = Stuck(turn)
         self.holding: dict[str, Queue] = {}  # what delayed exchanges hold back, by exchange
         self.segment_store: SegmentStore | None = None  # where streams are kept, if not in memory
+        self.governor: Governor | None = None  # sees to it that policies are obeyed
+        # What operators said of it
+        self.tracing = False  # what passes is shown to whoever listens
+        self.default_kind = ""  # of queues whose declaration names none; empty: classic
+        self.queues_max: i64 = -1  # none may be declared beyond; -1: no limit
 
     def _log(self, definition: bytes) -> None:
         """Keep a definition for the next start."""
@@ -118,11 +125,12 @@ class Vhost:
         made = make_exchange(
             kind, name, durable, auto_delete, internal, arguments, alternate, self.seed
         )
-        made.chronicle = self._chronicle(f"exchange '{name}'", arguments)
+        made.chronicle = self.chronicle(f"exchange '{name}'", arguments)
         self.exchanges[name] = made
         if deduplication is not None:
+            made.deduplication_id = self.slots.new_id()
             made.deduplication = Deduplication(
-                deduplication, self.slots.new_id(), durable, self.turn.pulse
+                deduplication, made.deduplication_id, durable, self.turn.pulse
             )
         if made.is_delayed:
             self._add_holding_queue(made)
@@ -134,6 +142,8 @@ class Vhost:
             )
         if not self.turn.is_restoring:
             self._add_partitions(made, partitions)
+            if self.governor is not None:
+                self.governor.apply(made)
         return made
 
     def _require_streams(self, exchange: str, names: list[str]) -> None:
@@ -191,7 +201,7 @@ class Vhost:
             exchange.deduplication.close()
         holding = self.holding.pop(exchange.name, None)
         if holding is not None:
-            self._close_queue(holding)
+            self.close_queue(holding)
         self._remove_bindings_to(exchange)
 
     # Queues
@@ -227,8 +237,10 @@ class Vhost:
         """
         name = _without_line_breaks(name)
         durable = durable and owner is None
+        arguments = with_default_kind(self.default_kind, durable, auto_delete, arguments)
         have = self.queues.get(name)
         if have is None:
+            self._require_room(name)
             return self._make_queue(name, durable, owner, auto_delete, arguments)
         if have.owner is not owner or (have.owner is not None and have.owner is not user):
             raise self._locked(name)
@@ -246,6 +258,13 @@ class Vhost:
         have.used_ms = self.turn.now_ms
         return have
 
+    def _require_room(self, name: str) -> None:
+        if 0 <= self.queues_max <= len(self.queues) and not self.turn.is_restoring:
+            raise PreconditionFailed(
+                f"cannot declare queue '{name}': queue limit in vhost '{self.name}' "
+                f"({self.queues_max}) is reached"
+            )
+
     def _make_queue(
         self,
         name: str,
@@ -260,12 +279,14 @@ class Vhost:
         if settings.kind == STREAM:
             queue: Queue = self._new_stream(name, settings, arguments)
         else:
-            chronicle = self._chronicle(f"queue '{name}'", arguments)
+            chronicle = self.chronicle(f"queue '{name}'", arguments)
             queue = self._new_queue(name, settings, durable, auto_delete, owner, arguments)
             queue.chronicle = chronicle
         self.queues[name] = queue
         self.targets[name] = queue
         self._changed()
+        if self.governor is not None and not self.turn.is_restoring:
+            self.governor.apply(queue)
         if owner is not None:
             owner.exclusive_queues[name] = queue
         if durable and not self.turn.is_restoring:
@@ -329,6 +350,11 @@ class Vhost:
         self.remove_queue(queue)
         return count
 
+    def remove_if_present(self, queue: Queue) -> None:
+        """Remove a queue unless it has gone with an earlier vhost of this name."""
+        if self.queues.get(queue.name) is queue:
+            self.remove_queue(queue)
+
     def remove_queue(self, queue: Queue) -> None:
         """Remove a queue whatever its state."""
         if queue.deleted:
@@ -340,10 +366,11 @@ class Vhost:
             queue.owner.exclusive_queues.pop(queue.name, None)
         if queue.durable:
             self._log(queue_gone(queue))
-        self._close_queue(queue)
+        self.close_queue(queue)
         self._remove_bindings_to(queue)
 
-    def _close_queue(self, queue: Queue) -> None:
+    def close_queue(self, queue: Queue) -> None:
+        """A queue that nobody can name any more ends."""
         queue.close()
         if queue.deduplication is not None:
             queue.deduplication.close()
@@ -355,7 +382,7 @@ class Vhost:
         found = self.queues.get(PARKED)
         return found if found is not None else self._make_queue(PARKED, True, None, False, {})
 
-    def _chronicle(self, what: str, arguments: Table) -> Chronicle | None:
+    def chronicle(self, what: str, arguments: Table) -> Chronicle | None:
         """Where what passes is remembered; a stream that does not exist yet is made."""
         name = remembering_stream(what, self.name, arguments)
         if not name:

@@ -16,7 +16,18 @@ from starlette.types import Receive, Scope, Send
 
 from leveret import __version__, build_info
 from leveret.errors import LeveretError
-from leveret.http import backups, queues, streams, tasks
+from leveret.http import (
+    backups,
+    definitions,
+    limits,
+    parameters,
+    policies,
+    queues,
+    shovels,
+    streams,
+    tasks,
+    vhosts,
+)
 from leveret.http.answers import json, on_crash, on_http_error, on_refusal
 from leveret.http.facts import BrokerFacts
 from leveret.http.operations import Needs, Operation, routes_of
@@ -100,4 +111,10 @@ OPERATIONS: Final = (
     *backups.OPERATIONS,
     *streams.OPERATIONS,
     *tasks.OPERATIONS,
+    *shovels.OPERATIONS,
+    *vhosts.OPERATIONS,
+    *policies.OPERATIONS,
+    *parameters.OPERATIONS,
+    *limits.OPERATIONS,
+    *definitions.OPERATIONS,
 )

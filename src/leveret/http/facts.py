@@ -9,8 +9,10 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from leveret.arrow.reads import BulkReads
-from leveret.auth import Authority
+from leveret.auth import Authority, Directory
+from leveret.definitions import Book
 from leveret.engine.broker import Broker
+from leveret.shovels import Shovels
 from leveret.tasks import Tasks
 
 
@@ -43,6 +45,14 @@ class BrokerFacts(Protocol):
         """Who may ask."""
 
     @property
+    def directory(self) -> Directory:
+        """Users and permissions. They are changed inside a `turn` only."""
+
+    @property
+    def book(self) -> Book:
+        """Vhosts, policies, limits and parameters. They are changed inside a `turn` only."""
+
+    @property
     def broker(self) -> Broker:
         """The engine. It is changed inside a `turn` only."""
 
@@ -56,12 +66,19 @@ class BrokerFacts(Protocol):
     def turn(self) -> AbstractContextManager[None]:
         """A turn of the engine around some commands."""
 
+    def send_away(self, vhost: str) -> None:
+        """Close all connections of a vhost that is being deleted, inside a `turn`."""
+
     async def synced(self) -> None:
         """Return when everything up to now is on disk; StorageError where it cannot be."""
 
     @property
     def tasks(self) -> Tasks:
         """Long work on messages."""
+
+    @property
+    def shovels(self) -> Shovels:
+        """What carries messages between brokers."""
 
     @property
     def bulk_reads(self) -> BulkReads:

@@ -210,6 +210,9 @@ def queue_info(facts: BrokerFacts, queue: Queue) -> QueueInfo:
         message_bytes_unacknowledged=queue.unacked_bytes,
         durability=facts.durability,
         message_stats=_stats(queue),
+        policy=queue.policy,
+        operator_policy=queue.operator_policy,
+        effective_policy_definition=plain_table(queue.effective_policy),
     )
 
 

@@ -11,14 +11,20 @@ from leveret import __version__
 from leveret.amqp.link import Front, Limits
 from leveret.amqp.server import AmqpServer
 from leveret.arrow.reads import BulkReads
-from leveret.auth import Authority, FixedAuthority
+from leveret.auth import Authority, Directory, is_loopback
+from leveret.auth.throttle import Throttle
 from leveret.clock import Clock
 from leveret.config.settings import Settings, memory_high_bytes
+from leveret.definitions import Book
+from leveret.definitions.boot import load_definitions
 from leveret.engine.broker import Broker
 from leveret.engine.message import Message
+from leveret.errors import ConfigError
 from leveret.http.front import HttpFront
+from leveret.runtime.apart import Apart
 from leveret.runtime.backups import Backups
 from leveret.runtime.memory import REASON, MemoryWatch, machine_bytes
+from leveret.runtime.shovels import load_shovels, make_shovels
 from leveret.runtime.syncing import Syncing
 from leveret.runtime.turns import Turns
 from leveret.storage.disk import Disk
@@ -33,6 +39,11 @@ PRODUCT = "RabbitMQ"
 PRODUCT_VERSION = "4.3.0"
 
 DRAIN_S = 2.0
+ALARM_PAUSE_S = 0.25  # between two looks at an alarm, for parts of the node that publish
+NO_PASSWORD = (
+    "host is {host}, which other machines can reach, and nobody has a password but the public"
+    " guest/guest: give the default user one with --default-pass or LEVERET_DEFAULT_PASS"
+)
 NO_STORE = "none"  # the durability of a node that has no data directory
 
 
@@ -51,12 +62,12 @@ class Node:
         self.broker = Broker(secrets.randbits(62))
         self.broker.parks = settings.park_over_limit
         self.broker.begin_turn(clock.now_ms())
-        self.front = Front(
-            self.broker,
-            FixedAuthority(settings.default_user, str(settings.default_pass)),
-            _limits(settings),
-            _token,
+        self.directory = Directory(
+            self.broker.register, clock.now_ms, Throttle(settings.login_failures_max)
         )
+        self.directory.quotas.connections_max = settings.connections_max
+        self.book = Book(self.broker, settings.node, PRODUCT_VERSION)
+        self.front = Front(self.broker, self.directory, _limits(settings), _token)
         self.front.server_properties = _server_properties(settings.node)
         self.amqp_address = ("", 0)
         self.http_address = ("", 0)
@@ -69,7 +80,7 @@ class Node:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Listen. Raises OSError where an address cannot be used."""
+        """Listen. Raises OSError where an address cannot be used, ConfigError where none may be."""
         loop = asyncio.get_running_loop()
         self.turns = Turns(self.broker, self._clock, loop)
         limit_bytes = memory_high_bytes(self.settings.memory_high, machine_bytes())
@@ -101,8 +112,15 @@ class Node:
             alarms=self.alarms,
             in_flight=self._in_flight,
         )
+        self.shovels = make_shovels(self, self._clock)
+        self._load_users()
+        if self.settings.load_definitions:
+            self.turns.begin()
+            load_definitions(self.settings.load_definitions, self.book, self.directory)
+            self.turns.end()
         self.turns.on_pulse()  # what became due meanwhile comes before anything new
         self.amqp_address = await self.amqp.listen(self.settings.host, self.settings.amqp_port)
+        load_shovels(self)
         if self._serves_http:
             self._http = HttpFront(self.settings.host, self.settings.http_port, self)
             self.http_address = self._http.bind()
@@ -110,9 +128,23 @@ class Node:
             task.add_done_callback(_log_failure)
             self._tasks.add(task)
 
+    def _load_users(self) -> None:
+        directory = self.directory
+        self.turns.begin()
+        directory.load(self.settings.default_user, str(self.settings.default_pass))
+        self.turns.end()
+        if not is_loopback(self.settings.host) and not directory.has_own_password():
+            raise ConfigError(NO_PASSWORD.format(host=self.settings.host))
+        directory.on_change = self.amqp.access_changed
+        directory.on_gone = self.amqp.user_gone
+        self._apart = Apart(self.turns, asyncio.get_running_loop())
+        directory.verification.apart = self._apart.run
+
     async def stop(self) -> None:
         """Say goodbye to every peer, and end."""
+        await self.shovels.stop()
         await self.tasks.stop()
+        self._apart.stop()
         await self.amqp.stop(DRAIN_S)
         self._memory.stop()
         self.turns.stop()
@@ -136,6 +168,15 @@ class Node:
     def alarms(self) -> Sequence[str]:
         return [f"low on {reason}" for reason in self.front.alarms]
 
+    async def no_alarm(self) -> None:
+        """Return when publishers are not blocked."""
+        while self.front.alarms:  # noqa: ASYNC110  an alarm is no event, and lasts for long
+            await asyncio.sleep(ALARM_PAUSE_S)
+
+    def token(self) -> str:
+        """Random characters for a name."""
+        return _token()
+
     def _in_flight(self) -> list[Message]:
         """Everything that is delivered and not settled, or settled by a transaction to come."""
         held: list[Message] = []
@@ -156,6 +197,9 @@ class Node:
             yield
         finally:
             self.turns.end()
+
+    def send_away(self, vhost: str) -> None:
+        self.amqp.close_vhost(vhost)
 
     async def synced(self) -> None:
         await self._syncing.wait()

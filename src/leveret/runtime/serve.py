@@ -14,7 +14,7 @@ import sys
 
 from leveret.clock import Clock
 from leveret.config.settings import Settings
-from leveret.errors import StorageError
+from leveret.errors import ConfigError, StorageError
 from leveret.runtime.loop import loop_factory
 from leveret.runtime.node import Node
 from leveret.storage.disk import Disk
@@ -45,7 +45,7 @@ async def _serve(settings: Settings) -> int:
     except OSError as fault:
         sys.stderr.write(f"leveret serve: cannot start: {fault.strerror or fault}\n")
         return 1
-    except StorageError as fault:
+    except (ConfigError, StorageError) as fault:
         sys.stderr.write(f"leveret serve: cannot start: {fault}\n")
         return 1
     gc.collect()

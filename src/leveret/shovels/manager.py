@@ -1,6 +1,6 @@
 """The shovels of a node: as many as there are runtime parameters of the component `shovel`.
 
-Whoever owns the parameters asks `check` before it keeps one, and calls `on_parameter` when one was
+Whoever owns the parameters asks `faults` before it keeps one, and calls `on_parameter` when one was
 set or cleared; `load` starts those that the node had when it ended. A shovel that has carried what
 it was to carry clears its parameter itself.
 """
@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
-from leveret.errors import LeveretError, NotFound
+from leveret.errors import LeveretError, NotFound, PreconditionFailed
 from leveret.shovels.local import ThisNode
 from leveret.shovels.settings import settings_of
 from leveret.shovels.shovel import TERMINATED, Shovel
@@ -50,9 +50,13 @@ class Shovels:
         self._runners: dict[tuple[str, str], _Runner] = {}
         self._ending: set[asyncio.Task[None]] = set()
 
-    def check(self, vhost: str, name: str, value: object) -> None:
-        """Raise PreconditionFailed where the value of a parameter describes no shovel."""
-        settings_of(value, vhost)
+    def faults(self, vhost: str, name: str, value: object) -> list[str]:
+        """Why the value of a parameter describes no shovel."""
+        try:
+            settings_of(value, vhost)
+        except PreconditionFailed as fault:
+            return [f"Validation failed: {fault}"]
+        return []
 
     def on_parameter(self, component: str, vhost: str, name: str, value: object | None) -> None:
         """A parameter was set, or cleared."""

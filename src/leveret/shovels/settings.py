@@ -138,6 +138,7 @@ def settings_of(value: object, vhost: str) -> ShovelSettings:
     )
     keys.require_known()
     _require_sense(made)
+    _require_own_vhost([*made.src_uris, *made.dest_uris], vhost)
     return made
 
 
@@ -171,6 +172,16 @@ def _require_sense(made: ShovelSettings) -> None:
         raise PreconditionFailed("an HTTP target has neither 'dest-queue' nor 'dest-exchange'")
     if made.delete_after == QUEUE_LENGTH and made.src_queue is None:
         raise PreconditionFailed("'src-delete-after' of 'queue-length' needs 'src-queue'")
+
+
+def _require_own_vhost(uris: list[AmqpUri], vhost: str) -> None:
+    """This node asks nobody for a password, so a shovel works in its own vhost there."""
+    for uri in uris:
+        if not uri.host and uri.vhost != vhost:
+            raise PreconditionFailed(
+                f"an address without a host is vhost '{vhost}' of this node: "
+                f"for vhost '{uri.vhost}' give host, user and password"
+            )
 
 
 def _require_short(name: str | None) -> None:

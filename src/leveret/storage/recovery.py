@@ -106,6 +106,8 @@ def rebuild(
     broker.turn.is_restoring = True
     for table in replay.definitions:
         define(broker, table)
+    if broker.on_defined is not None:
+        broker.on_defined()
     broker.turn.is_restoring = False
     broker.end_turn()
     replay.has_ended = replay.has_ended and not found.has_lost_marks

@@ -74,6 +74,7 @@ class Exchange(Target):
         self.internal: bool = False  # takes messages from other exchanges only
         self.arguments: Table = {}
         self.alternate: str | None = None  # where messages go that match no binding
+        self.deduplication_id: i64 = 0  # names what it remembers in the log; 0: it never did
         self.chronicle: Chronicle | None = None  # is told what passes, if the exchange remembers
         self.bindings: dict[Identity, Binding] = {}  # in order of creation
         self.published_in: i64 = 0  # messages that were published to it

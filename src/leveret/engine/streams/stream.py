@@ -137,6 +137,16 @@ class Stream(Queue):
         self.ledger.journal = journal
         self.arm()
 
+    def reconfigure(self, settings: QueueSettings) -> None:
+        """Keep as much as other rules say. RabbitMQ: sizes of segments stay as declared."""
+        settings.segment_bytes = self.settings.segment_bytes
+        settings.filter_bytes = self.settings.filter_bytes
+        self.settings = settings
+        if self.segments.segments and not self.turn.is_restoring:
+            self._retain()
+        else:
+            self.arm()
+
     def message_count(self) -> i64:
         return self.end_offset - self.first_offset
 

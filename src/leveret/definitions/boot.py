@@ -1,0 +1,26 @@
+"""Definitions that a start takes in from a file, before anybody is let in."""
+
+import logging
+from collections import deque
+from pathlib import Path
+
+import msgspec
+
+from leveret.auth import Directory
+from leveret.definitions.book import Book
+from leveret.definitions.importing import Importer
+from leveret.errors import ConfigError, PreconditionFailed
+
+log = logging.getLogger(__name__)
+
+
+def load_definitions(path: str, book: Book, directory: Directory) -> None:
+    """Take in a file, inside a turn; ConfigError, and nothing changed, where it has a fault."""
+    try:
+        importer = Importer(book, directory, msgspec.json.decode(Path(path).read_bytes()))
+        importer.hash_passwords()
+        deque(importer.check(), maxlen=0)
+    except (OSError, msgspec.DecodeError, PreconditionFailed) as fault:
+        raise ConfigError(f"load_definitions: {path}: {fault}") from None
+    deque(importer.steps(), maxlen=0)
+    log.info("definitions of %s are in force", path)

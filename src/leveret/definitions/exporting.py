@@ -1,0 +1,185 @@
+"""Everything that is defined, as one document with RabbitMQ's keys.
+
+`head` has what the document says of itself; `categories` has its lists, each as an iterator, so
+that whoever writes it can do so in slices. Rows are sorted: the same definitions give the same
+document. Left out are exclusive queues, the exchanges that every vhost has, and their bindings to
+queues by name.
+
+A vhost's row has its metadata only where some were given, as exports of RabbitMQ 3.x and 4.x do.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from leveret import __version__
+from leveret.auth import Directory
+from leveret.definitions.book import Book
+from leveret.engine.queue import Queue
+from leveret.engine.vhost import Vhost
+from leveret.wire.tables import plain_table
+
+PRODUCT: Final = "Leveret"
+METADATA: Final = ("description", "tags", "default_queue_type")
+
+Row = dict[str, object]
+
+
+def head(book: Book, vhost: str | None = None) -> Row:
+    """What stands before the lists."""
+    said: Row = {
+        "rabbit_version": book.rabbit_version,
+        "rabbitmq_version": book.rabbit_version,
+        "product_name": PRODUCT,
+        "product_version": __version__,
+    }
+    if vhost is None:
+        said["rabbitmq_definition_format"] = "cluster"
+        said["original_cluster_name"] = book.cluster_name
+        said["explanation"] = f"Definitions of cluster '{book.cluster_name}'"
+        return said
+    said["rabbitmq_definition_format"] = "single_virtual_host"
+    said["original_vhost_name"] = vhost
+    said["explanation"] = f"Definitions of virtual host '{vhost}'"
+    metadata = book.vhosts.metadata(vhost)
+    if metadata:
+        said["metadata"] = {key: metadata[key] for key in METADATA if key in metadata}
+    return said
+
+
+def categories(book: Book, directory: Directory) -> list[tuple[str, Iterator[Row]]]:
+    """The lists of the whole node, in RabbitMQ's order."""
+    vhosts = [vhost for _, vhost in sorted(book.broker.vhosts.items())]
+    return [
+        ("users", users(book, directory)),
+        ("vhosts", iter([vhost_row(book, vhost.name) for vhost in vhosts])),
+        ("permissions", iter([dict(row) for row in directory.permissions.export()])),
+        ("topic_permissions", iter([dict(row) for row in directory.permissions.export_topics()])),
+        ("parameters", parameters(book)),
+        ("global_parameters", iter(global_parameters(book))),
+        ("policies", policies(book)),
+        ("queues", (row for vhost in vhosts for row in queues(vhost))),
+        ("exchanges", (row for vhost in vhosts for row in exchanges(vhost))),
+        ("bindings", (row for vhost in vhosts for row in bindings(vhost))),
+    ]
+
+
+def categories_of(book: Book, vhost: Vhost) -> list[tuple[str, Iterator[Row]]]:
+    """The lists of one vhost; rows do not name it."""
+    found = [
+        ("parameters", parameters(book, vhost.name)),
+        ("policies", policies(book, vhost.name)),
+        ("queues", queues(vhost)),
+        ("exchanges", exchanges(vhost)),
+        ("bindings", bindings(vhost)),
+    ]
+    return [(name, _without_vhost(rows)) for name, rows in found]
+
+
+def _without_vhost(rows: Iterator[Row]) -> Iterator[Row]:
+    for row in rows:
+        del row["vhost"]
+        yield row
+
+
+def users(book: Book, directory: Directory) -> Iterator[Row]:
+    for account in directory.users.all():
+        yield {
+            "name": account.name,
+            "password_hash": account.password.text,
+            "hashing_algorithm": account.password.algorithm,
+            "tags": list(account.tags),
+            "limits": book.user_limits.get(account.name) or {},
+        }
+
+
+def vhost_row(book: Book, name: str) -> Row:
+    metadata = book.vhosts.metadata(name)
+    row: Row = {"name": name}
+    if metadata:
+        known: Row = {key: metadata[key] for key in METADATA if key in metadata}
+        row |= {**known, "metadata": known}
+        if "tracing" in metadata:
+            row["tracing"] = metadata["tracing"]
+        if metadata.get("protected_from_deletion"):
+            row["metadata"] = {**known, "protected_from_deletion": True}
+    return row
+
+
+def parameters(book: Book, vhost: str | None = None) -> Iterator[Row]:
+    for component, of_vhost, name, value in book.parameters.all(vhost=vhost):
+        yield {"value": value, "vhost": of_vhost, "component": component, "name": name}
+
+
+def global_parameters(book: Book) -> list[Row]:
+    return [{"name": name, "value": value} for name, value in book.parameters.globals()]
+
+
+def policies(book: Book, vhost: str | None = None) -> Iterator[Row]:
+    for of_vhost, name, value in book.policies.all(vhost):
+        yield policy_row(of_vhost, name, value)
+
+
+def policy_row(vhost: str, name: str, value: Row) -> Row:
+    return {
+        "vhost": vhost,
+        "name": name,
+        "pattern": value["pattern"],
+        "apply-to": value["apply-to"],
+        "definition": value["definition"],
+        "priority": value["priority"],
+    }
+
+
+def queues(vhost: Vhost) -> Iterator[Row]:
+    for name in sorted(vhost.queues):
+        queue = vhost.queues.get(name)
+        if queue is not None and queue.owner is None:
+            yield {
+                "name": shown(name),
+                "vhost": vhost.name,
+                "durable": queue.durable,
+                "auto_delete": queue.auto_delete,
+                "arguments": plain_table(queue.arguments),
+            }
+
+
+def exchanges(vhost: Vhost) -> Iterator[Row]:
+    for name in sorted(vhost.exchanges):
+        exchange = vhost.exchanges.get(name)
+        if exchange is None or not name or name.startswith("amq."):
+            continue
+        yield {
+            "name": shown(name),
+            "vhost": vhost.name,
+            "type": exchange.kind,
+            "durable": exchange.durable,
+            "auto_delete": exchange.auto_delete,
+            "internal": exchange.internal,
+            "arguments": plain_table(exchange.arguments),
+        }
+
+
+def bindings(vhost: Vhost) -> Iterator[Row]:
+    for name in sorted(vhost.exchanges):
+        exchange = vhost.exchanges.get(name)
+        if exchange is None or not name:
+            continue
+        found = [
+            (binding.target.name, not binding.is_queue, binding.routing_key, binding)
+            for binding in exchange.bindings.values()
+            if not (isinstance(binding.target, Queue) and binding.target.owner is not None)
+        ]
+        for target, is_exchange, routing_key, binding in sorted(found, key=lambda row: row[:3]):
+            yield {
+                "source": shown(name),
+                "vhost": vhost.name,
+                "destination": shown(target),
+                "destination_type": "exchange" if is_exchange else "queue",
+                "routing_key": shown(routing_key),
+                "arguments": plain_table(binding.arguments),
+            }
+
+
+def shown(text: str) -> str:
+    """Bytes that are no text, which AMQP allows in names, are shown as U+FFFD."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

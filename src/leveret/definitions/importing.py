@@ -1,0 +1,266 @@
+"""Taking in a document of definitions, RabbitMQ's or our own.
+
+An import adds: what is there already and has no rules to change (queues, exchanges, bindings) stays
+as it is; users, permissions, policies, parameters and vhosts take the values of the document. First
+everything is checked (`check`) and nothing is changed, then everything is done (`steps`). Both are
+iterators with a row at a time, so that whoever drives them can do so in slices.
+
+RabbitMQ: exchanges and queues whose names begin with `amq.` are passed over, and so are bindings
+one of whose ends is neither here nor in the document (an exclusive queue, say).
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final
+
+from leveret.auth import Directory
+from leveret.auth.hashes import PasswordHash, hash_password, read_hash
+from leveret.auth.users import tags_of
+from leveret.definitions import checks
+from leveret.definitions.book import Book
+from leveret.definitions.limits import QUEUES
+from leveret.definitions.objects import Objects
+from leveret.definitions.parameters import VHOST_LIMITS, require_global, require_settable
+from leveret.definitions.rows import Document, Row, maybe_text, text
+from leveret.definitions.vhosts import checked, require_name
+from leveret.errors import PreconditionFailed
+from leveret.patterns import Pattern
+
+ORDER: Final = (
+    "users",
+    "vhosts",
+    "permissions",
+    "exchanges",
+    "topic_permissions",
+    "global_parameters",
+    "policies",
+    "parameters",
+    "queues",
+    "bindings",
+)
+# Those that a document of one vhost can have.
+OF_VHOST: Final = ("exchanges", "policies", "parameters", "queues", "bindings")
+_METADATA: Final = ("description", "tags", "default_queue_type", "protected_from_deletion")
+
+Handler = Callable[[Row], None]
+
+
+class Importer:
+    """One document on its way in; into one vhost if that is given."""
+
+    def __init__(
+        self, book: Book, directory: Directory, document: object, vhost: str | None = None
+    ) -> None:
+        """Raises PreconditionFailed where the document has not the form of one."""
+        self._book = book
+        self._directory = directory
+        categories = ORDER if vhost is None else OF_VHOST
+        self._document = Document(document, categories, vhost)
+        self._objects = Objects(book, self._document)
+        self._users = {text(row, "name") for row in self._document.rows("users")}
+        self._hashes: dict[str, PasswordHash] = {}  # of users with plain passwords
+
+    def hash_passwords(self) -> None:
+        """Hash what passwords the document has in plain. That is slow, and touches nothing else."""
+        for row in self._document.rows("users"):
+            password = maybe_text(row, "password")
+            if password:
+                self._hashes[text(row, "name")] = hash_password(password)
+
+    def check(self) -> Iterator[None]:
+        """Look at every row; raises PreconditionFailed for the first that cannot be taken."""
+        handlers: dict[str, Handler] = {
+            "users": self._check_user,
+            "vhosts": self._check_vhost,
+            "permissions": self._check_permission,
+            "exchanges": self._objects.check_exchange,
+            "topic_permissions": self._check_topic_permission,
+            "global_parameters": self._check_global,
+            "policies": self._check_policy,
+            "parameters": self._check_parameter,
+            "queues": self._objects.check_queue,
+            "bindings": self._objects.check_binding,
+        }
+        yield from self._each(handlers)
+        self._check_limits()
+
+    def steps(self) -> Iterator[None]:
+        """Do it, inside turns of the engine."""
+        handlers: dict[str, Handler] = {
+            "users": self._put_user,
+            "vhosts": self._put_vhost,
+            "permissions": self._put_permission,
+            "exchanges": self._objects.put_exchange,
+            "topic_permissions": self._put_topic_permission,
+            "global_parameters": self._put_global,
+            "policies": self._put_policy,
+            "parameters": self._put_parameter,
+            "queues": self._objects.put_queue,
+            "bindings": self._objects.put_binding,
+        }
+        yield from self._each(handlers)
+
+    def _each(self, handlers: dict[str, Handler]) -> Iterator[None]:
+        for category in ORDER:
+            for row in self._document.rows(category):
+                handlers[category](row)
+                yield
+
+    # Users
+
+    def _check_user(self, row: Row) -> None:
+        if "tags" not in row:
+            raise PreconditionFailed("tags_not_present")
+        self._hash_of(row)
+        limits = row.get("limits") or {}
+        faults = self._book.user_limits.faults(limits)
+        if faults:
+            raise PreconditionFailed(faults[0])
+
+    def _hash_of(self, row: Row) -> PasswordHash:
+        found = self._hashes.get(text(row, "name"))
+        if found is not None:
+            return found
+        return read_hash(
+            maybe_text(row, "password_hash") or "", maybe_text(row, "hashing_algorithm") or ""
+        )
+
+    def _put_user(self, row: Row) -> None:
+        name = text(row, "name")
+        tags = row["tags"]
+        words = tags if isinstance(tags, str) else [str(tag) for tag in _list(tags)]
+        self._directory.users.put(name, self._hash_of(row), tags_of(words))
+        limits = row.get("limits")
+        if limits:
+            self._book.user_limits.put(name, limits)
+
+    def _require_user(self, row: Row) -> str:
+        name = text(row, "user")
+        if name not in self._users and self._directory.users.get(name) is None:
+            raise PreconditionFailed(f"no_such_user: {name}")
+        return name
+
+    def _check_permission(self, row: Row) -> None:
+        self._require_user(row)
+        self._document.vhost_of(row, self._book)
+        for name in ("configure", "write", "read"):
+            Pattern(text(row, name))
+
+    def _put_permission(self, row: Row) -> None:
+        self._directory.permissions.put(
+            text(row, "vhost"),
+            text(row, "user"),
+            text(row, "configure"),
+            text(row, "write"),
+            text(row, "read"),
+        )
+
+    def _check_topic_permission(self, row: Row) -> None:
+        self._require_user(row)
+        self._document.vhost_of(row, self._book)
+        text(row, "exchange")
+        for name in ("write", "read"):
+            Pattern(text(row, name))
+
+    def _put_topic_permission(self, row: Row) -> None:
+        self._directory.permissions.put_topic(
+            text(row, "vhost"),
+            text(row, "user"),
+            text(row, "exchange"),
+            text(row, "write"),
+            text(row, "read"),
+        )
+
+    # Vhosts, policies, parameters
+
+    def _check_vhost(self, row: Row) -> None:
+        require_name(text(row, "name"))
+        checked(_metadata(row))
+
+    def _put_vhost(self, row: Row) -> None:
+        self._book.vhosts.put(text(row, "name"), _metadata(row))
+
+    def _check_global(self, row: Row) -> None:
+        require_global(text(row, "name"), row.get("value"))
+
+    def _put_global(self, row: Row) -> None:
+        self._book.parameters.put_global(text(row, "name"), row.get("value"))
+
+    def _check_policy(self, row: Row) -> None:
+        vhost = self._document.vhost_of(row, self._book)
+        name = text(row, "name")
+        where = f' (vhost: "{vhost}" key: "{name}")'
+        _require(
+            partial(checks.require_none, self._book.policies.faults(name, _policy(row))), where
+        )
+
+    def _put_policy(self, row: Row) -> None:
+        vhost = self._document.vhost_of(row, self._book)
+        self._book.policies.put(vhost, text(row, "name"), _policy(row))
+
+    def _check_parameter(self, row: Row) -> None:
+        component, vhost, name = self._parameter(row)
+        where = f' (vhost: "{vhost}" / component: "{component}" / key: "{name}")'
+        faults = self._book.parameters.faults(component, vhost, name, row.get("value"))
+        _require(partial(require_settable, component), where)
+        _require(partial(checks.require_none, faults), where)
+
+    def _put_parameter(self, row: Row) -> None:
+        self._book.parameters.put(*self._parameter(row), row.get("value"))
+
+    def _parameter(self, row: Row) -> tuple[str, str, str]:
+        return text(row, "component"), self._document.vhost_of(row, self._book), text(row, "name")
+
+    # Limits
+
+    def _check_limits(self) -> None:
+        """RabbitMQ: no queue is made where all would be too many."""
+        limits: dict[str, object] = {}
+        for row in self._document.rows("parameters"):
+            component, vhost, _ = self._parameter(row)
+            values = row.get("value")
+            if component == VHOST_LIMITS and isinstance(values, dict):
+                limits[vhost] = values.get(QUEUES, -1)
+        for vhost, (there, new) in self._objects.new_queues().items():
+            found = self._book.broker.vhosts.get(vhost)
+            most = limits.get(vhost, found.queues_max if found is not None else -1)
+            if isinstance(most, int) and new and 0 <= most < there + new:
+                raise PreconditionFailed(
+                    f'Adding {new} queue(s) to virtual host "{vhost}" would exceed the limit of '
+                    f"{most} queue(s).\n\nThis virtual host currently has {there} queue(s) "
+                    "defined.\n\nImport aborted!"
+                )
+
+
+def _require(check: Callable[[], None], where: str) -> None:
+    """Say where it was that a check failed."""
+    try:
+        check()
+    except PreconditionFailed as fault:
+        raise PreconditionFailed(f"{fault}{where}") from None
+
+
+def _metadata(row: Row) -> dict[str, object]:
+    """RabbitMQ has them under `metadata`, beside it, or both."""
+    said: dict[str, object] = {}
+    inner = row.get("metadata")
+    for source in (inner if isinstance(inner, dict) else {}, row):
+        said |= {key: source[key] for key in _METADATA if key in source}
+    if "tracing" in row:
+        said["tracing"] = row["tracing"]
+    return said
+
+
+def _policy(row: Row) -> dict[str, object]:
+    return {
+        "pattern": row.get("pattern"),
+        "apply-to": row.get("apply-to", "all"),
+        "definition": row.get("definition"),
+        "priority": row.get("priority", 0),
+    }
+
+
+def _list(value: object) -> list[object]:
+    if not isinstance(value, list):
+        raise PreconditionFailed("tags are a list or a text")
+    return value

@@ -1,0 +1,95 @@
+"""Limits of vhosts and of users, kept in the register.
+
+    vhost_limit   vhost   {"max-connections", "max-queues"}
+    user_limit    user    {"max-connections", "max-channels"}
+
+Negative means no limit. The number of queues is kept by the engine (`Vhost.queues_max`); those of
+connections and channels by whoever opens them, who reads them in the register.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Final
+
+from leveret.definitions import checks
+from leveret.engine.broker import Broker
+from leveret.errors import PreconditionFailed
+
+VHOST_LIMIT: Final = "vhost_limit"
+USER_LIMIT: Final = "user_limit"
+QUEUES: Final = "max-queues"
+
+OF_VHOST: Final[dict[str, checks.Check]] = {
+    "max-connections": checks.integer,
+    QUEUES: checks.integer,
+}
+OF_USER: Final[dict[str, checks.Check]] = {
+    "max-connections": checks.integer,
+    "max-channels": checks.integer,
+}
+
+Values = dict[str, object]
+
+
+class Limits:
+    """The limits of one kind, by vhost or by user."""
+
+    def __init__(self, broker: Broker, kind: str) -> None:
+        self._broker = broker
+        self._kind = kind
+        self._known = OF_VHOST if kind == VHOST_LIMIT else OF_USER
+
+    def load(self) -> None:
+        """Tell the engine what the register has."""
+        for owner, _ in self.all():
+            self._tell(owner)
+
+    def get(self, owner: str) -> Values | None:
+        text = self._broker.register.get(self._kind, owner)
+        return json.loads(text) if text is not None else None
+
+    def all(self) -> Iterator[tuple[str, Values]]:
+        """Owner and limits, sorted."""
+        for owner, text in sorted(self._broker.register.entries(self._kind).items()):
+            yield owner, json.loads(text)
+
+    def faults(self, values: object) -> list[str]:
+        """Why limits are refused, in RabbitMQ's words."""
+        what = "limits" if self._kind == VHOST_LIMIT else "user-limits"
+        return checks.entries(what, values, self._known)
+
+    def put(self, owner: str, values: object) -> None:
+        """Set all limits of a vhost or a user. Raises PreconditionFailed."""
+        faults = self.faults(values)
+        if self._kind == USER_LIMIT and faults:
+            raise PreconditionFailed(faults[0])  # RabbitMQ: without the heading
+        checks.require_none(faults)
+        self._keep(owner, dict(values) if isinstance(values, dict) else {})
+
+    def put_one(self, owner: str, name: str, value: object) -> None:
+        """Set one limit. Raises PreconditionFailed."""
+        self.put(owner, {**(self.get(owner) or {}), name: value})
+
+    def drop_one(self, owner: str, name: str) -> None:
+        """Lift one limit; there need not be one."""
+        values = self.get(owner)
+        if values is not None and values.pop(name, None) is not None:
+            self._keep(owner, values)
+
+    def forget(self, owner: str) -> None:
+        """The vhost or the user is gone, or its limits are."""
+        self._broker.register.drop(self._kind, owner)
+        self._tell(owner)
+
+    def _keep(self, owner: str, values: Values) -> None:
+        if not values:
+            self.forget(owner)
+            return
+        self._broker.register.put(self._kind, owner, json.dumps(values))
+        self._tell(owner)
+
+    def _tell(self, owner: str) -> None:
+        vhost = self._broker.vhosts.get(owner)
+        if self._kind == VHOST_LIMIT and vhost is not None:
+            most = (self.get(owner) or {}).get(QUEUES, -1)
+            vhost.queues_max = max(most, -1) if isinstance(most, int) else -1

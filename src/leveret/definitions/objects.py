@@ -1,0 +1,172 @@
+"""The exchanges, queues and bindings of a document of definitions: checked, then made.
+
+What has been checked can be made: the checks are the engine's own, on objects that are thrown away.
+"""
+
+from typing import Final
+
+from leveret.definitions.book import Book
+from leveret.definitions.rows import Document, Row, flag, maybe_text, text
+from leveret.definitions.vhosts import NAME_BYTES_MAX
+from leveret.engine.arguments import (
+    exchange_alternate,
+    exchange_deduplication,
+    queue_settings,
+    remembering_stream,
+    with_default_kind,
+)
+from leveret.engine.exchanges.exchange import Exchange
+from leveret.engine.exchanges.registry import make_exchange, predeclared
+from leveret.engine.exchanges.super_stream import SUPER_STREAM, partition_names
+from leveret.engine.target import Target
+from leveret.engine.vhost import require_known_kind
+from leveret.errors import PreconditionFailed
+from leveret.wire.tables import Table, encode_table, table_of
+
+RESERVED: Final = "amq."
+_QUEUE: Final = "queue"
+_EXCHANGE: Final = "exchange"
+
+Name = tuple[str, str]  # vhost and name
+
+
+class Objects:
+    """What a document says of exchanges, queues and bindings."""
+
+    def __init__(self, book: Book, document: Document) -> None:
+        self._book = book
+        self._document = document
+        self._queues: set[Name] = set()  # of the document, as far as it was checked
+        self._exchanges: dict[Name, Exchange] = {}  # the same; none of them is ever used
+        self._given = {exchange.name: exchange for exchange in predeclared({})}
+        self._kinds = {text(row, "name"): _default_kind(row) for row in document.rows("vhosts")}
+
+    # Exchanges
+
+    def check_exchange(self, row: Row) -> None:
+        vhost = self._vhost(row)
+        name = _name(row, "name")
+        kind = text(row, "type")
+        require_known_kind(kind)
+        arguments = _arguments(row)
+        internal = flag(row, "internal", False)
+        alternate = exchange_alternate(name, vhost, arguments)
+        exchange_deduplication(name, vhost, internal, arguments)
+        remembering_stream(f"exchange '{name}'", vhost, arguments)
+        if kind == SUPER_STREAM:
+            self._queues.update((vhost, part) for part in partition_names(name, arguments))
+        self._exchanges[vhost, name] = make_exchange(
+            kind,
+            name,
+            flag(row, "durable", True),
+            flag(row, "auto_delete", False),
+            internal,
+            arguments,
+            alternate,
+        )
+
+    def put_exchange(self, row: Row) -> None:
+        vhost = self._book.broker.vhost(self._vhost(row))
+        name = text(row, "name")
+        if not name or name.startswith(RESERVED) or name in vhost.exchanges:
+            return
+        vhost.declare_exchange(
+            name,
+            text(row, "type"),
+            flag(row, "durable", True),
+            flag(row, "auto_delete", False),
+            flag(row, "internal", False),
+            _arguments(row),
+        )
+
+    # Queues
+
+    def check_queue(self, row: Row) -> None:
+        vhost = self._vhost(row)
+        name = _name(row, "name")
+        durable = flag(row, "durable", True)
+        auto_delete = flag(row, "auto_delete", False)
+        arguments = _arguments(row)
+        found = self._book.broker.vhosts.get(vhost)
+        kind = self._kinds.get(vhost) or (found.default_kind if found is not None else "")
+        if not name.startswith(RESERVED):
+            arguments = with_default_kind(kind, durable, auto_delete, arguments)
+            queue_settings(name, vhost, durable, False, auto_delete, arguments)
+            self._queues.add((vhost, name))
+
+    def new_queues(self) -> dict[str, tuple[int, int]]:
+        """By vhost, how many queues there are and how many more the document has."""
+        counts: dict[str, tuple[int, int]] = {}
+        for vhost, name in self._queues:
+            found = self._book.broker.vhosts.get(vhost)
+            there, new = counts.get(vhost, (len(found.queues) if found is not None else 0, 0))
+            is_new = found is None or name not in found.queues
+            counts[vhost] = (there, new + 1 if is_new else new)
+        return counts
+
+    def put_queue(self, row: Row) -> None:
+        vhost = self._book.broker.vhost(self._vhost(row))
+        name = text(row, "name")
+        if not name.startswith(RESERVED) and name not in vhost.queues:
+            vhost.declare_queue(
+                name,
+                flag(row, "durable", True),
+                None,
+                None,
+                flag(row, "auto_delete", False),
+                _arguments(row),
+            )
+
+    # Bindings
+
+    def check_binding(self, row: Row) -> None:
+        vhost = self._vhost(row)
+        source = text(row, "source")
+        exchange = self._exchanges.get((vhost, source)) or self._given.get(source)
+        found = self._book.broker.vhosts.get(vhost)
+        if found is not None and source in found.exchanges:
+            exchange = found.exchanges[source]
+        if exchange is not None and source:
+            exchange.check_binding(_name(row, "routing_key"), _arguments(row))
+        text(row, "destination")
+        if text(row, "destination_type") not in (_QUEUE, _EXCHANGE):
+            raise PreconditionFailed("destination_type must be queue or exchange")
+
+    def put_binding(self, row: Row) -> None:
+        vhost = self._book.broker.vhost(self._vhost(row))
+        source = text(row, "source")
+        destination = text(row, "destination")
+        target: Target | None = vhost.exchanges.get(destination)
+        if row["destination_type"] == _QUEUE:
+            target = vhost.queues.get(destination)
+        if target is not None and source and source in vhost.exchanges:
+            vhost.bind(source, target, text(row, "routing_key"), _arguments(row))
+
+    def _vhost(self, row: Row) -> str:
+        return self._document.vhost_of(row, self._book)
+
+
+def _name(row: Row, key: str) -> str:
+    name = text(row, key)
+    if len(name.encode("utf-8", "surrogateescape")) > NAME_BYTES_MAX:
+        raise PreconditionFailed(f"{key} has more than {NAME_BYTES_MAX} bytes: {name}")
+    return name
+
+
+def _arguments(row: Row) -> Table:
+    value = row.get("arguments") or {}
+    if not isinstance(value, dict):
+        raise PreconditionFailed(f"arguments must be an object: {value}")
+    try:
+        table = table_of(value)
+        encode_table(table)
+    except ValueError as fault:
+        raise PreconditionFailed(f"arguments: {fault}") from None
+    return table
+
+
+def _default_kind(row: Row) -> str:
+    inner = row.get("metadata")
+    kind = maybe_text(inner, "default_queue_type") if isinstance(inner, dict) else None
+    kind = maybe_text(row, "default_queue_type") or kind
+    return kind if kind is not None and kind != "undefined" else ""

@@ -1,0 +1,174 @@
+"""Runtime parameters: values by component, vhost and name; and global ones, by name.
+
+    parameter          [component, vhost, name]   the value
+    global_parameter   name                       the value
+
+A component must be known. Those of plugins that are not here (federation) are kept and shown, and
+nothing follows from them. A component that does something registers a check of its values
+(`checks`) and is told of changes (`on_change`).
+
+Operator policies and the limits of vhosts are parameters too, of the components `operator_policy`
+and `vhost-limits`: RabbitMQ lists them here, though they have places of their own.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from leveret.definitions import checks
+from leveret.definitions.limits import Limits
+from leveret.definitions.policies import OPERATOR_POLICY, POLICY, PolicyBook, Value
+from leveret.engine.broker import Broker
+from leveret.errors import PreconditionFailed
+
+PARAMETER: Final = "parameter"
+GLOBAL_PARAMETER: Final = "global_parameter"
+CLUSTER_NAME: Final = "cluster_name"
+VHOST_LIMITS: Final = "vhost-limits"
+LIMITS: Final = "limits"  # the one name of that component
+VALUE_BYTES_MAX: Final = 1024 * 1024
+NAME_LENGTH_MAX: Final = 255
+
+Faults = Callable[[str, str, object], list[str]]  # of a vhost, a name and a value
+Row = tuple[str, str, str, object]  # component, vhost, name, value
+
+
+class Parameters:
+    """All parameters."""
+
+    def __init__(self, broker: Broker, operator: PolicyBook, limits: Limits) -> None:
+        self._broker = broker
+        self._operator = operator
+        self._limits = limits
+        self.checks: dict[str, Faults] = {
+            "shovel": accept_object,
+            "federation-upstream": accept_object,
+            "federation": accept_object,
+            "federation-upstream-set": accept,
+        }
+        self.on_change: list[Callable[[str, str, str], None]] = []  # component, vhost, name
+
+    # Of vhosts
+
+    def get(self, component: str, vhost: str, name: str) -> object | None:
+        """The value, or None where there is none."""
+        if component == OPERATOR_POLICY:
+            return self._operator.get(vhost, name)
+        if component == VHOST_LIMITS:
+            return self._limits.get(vhost) if name == LIMITS else None
+        text = self._broker.register.get(PARAMETER, json.dumps([component, vhost, name]))
+        return json.loads(text) if text is not None else None
+
+    def all(self, component: str | None = None, vhost: str | None = None) -> list[Row]:
+        """All, those of a component, or those of a component and a vhost; sorted."""
+        rows = [row for row in self._rows() if component in (None, row[0])]
+        return sorted(row for row in rows if vhost in (None, row[1]))
+
+    def _rows(self) -> Iterator[Row]:
+        for key, text in self._broker.register.entries(PARAMETER).items():
+            component, vhost, name = json.loads(key)
+            yield component, vhost, name, json.loads(text)
+        for vhost, name, policy in self._operator.all():
+            yield OPERATOR_POLICY, vhost, name, policy
+        for vhost, values in self._limits.all():
+            yield VHOST_LIMITS, vhost, LIMITS, values
+
+    def faults(self, component: str, vhost: str, name: str, value: object) -> list[str]:
+        """Why a parameter is refused, in RabbitMQ's words."""
+        if component == OPERATOR_POLICY:
+            return self._operator.faults(name, value)
+        if component == VHOST_LIMITS:
+            return self._limits.faults(value)
+        check = self.checks.get(component)
+        if check is None:
+            return [f"component {component} not found"]
+        if not 0 < len(name) <= NAME_LENGTH_MAX or len(json.dumps(value)) > VALUE_BYTES_MAX:
+            return [f"{name} is too long"]
+        return check(vhost, name, value)
+
+    def put(self, component: str, vhost: str, name: str, value: object) -> bool:
+        """Keep a parameter; True if it is new. Raises PreconditionFailed."""
+        require_settable(component)
+        checks.require_none(self.faults(component, vhost, name, value))
+        is_new = self.get(component, vhost, name) is None
+        if component == OPERATOR_POLICY:
+            self._operator.put(vhost, name, _policy(value))
+        elif component == VHOST_LIMITS:
+            self._limits.put(vhost, value)
+        else:
+            key = json.dumps([component, vhost, name])
+            self._broker.register.put(PARAMETER, key, json.dumps(value))
+        self._changed(component, vhost, name)
+        return is_new
+
+    def drop(self, component: str, vhost: str, name: str) -> bool:
+        """Forget a parameter; False where there is none."""
+        if component == POLICY:
+            raise PreconditionFailed("policies may not be cleared using this method")
+        if self.get(component, vhost, name) is None:
+            return False
+        if component == OPERATOR_POLICY:
+            self._operator.drop(vhost, name)
+        elif component == VHOST_LIMITS:
+            self._limits.forget(vhost)
+        else:
+            self._broker.register.drop(PARAMETER, json.dumps([component, vhost, name]))
+        self._changed(component, vhost, name)
+        return True
+
+    def forget_vhost(self, vhost: str) -> None:
+        """The vhost is deleted; its policies and limits are forgotten where they are kept."""
+        for component, _, name, _ in self.all(vhost=vhost):
+            self._broker.register.drop(PARAMETER, json.dumps([component, vhost, name]))
+            self._changed(component, vhost, name)
+
+    def _changed(self, component: str, vhost: str, name: str) -> None:
+        for told in self.on_change:
+            told(component, vhost, name)
+
+    # Of all
+
+    def global_value(self, name: str) -> object | None:
+        text = self._broker.register.get(GLOBAL_PARAMETER, name)
+        return json.loads(text) if text is not None else None
+
+    def globals(self) -> list[tuple[str, object]]:
+        """Name and value, sorted."""
+        found = self._broker.register.entries(GLOBAL_PARAMETER)
+        return [(name, json.loads(text)) for name, text in sorted(found.items())]
+
+    def put_global(self, name: str, value: object) -> bool:
+        """Keep a global parameter; True if it is new. Raises PreconditionFailed."""
+        require_global(name, value)
+        is_new = self._broker.register.get(GLOBAL_PARAMETER, name) is None
+        self._broker.register.put(GLOBAL_PARAMETER, name, json.dumps(value))
+        return is_new
+
+    def drop_global(self, name: str) -> bool:
+        return self._broker.register.drop(GLOBAL_PARAMETER, name)
+
+
+def require_settable(component: str) -> None:
+    if component == POLICY:
+        raise PreconditionFailed("policies may not be set using this method")
+
+
+def require_global(name: str, value: object) -> None:
+    """Raise PreconditionFailed where a name or a value is too long to be kept."""
+    if not 0 < len(name) <= NAME_LENGTH_MAX or len(json.dumps(value)) > VALUE_BYTES_MAX:
+        raise PreconditionFailed(f"{name} is too long")
+
+
+def accept(vhost: str, name: str, value: object) -> list[str]:
+    """Anything may be kept."""
+    return []
+
+
+def accept_object(vhost: str, name: str, value: object) -> list[str]:
+    """Any object may be kept."""
+    return [] if isinstance(value, dict) else [f"{name} not a list {checks.term(value)}"]
+
+
+def _policy(value: object) -> Value:
+    assert isinstance(value, dict)
+    return value

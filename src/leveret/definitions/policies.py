@@ -1,0 +1,146 @@
+"""Policies and operator policies: kept in the register, and told to the engine.
+
+    policy, operator_policy   [vhost, name]   {"pattern", "apply-to", "definition", "priority"}
+
+Everything is checked before it is kept: the pattern must be one that RE2 takes, the definition may
+have known keys only. After a change the engine looks at all objects of the vhost again, in slices
+(`leveret.engine.governing`).
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Final
+
+from leveret.definitions import checks
+from leveret.definitions.checks import term
+from leveret.engine.broker import Broker
+from leveret.engine.policies import ALL, APPLY_TO, Policy
+from leveret.engine.policy_rules import definition_fault
+from leveret.errors import PreconditionFailed
+from leveret.patterns import Pattern
+from leveret.wire.tables import Table, table_of
+
+POLICY: Final = "policy"
+OPERATOR_POLICY: Final = "operator_policy"
+
+Value = dict[str, object]  # of an entry
+
+
+class PolicyBook:
+    """The policies of one kind, in all vhosts."""
+
+    def __init__(self, broker: Broker, kind: str) -> None:
+        self.kind = kind
+        self._is_operator = kind == OPERATOR_POLICY
+        self._broker = broker
+        self._values: dict[str, dict[str, Value]] = {}  # by vhost and name
+
+    def load(self) -> None:
+        """Read the register, and tell the engine; nothing is applied yet."""
+        for key, text in self._broker.register.entries(self.kind).items():
+            vhost, name = json.loads(key)
+            value = json.loads(text)
+            self._values.setdefault(vhost, {})[name] = value
+            if vhost in self._broker.governors:
+                self._tell(vhost, name, value)
+
+    def get(self, vhost: str, name: str) -> Value | None:
+        return self._values.get(vhost, {}).get(name)
+
+    def all(self, vhost: str | None = None) -> Iterator[tuple[str, str, Value]]:
+        """Vhost, name and value of each, sorted; of one vhost or of all."""
+        for found in sorted(self._values) if vhost is None else [vhost]:
+            for name, value in sorted(self._values.get(found, {}).items()):
+                yield found, name, value
+
+    def faults(self, name: str, value: object) -> list[str]:
+        """Why a policy is refused, in RabbitMQ's words and order."""
+        known: dict[str, checks.Check] = {
+            "priority": checks.number,
+            "pattern": _pattern_fault,
+            "apply-to": _apply_to_fault,
+            "definition": self._definition_fault,
+        }
+        return checks.entries(name, value, known, ("priority", "pattern", "definition"))
+
+    def _definition_fault(self, _: str, value: object) -> str:
+        if not isinstance(value, dict):
+            return f"definition must be a dictionary: {term(value)}"
+        try:
+            table = table_of(value)
+        except ValueError as fault:
+            return str(fault)
+        return definition_fault(table, self._is_operator)
+
+    def put(self, vhost: str, name: str, value: Value) -> bool:
+        """Keep a policy; True if it is new. Raises PreconditionFailed with all its faults."""
+        checks.require_none(self.faults(name, value))
+        self._broker.vhost(vhost)
+        value = {"apply-to": ALL, **value}
+        of_vhost = self._values.setdefault(vhost, {})
+        is_new = name not in of_vhost
+        if of_vhost.get(name) == value:
+            return False
+        of_vhost[name] = value
+        self._broker.register.put(self.kind, _key(vhost, name), json.dumps(value))
+        self._tell(vhost, name, value)
+        self._broker.governors[vhost].review()
+        return is_new
+
+    def drop(self, vhost: str, name: str) -> bool:
+        """Forget a policy; False where there is none."""
+        if self._values.get(vhost, {}).pop(name, None) is None:
+            return False
+        self._broker.register.drop(self.kind, _key(vhost, name))
+        governor = self._broker.governors[vhost]
+        governor.policies.drop(name, self._is_operator)
+        governor.review()
+        return True
+
+    def forget_vhost(self, vhost: str) -> None:
+        """The vhost is deleted."""
+        for name in self._values.pop(vhost, {}):
+            self._broker.register.drop(self.kind, _key(vhost, name))
+
+    def _tell(self, vhost: str, name: str, value: Value) -> None:
+        policy = Policy(
+            name,
+            Pattern(str(value["pattern"])).matches,
+            str(value["apply-to"]),
+            _priority(value["priority"]),
+            _definition(value["definition"]),
+        )
+        self._broker.governors[vhost].policies.put(policy, self._is_operator)
+
+
+def _key(vhost: str, name: str) -> str:
+    return json.dumps([vhost, name])
+
+
+def _priority(value: object) -> float:
+    assert isinstance(value, int | float)
+    return float(value)
+
+
+def _definition(value: object) -> Table:
+    assert isinstance(value, dict)
+    return table_of(value)
+
+
+def _pattern_fault(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        return f"{name} should be a binary but was {term(value)}"
+    try:
+        Pattern(value)
+    except PreconditionFailed as fault:
+        return f"{name} should be regular expression but is invalid: {fault}"
+    return ""
+
+
+def _apply_to_fault(name: str, value: object) -> str:
+    if value in APPLY_TO:
+        return ""
+    return (
+        f"apply-to '{value}' unrecognised; should be one of: 'queues', 'classic_queues', "
+        " 'quorum_queues', 'streams', 'exchanges', or 'all'"
+    )

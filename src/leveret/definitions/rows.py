@@ -1,0 +1,65 @@
+"""The rows of a document of definitions, and what can be read of them."""
+
+from collections.abc import Sequence
+
+from leveret.definitions.book import Book
+from leveret.errors import PreconditionFailed
+
+Row = dict[str, object]
+
+
+class Document:
+    """A document whose form has been checked: lists of objects under known names."""
+
+    def __init__(self, document: object, categories: Sequence[str], vhost: str | None) -> None:
+        if not isinstance(document, dict):
+            raise PreconditionFailed("the definitions are no object")
+        self._vhost = vhost
+        self._rows = {name: _rows(name, document.get(name)) for name in categories}
+        self._vhosts = {text(row, "name") for row in self.rows("vhosts")}
+
+    def rows(self, category: str) -> list[Row]:
+        return self._rows.get(category, [])
+
+    def vhost_of(self, row: Row, book: Book) -> str:
+        """The vhost of a row, which exists or will; raises PreconditionFailed."""
+        vhost = self._vhost if self._vhost is not None else maybe_text(row, "vhost")
+        if vhost is None:
+            raise PreconditionFailed(
+                "Virtual host does not exist and is not specified in definitions file."
+            )
+        if vhost not in self._vhosts and vhost not in book.broker.vhosts:
+            raise PreconditionFailed(
+                f'Please create virtual host "{vhost}" prior to importing definitions.'
+            )
+        return vhost
+
+
+def _rows(name: str, value: object) -> list[Row]:
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
+        raise PreconditionFailed(f"{name} must be a list of objects")
+    return value
+
+
+def text(row: Row, name: str) -> str:
+    """A text that a row must have."""
+    value = maybe_text(row, name)
+    if value is None:
+        raise PreconditionFailed(f"{name} is missing in {row}")
+    return value
+
+
+def maybe_text(row: Row, name: str) -> str | None:
+    value = row.get(name)
+    if value is not None and not isinstance(value, str):
+        raise PreconditionFailed(f"{name} must be a text: {value}")
+    return value
+
+
+def flag(row: Row, name: str, default: bool) -> bool:
+    value = row.get(name, default)
+    if not isinstance(value, bool):
+        raise PreconditionFailed(f"{name} must be true or false: {value}")
+    return value

@@ -1,0 +1,149 @@
+"""Policies over HTTP: status codes, RabbitMQ's words, and what AMQP clients then see."""
+
+from collections.abc import Iterator
+
+import pika
+import pytest
+
+from leveret.testing.broker import BrokerUrl, broker
+from tests.http.asking import ask, reason
+
+ROOTS = pytest.mark.parametrize("root", ["/api/policies", "/api/operator-policies"])
+FAILED = "Validation failed\n\n"
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[BrokerUrl]:
+    with broker(http=True) as url:
+        yield url
+
+
+@ROOTS
+def test_a_policy_is_made_changed_shown_and_deleted(url: BrokerUrl, root: str) -> None:
+    path = f"{root}/%2F/p"
+    assert ask(url, "GET", path)[0] == 404
+    assert ask(url, "DELETE", path)[0] == 404
+    body = {"pattern": "^never", "definition": {"max-length": 5}}
+    assert ask(url, "PUT", path, body) == (201, None)
+    assert ask(url, "PUT", path, body) == (204, None)
+    assert ask(url, "PUT", path, {**body, "priority": 3, "apply-to": "queues"}) == (204, None)
+    shown = {
+        "vhost": "/",
+        "name": "p",
+        "pattern": "^never",
+        "apply-to": "queues",
+        "definition": {"max-length": 5},
+        "priority": 3,
+    }
+    assert ask(url, "GET", path) == (200, shown)
+    assert ask(url, "GET", root) == (200, [shown])
+    assert ask(url, "GET", f"{root}/%2F") == (200, [shown])
+    assert ask(url, "GET", f"{root}/none")[0] == 404
+    assert ask(url, "DELETE", path) == (204, None)
+    assert ask(url, "GET", root) == (200, [])
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (b"not json", "not_json"),
+        (b"[]", "not_json"),
+        ({"pattern": "a"}, "[{key_missing,definition}]"),
+        ({"definition": {"max-length": 1}}, "[{key_missing,pattern}]"),
+        ({"pattern": "a", "definition": {}}, FAILED + "no policy provided\n"),
+        (
+            {"pattern": "a", "definition": {"nope": 1}},
+            FAILED + '[{<<"nope">>,1}] are not recognised policy settings\n',
+        ),
+        (
+            {"pattern": "a", "definition": {"max-length": -1}},
+            FAILED + "-1 is not a valid maximum length\n",
+        ),
+        (
+            {"pattern": 5, "definition": {"max-length": 1}},
+            FAILED + "pattern should be a binary but was 5\n",
+        ),
+        (
+            {"pattern": "a", "definition": {"max-length": 1}, "priority": "x"},
+            FAILED + 'priority should be a number, actually was <<"x">>\n',
+        ),
+        (
+            {"pattern": "a", "definition": {"max-length": 1}, "apply-to": "x"},
+            FAILED + "apply-to 'x' unrecognised; should be one of: 'queues', 'classic_queues', "
+            " 'quorum_queues', 'streams', 'exchanges', or 'all'\n",
+        ),
+        (
+            {"pattern": "a", "definition": 5},
+            FAILED + "definition must be a dictionary: 5\n",
+        ),
+        (
+            {"pattern": "a", "definition": {"max-length": 1 << 70}},
+            None,
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_policy_is_said_in_rabbitmqs_words(
+    url: BrokerUrl, body: object, text: str | None
+) -> None:
+    answer = ask(url, "PUT", "/api/policies/%2F/bad", body)
+    assert answer[0] == 400
+    assert text is None or reason(answer) == (400, text)
+    assert ask(url, "GET", "/api/policies/%2F/bad")[0] == 404
+
+
+def test_a_pattern_that_is_none_is_refused(url: BrokerUrl) -> None:
+    body = {"pattern": "(", "definition": {"max-length": 1}}
+    status, text = reason(ask(url, "PUT", "/api/policies/%2F/bad", body))
+    assert status == 400
+    assert text.startswith(FAILED + "pattern should be regular expression but is invalid: ")
+
+
+def test_a_vhost_that_does_not_exist_is_a_404(url: BrokerUrl) -> None:
+    body = {"pattern": "", "definition": {"max-length": 1}}
+    answer = ask(url, "PUT", "/api/policies/none/p", body)
+    assert answer in [
+        (404, {"error": "not_found", "reason": "vhost_not_found"}),
+        (401, {"error": "not_authorized", "reason": "User not authorised to access virtual host"}),
+    ]
+
+
+def test_operators_cannot_set_what_is_the_users(url: BrokerUrl) -> None:
+    body = {"pattern": "", "definition": {"dead-letter-exchange": "x"}}
+    text = '[{<<"dead-letter-exchange">>,<<"x">>}] are not recognised policy settings\n'
+    answer = ask(url, "PUT", "/api/operator-policies/%2F/o", body)
+    assert reason(answer) == (400, FAILED + text)
+
+
+def test_a_policy_is_in_force_when_its_answer_comes(url: BrokerUrl) -> None:
+    connection = pika.BlockingConnection(pika.URLParameters(url))
+    channel = connection.channel()
+    channel.queue_declare("forced")
+    for number in range(10):
+        channel.basic_publish("", "forced", str(number).encode())
+    user = {"pattern": "^forced$", "definition": {"max-length": 5, "message-ttl": 60000}}
+    operator = {"pattern": "^forced$", "definition": {"max-length": 3, "expires": 60000}}
+    assert ask(url, "PUT", "/api/policies/%2F/cut", user)[0] == 201
+    assert channel.queue_declare("forced", passive=True).method.message_count == 5
+    assert ask(url, "PUT", "/api/operator-policies/%2F/cut2", operator)[0] == 201
+    assert channel.queue_declare("forced", passive=True).method.message_count == 3
+    _, queue = ask(url, "GET", "/api/queues/%2F/forced")
+    assert (queue["policy"], queue["operator_policy"]) == ("cut", "cut2")
+    assert queue["effective_policy_definition"] == {
+        "expires": 60000,
+        "max-length": 3,
+        "message-ttl": 60000,
+    }
+    assert ask(url, "DELETE", "/api/policies/%2F/cut")[0] == 204
+    assert ask(url, "DELETE", "/api/operator-policies/%2F/cut2")[0] == 204
+    _, queue = ask(url, "GET", "/api/queues/%2F/forced")
+    assert (queue["policy"], queue["effective_policy_definition"]) == (None, {})
+    connection.close()
+
+
+def test_a_pattern_that_explodes_elsewhere_does_no_harm(url: BrokerUrl) -> None:
+    body = {"pattern": "^(a+)+$", "definition": {"max-length": 1}}
+    assert ask(url, "PUT", "/api/policies/%2F/explosive", body)[0] == 201
+    connection = pika.BlockingConnection(pika.URLParameters(url))
+    connection.channel().queue_declare("a" * 200 + "!")
+    connection.close()
+    assert ask(url, "DELETE", "/api/policies/%2F/explosive")[0] == 204

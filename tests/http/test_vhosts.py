@@ -1,0 +1,139 @@
+"""Vhosts over HTTP: made, changed, protected, deleted, with their connections and contents."""
+
+from collections.abc import Iterator
+
+import pika
+import pika.exceptions
+import pytest
+
+from leveret.testing.broker import BrokerUrl, broker
+from tests.http.asking import ask, reason
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[BrokerUrl]:
+    with broker(http=True) as url:
+        yield url
+
+
+def connect(url: BrokerUrl, vhost: str) -> pika.BlockingConnection:
+    return pika.BlockingConnection(pika.ConnectionParameters(url.host, url.port, vhost))
+
+
+def test_a_vhost_is_made_shown_changed_and_deleted(url: BrokerUrl) -> None:
+    path = "/api/vhosts/a%2Fb"
+    assert ask(url, "GET", path)[0] == 404
+    body = {"description": "d", "tags": "x, y", "default_queue_type": "quorum", "tracing": True}
+    assert ask(url, "PUT", path, body) == (201, None)
+    status, vhost = ask(url, "GET", path)
+    assert status == 200
+    wanted = {
+        "name": "a/b",
+        "description": "d",
+        "tags": ["x", "y"],
+        "default_queue_type": "quorum",
+        "tracing": True,
+        "cluster_state": {"test": "running"},
+        "messages": 0,
+    }
+    assert {key: vhost[key] for key in wanted} == wanted
+    assert vhost["metadata"]["default_queue_type"] == "quorum"
+    assert ask(url, "PUT", path, b"") == (204, None)
+    _, vhost = ask(url, "GET", path)
+    assert (vhost["description"], vhost["tags"], vhost["tracing"]) == ("", [], True)
+    names = [vhost["name"] for vhost in ask(url, "GET", "/api/vhosts")[1]]
+    assert names == ["/", "a/b"]
+    assert ask(url, "DELETE", path) == (204, None)
+    assert ask(url, "DELETE", path)[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ({"default_queue_type": "odd"}, "odd is not a valid queue type"),
+        ({"default_queue_type": ""}, "default_queue_type must not be an empty string"),
+        ({"tracing": "zz"}, "not_boolean: zz"),
+        (b"{", "not_json"),
+    ],
+)
+def test_what_is_wrong_is_said_and_makes_nothing(url: BrokerUrl, body: object, text: str) -> None:
+    assert reason(ask(url, "PUT", "/api/vhosts/bad", body)) == (400, text)
+    assert ask(url, "GET", "/api/vhosts/bad")[0] == 404
+
+
+def test_who_makes_a_vhost_may_work_there(url: BrokerUrl) -> None:
+    ask(url, "PUT", "/api/vhosts/mine")
+    connection = connect(url, "mine")
+    connection.channel().queue_declare("q", durable=True)
+    connection.close()
+    ask(url, "DELETE", "/api/vhosts/mine")
+
+
+def test_a_protected_vhost_stays(url: BrokerUrl) -> None:
+    ask(url, "PUT", "/api/vhosts/kept")
+    protection = "/api/vhosts/kept/deletion/protection"
+    assert ask(url, "GET", protection) == (200, {"protected_from_deletion": False})
+    assert ask(url, "POST", protection) == (204, None)
+    assert ask(url, "GET", protection) == (200, {"protected_from_deletion": True})
+    text = "Refusing to delete virtual host 'kept' because it is protected from deletion"
+    assert ask(url, "DELETE", "/api/vhosts/kept") == (
+        412,
+        {"error": "precondition_failed", "reason": text},
+    )
+    assert ask(url, "DELETE", protection) == (204, None)
+    assert ask(url, "DELETE", "/api/vhosts/kept") == (204, None)
+    assert ask(url, "POST", protection)[0] == 404
+
+
+def test_a_vhost_is_started_on_this_node_only(url: BrokerUrl) -> None:
+    assert ask(url, "POST", "/api/vhosts/%2F/start/test") == (204, None)
+    assert reason(ask(url, "POST", "/api/vhosts/%2F/start/else")) == (400, "Unknown node: else")
+    assert ask(url, "POST", "/api/vhosts/none/start/test")[0] == 404
+
+
+def test_deleting_a_vhost_closes_its_connections_and_forgets_all_of_it(url: BrokerUrl) -> None:
+    ask(url, "PUT", "/api/vhosts/doomed", {"description": "d"})
+    policy = {"pattern": "", "definition": {"max-length": 1}}
+    assert ask(url, "PUT", "/api/policies/doomed/p", policy)[0] == 201
+    assert ask(url, "PUT", "/api/operator-policies/doomed/o", policy)[0] == 201
+    ask(url, "PUT", "/api/vhost-limits/doomed/max-queues", {"value": 5})
+    upstream = {"value": {"uri": "amqp://x"}}
+    ask(url, "PUT", "/api/parameters/federation-upstream/doomed/u", upstream)
+    connection = connect(url, "doomed")
+    channel = connection.channel()
+    channel.queue_declare("q", durable=True)
+    channel.queue_declare("gone", auto_delete=True)
+    channel.queue_declare("own", exclusive=True)
+    channel.basic_publish("", "q", b"m", pika.BasicProperties(delivery_mode=2))
+    channel.basic_consume("q", lambda *_: None)
+    channel.basic_consume("gone", lambda *_: None)
+    connection.process_data_events(0)
+    assert ask(url, "DELETE", "/api/vhosts/doomed") == (204, None)
+    with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as closed:
+        connection.process_data_events(5)
+    assert closed.value.reply_code == 320
+    assert closed.value.reply_text == "CONNECTION_FORCED - vhost 'doomed' is deleted"
+    with pytest.raises(pika.exceptions.AMQPConnectionError):
+        connect(url, "doomed")
+    ask(url, "PUT", "/api/vhosts/doomed")
+    assert ask(url, "GET", "/api/queues/doomed") == (200, [])
+    assert ask(url, "GET", "/api/policies/doomed") == (200, [])
+    assert ask(url, "GET", "/api/operator-policies/doomed") == (200, [])
+    assert ask(url, "GET", "/api/vhost-limits/doomed") == (200, [])
+    assert ask(url, "GET", "/api/parameters/federation-upstream/doomed") == (200, [])
+    assert ask(url, "GET", "/api/vhosts/doomed")[1]["description"] == ""
+    ask(url, "DELETE", "/api/vhosts/doomed")
+
+
+def test_queues_are_of_the_vhosts_default_type(url: BrokerUrl) -> None:
+    ask(url, "PUT", "/api/vhosts/quorum", {"default_queue_type": "quorum"})
+    connection = connect(url, "quorum")
+    channel = connection.channel()
+    channel.queue_declare("q", durable=True)
+    channel.queue_declare("q", durable=True)
+    channel.queue_declare("own", exclusive=True)
+    _, queue = ask(url, "GET", "/api/queues/quorum/q")
+    assert (queue["type"], queue["arguments"]) == ("quorum", {"x-queue-type": "quorum"})
+    assert ask(url, "GET", "/api/queues/quorum/own")[1]["type"] == "classic"
+    connection.close()
+    ask(url, "DELETE", "/api/vhosts/quorum")
