@@ -45,12 +45,17 @@ def _credentials(request: Request) -> Credentials | None:
     if scheme.lower() != "basic":
         return None
     try:
-        text = b64decode(sent, validate=True).decode("utf-8", "surrogateescape")
+        name, _, password = b64decode(sent, validate=True).partition(b":")
     except (binascii.Error, ValueError):
         return None
-    name, _, password = text.partition(":")
     host = host_of(request)
-    return Credentials(name, password, host=host, is_loopback=is_loopback(host), protocol=_PROTOCOL)
+    return Credentials(
+        name.decode("utf-8", "replace"),
+        password.decode("utf-8", "surrogateescape"),
+        host=host,
+        is_loopback=is_loopback(host),
+        protocol=_PROTOCOL,
+    )
 
 
 async def _ask(request: Request, credentials: Credentials) -> User | Refusal:

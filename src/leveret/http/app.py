@@ -17,15 +17,18 @@ from starlette.types import Receive, Scope, Send
 from leveret import __version__, build_info
 from leveret.errors import LeveretError
 from leveret.http import (
+    audit,
     backups,
     definitions,
     limits,
     parameters,
+    permissions,
     policies,
     queues,
     shovels,
     streams,
     tasks,
+    users,
     vhosts,
 )
 from leveret.http.answers import json, on_crash, on_http_error, on_refusal
@@ -117,4 +120,7 @@ OPERATIONS: Final = (
     *parameters.OPERATIONS,
     *limits.OPERATIONS,
     *definitions.OPERATIONS,
+    *users.OPERATIONS,
+    *permissions.OPERATIONS,
+    *audit.OPERATIONS,
 )
