@@ -52,7 +52,7 @@ class ShovelInfo(msgspec.Struct, kw_only=True, omit_defaults=True):
 async def list_shovels(request: Request) -> Response:
     facts = facts_of(request)
     user = user_of(request)
-    found = [shovel for shovel in facts.shovels.all() if user.may_open(shovel.vhost)]
+    found = [shovel for shovel in facts.shovels.all() if user.may_see(shovel.vhost)]
     return json([shovel_info(facts, shovel) for shovel in found])
 
 

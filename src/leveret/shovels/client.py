@@ -7,7 +7,7 @@ Content headers pass through as the bytes they are. Deliveries, confirms and the
 
 import asyncio
 import contextlib
-from typing import Final
+from typing import Final, cast
 
 from leveret.amqp.methods import (
     BASIC_ACK,
@@ -224,8 +224,7 @@ class AmqpClient(asyncio.Protocol):
     # What asyncio tells
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is of no class of asyncio
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end(Closed(f"the connection was lost{f': {exc}' if exc else ''}"))
