@@ -20,6 +20,7 @@ from mypy_extensions import i64
 
 from leveret.amqp.channel import BODY, HEADER, METHOD, Channel
 from leveret.amqp.dispatch import dispatch
+from leveret.amqp.events import tell_channel, tell_closed, tell_opened
 from leveret.amqp.frames import (
     bad_end,
     close_method,
@@ -138,7 +139,9 @@ class Connection(Link):
         if self.state >= CLOSED:
             self._keep_early(data)
             return
-        self.received_ms = self.front.broker.turn.now_ms
+        turn = self.front.broker.turn
+        turn.outlet = self
+        self.received_ms = turn.now_ms
         self.received_bytes += len(data)
         if self._chunks:
             self._chunks.append(data)
@@ -393,6 +396,8 @@ class Connection(Link):
             on_open(self, reader)
             self._is_counted = True
             self.state = RUNNING
+            if self.front.broker.turn.listens:
+                tell_opened(self)
             self._start_heartbeat()
         elif self.state == RUNNING and method == CONNECTION_UPDATE_SECRET:
             self.send(0, Writer(CONNECTION_UPDATE_SECRET_OK))
@@ -440,6 +445,8 @@ class Connection(Link):
         reader.finish()
         self._count_channel()
         self.channels[number] = Channel(self, number)
+        if self.front.broker.turn.listens:
+            tell_channel(self, number, "channel.created")
         self._channel = None
         self._number = 0
         self.send(number, Writer(CHANNEL_OPEN_OK).long(0))
@@ -551,6 +558,8 @@ class Connection(Link):
             if channel.reply_consumer is not None:
                 channel.vhost.replies.pop(channel.reply_name, None)
             close_session(self.front.broker.slots, channel)
+            if self.front.broker.turn.listens:
+                tell_channel(self, channel.number, "channel.closed")
             user = self.user
             assert user is not None
             self.front.quotas.close_channel(user.name)
@@ -584,6 +593,8 @@ class Connection(Link):
         assert user is not None
         if self._is_counted:
             self._is_counted = False
+            if self.front.broker.turn.listens:
+                tell_closed(self)
             self.front.quotas.close_connection(user.name, vhost)
 
     # Time

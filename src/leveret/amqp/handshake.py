@@ -71,6 +71,7 @@ def on_login(link: Link, outcome: User | Refusal) -> bool:
             link.send(0, Writer(CONNECTION_CLOSE).short(403).short_string(text).long(0))
         return False
     link.user = outcome
+    link.user_name = outcome.name
     limits = link.front.limits
     method = Writer(CONNECTION_TUNE).short(limits.channel_max).long(limits.frame_max)
     link.send(0, method.short(limits.heartbeat_s))

@@ -50,6 +50,9 @@ class LocalSession(Session):
     def send_deliveries(self) -> None:
         outbox = self.outbox
         self.outbox = []
+        tracer = self.turn.tracer
+        if self.turn.traced != 0 and tracer is not None:
+            tracer.on_deliveries(self, outbox)
         self._on_deliveries(outbox)
         for message in outbox:
             holder = message.holder

@@ -30,6 +30,7 @@ from leveret.engine.chronicle import (
     Chronicle,
     copy_id,
 )
+from leveret.engine.events import consumer_changed
 from leveret.engine.ledger import Ledger
 from leveret.engine.message import (
     COUNTED,
@@ -617,11 +618,13 @@ class Queue(Target):
     def add_consumer(self, consumer: Consumer) -> None:
         """Let a consumer take part; the caller has checked that it may."""
         self.subscribers.add(consumer)
+        self.note_consumer("consumer.created", consumer)
         self.touch()
 
     def remove_consumer(self, consumer: Consumer) -> None:
         """A consumer is gone; what it holds stays in flight until its session says more."""
         self.subscribers.remove(consumer)
+        self.note_consumer("consumer.deleted", consumer)
         self.used_ms = self.turn.now_ms
         if not self.subscribers.members:
             if self.auto_delete:
@@ -629,6 +632,17 @@ class Queue(Target):
             else:
                 self.arm()
         self.touch()
+
+    def note_consumer(self, event: str, consumer: Consumer) -> None:
+        """Tell whoever listens of a consumer that comes or goes."""
+        if self.turn.listens:
+            consumer_changed(self.turn, event, self.vhost, self.name, consumer)
+
+    def end_consumers(self) -> None:
+        """The queue is deleted: all consumers go."""
+        for consumer in self.subscribers.end_all():
+            self.note_consumer("consumer.deleted", consumer)
+            self.turn.ended.append(consumer)
 
     def unpark(self, consumer: Consumer) -> None:
         """A parked consumer may have room again."""
@@ -733,4 +747,4 @@ class Queue(Target):
         self.turn.trash.add(self.scheduled.clear())
         self.ready = Ready(prioritised=False, returns_first=False)
         self.turn.pulse.disarm(self.timer)
-        self.turn.ended.extend(self.subscribers.end_all())
+        self.end_consumers()

@@ -11,13 +11,14 @@ from leveret import __version__
 from leveret.amqp.link import Front, Limits
 from leveret.amqp.server import AmqpServer
 from leveret.arrow.reads import BulkReads
-from leveret.auth import Authority, Directory, is_loopback
+from leveret.auth import Authority, Credentials, Directory, is_loopback
 from leveret.auth.throttle import Throttle
 from leveret.clock import Clock
 from leveret.config.settings import Settings, memory_high_bytes
 from leveret.definitions import Book
 from leveret.definitions.boot import load_definitions
 from leveret.engine.broker import Broker
+from leveret.engine.events import facts_of, tell
 from leveret.engine.message import Message
 from leveret.errors import ConfigError
 from leveret.http.front import HttpFront
@@ -61,6 +62,7 @@ class Node:
         self.settings = settings
         self.broker = Broker(secrets.randbits(62))
         self.broker.parks = settings.park_over_limit
+        self.broker.turn.node_name = settings.node
         self.broker.begin_turn(clock.now_ms())
         self.directory = Directory(
             self.broker.register, clock.now_ms, Throttle(settings.login_failures_max)
@@ -137,6 +139,7 @@ class Node:
             raise ConfigError(NO_PASSWORD.format(host=self.settings.host))
         directory.on_change = self.amqp.access_changed
         directory.on_gone = self.amqp.user_gone
+        directory.on_login = self._on_login
         self._apart = Apart(self.turns, asyncio.get_running_loop())
         directory.verification.apart = self._apart.run
 
@@ -210,7 +213,25 @@ class Node:
     def _on_disk(self, is_full: bool) -> None:
         self._set_alarm(DISK_FULL, is_full)
 
+    def tell(self, key: str, facts: dict[str, object]) -> None:
+        """Tell whoever listens at the event exchange; soon, as it may be the middle of a turn."""
+        if self.broker.turn.listens:
+            asyncio.get_running_loop().call_soon(self._tell, key, facts)
+
+    def _tell(self, key: str, facts: dict[str, object]) -> None:
+        with self.turn():
+            tell(self.broker.turn, key, facts_of(facts))
+
+    def _on_login(self, credentials: Credentials, succeeded: bool) -> None:
+        facts: dict[str, object] = {
+            "name": credentials.name,
+            "peer_host": credentials.host,
+            "protocol": credentials.protocol,
+        }
+        self.tell(f"user.authentication.{'success' if succeeded else 'failure'}", facts)
+
     def _set_alarm(self, reason: str, is_on: bool) -> None:
+        self.tell(f"alarm.{'set' if is_on else 'cleared'}", {"resource": reason})
         if is_on:
             self.front.alarms.append(reason)
         else:

@@ -1,6 +1,5 @@
 """Puts the shovels into a node: what they need of it, and the parameters that describe them."""
 
-import asyncio
 from collections.abc import Awaitable
 from contextlib import AbstractContextManager
 from typing import Protocol
@@ -34,11 +33,13 @@ class Host(Protocol):
     def token(self) -> str:
         """Random characters for a name."""
 
+    def tell(self, key: str, facts: dict[str, object]) -> None:
+        """Tell whoever listens at the event exchange."""
+
 
 def make_shovels(host: Host, clock: Clock) -> Shovels:
     """The shovels of a node; none runs yet."""
     parameters = host.book.parameters
-    loop = asyncio.get_running_loop()
     node = ThisNode(
         broker=host.broker,
         turn=host.turn,
@@ -53,11 +54,9 @@ def make_shovels(host: Host, clock: Clock) -> Shovels:
             parameters.drop(COMPONENT, vhost, name)
         await host.synced()
 
-    def tell(key: str, facts: dict[str, object]) -> None:
-        """Later, because a shovel may be started in the middle of a turn."""
-        loop.call_soon(note_event, host, key, facts)
-
-    shovels = Shovels(node, host.settings.node, now_ms=clock.now_ms, clear=clear, on_event=tell)
+    shovels = Shovels(
+        node, host.settings.node, now_ms=clock.now_ms, clear=clear, on_event=host.tell
+    )
 
     def on_change(component: str, vhost: str, name: str) -> None:
         shovels.on_parameter(component, vhost, name, parameters.get(component, vhost, name))
@@ -65,10 +64,6 @@ def make_shovels(host: Host, clock: Clock) -> Shovels:
     parameters.checks[COMPONENT] = shovels.faults
     parameters.on_change.append(on_change)
     return shovels
-
-
-def note_event(host: Host, key: str, facts: dict[str, object]) -> None:
-    """Tell whoever listens at the event exchange."""
 
 
 def load_shovels(host: Host) -> None:
