@@ -37,9 +37,12 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
         "embedded": "errors clock engine",
         "amqp": "errors wire engine auth",
         "perf": "errors wire amqp",
-        "http": "errors build_info config patterns wire engine auth definitions arrow",
+        "tasks": "errors engine auth",
+        "shovels": "errors wire engine amqp",
+        "http": "errors build_info config patterns wire engine auth definitions arrow tasks "
+        "shovels",
         "runtime": "errors clock build_info config patterns wire journal engine storage auth "
-        "definitions amqp arrow http",
+        "definitions amqp arrow tasks shovels http",
         "testing": "errors clock config engine storage runtime",
         "cli": "errors build_info config definitions perf storage runtime",
         "__main__": "cli",
@@ -66,6 +69,7 @@ FUNCTION_LINES_MAX: Final = 70
 # Modules that may have up to MODULE_LINES_HARD lines, or more where generated, with the reason.
 LONG_MODULES: Final[dict[str, str]] = {
     "src/leveret/engine/queue.py": "the one state machine; what it moves messages between is apart",
+    "src/leveret/engine/vhost.py": "every command that defines something; what they make is apart",
     "src/leveret/amqp/connection.py": "the fast path from bytes to channels is one class",
 }
 GENERATED_MODULES: Final[dict[str, str]] = {}

@@ -21,6 +21,7 @@
     │   └── NewerFormat            written by a later version
     ├── ConfigError                the configuration cannot be used; names every fault
     └── Closed                     the broker or queue was closed under the caller
+        └── Refused                another broker refused something, and said why
 
 The explanation is the exception's text and matches RabbitMQ's where clients read it. Codes do not
 live here: `leveret.amqp.reply_codes` and `leveret.http.status_codes` map classes to numbers.
@@ -109,3 +110,11 @@ class ConfigError(LeveretError):
 
 class Closed(LeveretError):
     """The broker or queue was closed under the caller."""
+
+
+class Refused(Closed):
+    """Another broker closed a channel or connection, by its code."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code

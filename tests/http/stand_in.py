@@ -11,6 +11,8 @@ from leveret.engine.broker import Broker
 from leveret.engine.session import Outlet, Session
 from leveret.engine.tally import Counts
 from leveret.http.facts import Connected, Listener, Machine, Opened
+from leveret.shovels import Shovels
+from leveret.tasks import Tasks
 
 
 class NoBackups:
@@ -91,6 +93,14 @@ class Facts:
 
     def sessions(self) -> list[Session]:
         return []
+
+    @property
+    def tasks(self) -> Tasks:
+        raise NotImplementedError
+
+    @property
+    def shovels(self) -> Shovels:
+        raise NotImplementedError
 
     @property
     def bulk_reads(self) -> BulkReads:

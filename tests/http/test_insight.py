@@ -239,8 +239,8 @@ class Gate(Authority):
     def __init__(self, *tags: str) -> None:
         self._tags = tags
 
-    def login(self, name: str, password: str, *, is_loopback: bool) -> User | None:
-        return Guarded(name, self._tags)
+    def login(self, credentials: Credentials, then: Callable[[User | Refusal], None]) -> None:
+        then(Guarded(credentials.name, self._tags))
 
 
 def test_messages_are_shown_to_those_who_may_read_the_queue() -> None:

@@ -357,6 +357,8 @@ class Channel(Session):
     def send_deliveries(self) -> None:
         outbox = self.outbox
         self.outbox = []
+        if self.turn.traced != 0:
+            self.show(outbox)
         link = self.link
         number = self.number
         for message in outbox:
@@ -365,6 +367,12 @@ class Channel(Session):
             link.send_delivery(number, consumer, message)
             if consumer.no_ack:
                 message.holder = None
+
+    def show(self, messages: list[Message]) -> None:
+        """Somebody traces what is delivered."""
+        tracer = self.turn.tracer
+        assert tracer is not None
+        tracer.on_deliveries(self, messages)
 
     def send_confirms(self) -> None:
         self._confirm_through(self.publish_seq)

@@ -20,6 +20,7 @@ from mypy_extensions import i64
 
 from leveret.amqp.channel import BODY, HEADER, METHOD, Channel
 from leveret.amqp.dispatch import dispatch
+from leveret.amqp.events import tell_channel, tell_closed, tell_opened
 from leveret.amqp.frames import (
     bad_end,
     close_method,
@@ -143,7 +144,9 @@ class Connection(Link):
         if self.state >= CLOSED:
             self._keep_early(data)
             return
-        self.received_ms = self.front.broker.turn.now_ms
+        turn = self.front.broker.turn
+        turn.outlet = self
+        self.received_ms = turn.now_ms
         self.received_bytes += len(data)
         self.received_count += 1
         if self._chunks:
@@ -401,6 +404,8 @@ class Connection(Link):
             self._is_counted = True
             self.state = RUNNING
             self.front.broker.turn.churn.connections_opened += 1
+            if self.front.broker.turn.listens:
+                tell_opened(self)
             self._start_heartbeat()
         elif self.state == RUNNING and method == CONNECTION_UPDATE_SECRET:
             self.send(0, Writer(CONNECTION_UPDATE_SECRET_OK))
@@ -449,6 +454,8 @@ class Connection(Link):
         self._count_channel()
         self.channels[number] = Channel(self, number)
         self.front.broker.turn.churn.channels_opened += 1
+        if self.front.broker.turn.listens:
+            tell_channel(self, number, "channel.created")
         self._channel = None
         self._number = 0
         self.send(number, Writer(CHANNEL_OPEN_OK).long(0))
@@ -562,6 +569,8 @@ class Connection(Link):
             self.front.broker.turn.churn.channels_closed += 1
             add_session(channel.vhost.gone, channel)
             close_session(self.front.broker.slots, channel)
+            if self.front.broker.turn.listens:
+                tell_channel(self, channel.number, "channel.closed")
             user = self.user
             assert user is not None
             self.front.quotas.close_channel(user.name)
@@ -597,6 +606,8 @@ class Connection(Link):
         assert user is not None
         if self._is_counted:
             self._is_counted = False
+            if self.front.broker.turn.listens:
+                tell_closed(self)
             self.front.quotas.close_connection(user.name, vhost)
 
     def _keep_counts(self, vhost: Vhost) -> None:

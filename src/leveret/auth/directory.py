@@ -76,6 +76,7 @@ class Directory(Authority):
         self.attempts = Attempts()
         self.on_change: Callable[[str], None] = _ignore
         self.on_gone: Callable[[str], None] = _ignore
+        self.on_login: Callable[[Credentials, bool], None] = _ignore_login
 
     # The start
 
@@ -153,6 +154,7 @@ class Directory(Authority):
         self.attempts.count(
             credentials.host, credentials.name, credentials.protocol, succeeded=succeeded
         )
+        self.on_login(credentials, succeeded)
 
     def _note(self, credentials: Credentials, result: str) -> None:
         peer = credentials.host
@@ -174,4 +176,8 @@ class Directory(Authority):
 
 
 def _ignore(name: str) -> None:
+    """Nobody wants to know."""
+
+
+def _ignore_login(credentials: Credentials, succeeded: bool) -> None:
     """Nobody wants to know."""

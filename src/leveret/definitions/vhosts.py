@@ -71,7 +71,7 @@ class Vhosts:
 
 def _tell(vhost: Vhost, metadata: Metadata) -> None:
     vhost.default_kind = str(metadata.get("default_queue_type") or "")
-    vhost.tracing = metadata.get("tracing") is True
+    vhost.set_tracing(metadata.get("tracing") is True)
 
 
 def require_name(name: str) -> None:

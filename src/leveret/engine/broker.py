@@ -18,6 +18,8 @@ from leveret.engine.content import Content
 from leveret.engine.dead_letter import record_death
 from leveret.engine.definitions import vhost_made
 from leveret.engine.demolition import Demolition
+from leveret.engine.events import EVENT_EXCHANGE, event_header, facts_of, tell
+from leveret.engine.firehose import Firehose
 from leveret.engine.governing import VhostGovernor
 from leveret.engine.message import PERSISTENT, Address, Message
 from leveret.engine.publishing import ROUTED, UNROUTED, spread
@@ -52,6 +54,7 @@ class Broker:
         self.governors: dict[str, VhostGovernor] = {}  # of the policies, by vhost
         # Called by a start when all definitions are there, and before any message is.
         self.on_defined: Callable[[], None] | None = None
+        self.turn.tracer = Firehose(self.vhosts, self.slots, self.turn)
         self.add_vhost(FIRST_VHOST)
 
     def add_vhost(self, name: str) -> Vhost:
@@ -60,6 +63,8 @@ class Broker:
         vhost.register = self.register
         vhost.segment_store = self.segment_store
         self.vhosts[name] = vhost
+        if name == FIRST_VHOST:
+            vhost.add_event_exchange()
         governor = VhostGovernor(vhost)
         vhost.governor = governor
         self.governors[name] = governor
@@ -73,11 +78,14 @@ class Broker:
         journal = self.turn.journal
         if journal is not None:
             journal.define(vhost_made(name))
+        tell(self.turn, "vhost.created", facts_of({"name": name}))
         return self.add_vhost(name)
 
     def delete_vhost(self, name: str) -> None:
         """Remove a vhost and all that is in it. Whoever works there has been sent away."""
         vhost = self.vhost(name)
+        tell(self.turn, "vhost.deleted", facts_of({"name": name}))
+        vhost.set_tracing(False)
         del self.vhosts[name]
         self.governors.pop(name).stop()
         Demolition(vhost).start()
@@ -105,6 +113,7 @@ class Broker:
         """Commands that follow happen at this time."""
         assert now_ms > NEVER
         self.turn.now_ms = now_ms
+        self.turn.outlet = None
 
     def on_pulse(self, now_ms: i64) -> None:
         """Wake what is due."""
@@ -114,7 +123,7 @@ class Broker:
     def end_turn(self) -> None:
         """Do everything inside the engine that the commands of this turn have caused."""
         turn = self.turn
-        while turn.dirty or turn.leaving or turn.doomed or turn.late or turn.roomy:
+        while turn.dirty or turn.leaving or turn.doomed or turn.late or turn.roomy or turn.events:
             if turn.late:
                 take_back_late(self.slots, turn)
             if turn.roomy:
@@ -131,6 +140,8 @@ class Broker:
                     self._dispose(gone)
             if turn.doomed:
                 self._delete_doomed()
+            if turn.events:
+                self._publish_events()
         if turn.unlogged:
             self._write_log()
 
@@ -156,6 +167,19 @@ class Broker:
                     turn.unsynced.append(session)
                 else:
                     session.send_confirms()
+
+    def _publish_events(self) -> None:
+        """Tell whoever listens what has happened."""
+        events = self.turn.events
+        self.turn.events = []
+        vhost = self.vhosts.get(FIRST_VHOST)
+        exchange = vhost.exchanges.get(EVENT_EXCHANGE) if vhost is not None else None
+        if vhost is None or exchange is None:
+            return
+        for key, facts in events:
+            content = Content(event_header(facts, self.turn.now_ms))
+            address = Address(EVENT_EXCHANGE, key)
+            spread(vhost, exchange, address, content, b"", [], False, False)
 
     def _write_log(self) -> None:
         for ledger in self.turn.unlogged:

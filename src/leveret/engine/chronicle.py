@@ -37,9 +37,10 @@ EXPIRED: Final = "expired"
 DEAD_LETTERED: Final = "dead-lettered"
 PARKED: Final = "parked"
 PURGED: Final = "purged"
+MOVED: Final = "moved"  # to another queue, by a task
 DELETED: Final = "deleted"  # with its queue
 
-FINAL: Final = (ACKED, DROPPED, EXPIRED, DEAD_LETTERED, PARKED, PURGED, DELETED)
+FINAL: Final = (ACKED, DROPPED, EXPIRED, DEAD_LETTERED, PARKED, PURGED, MOVED, DELETED)
 
 _SEQ_BITS: Final = 40
 
@@ -57,6 +58,11 @@ def queue_of_copy(number: i64) -> i64:
 def seq_of_copy(number: i64) -> i64:
     """The number of a copy in its queue."""
     return number & ((1 << _SEQ_BITS) - 1)
+
+
+def copy_parts(number: i64) -> tuple[i64, i64]:
+    """What `copy_id` was made of: the number of the queue in the log, and the copy's own there."""
+    return number >> _SEQ_BITS, number & ((1 << _SEQ_BITS) - 1)
 
 
 class Chronicle:

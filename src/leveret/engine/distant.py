@@ -16,6 +16,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from leveret.engine.runs import without
 from leveret.journal.records import OFFSET_BITS
 
 CHUNK: Final = 8192  # messages sorted at once: a few milliseconds
@@ -39,6 +40,8 @@ class Chunk:
         self.sizes: array[int] = array("I")
         self.file_first: i64 = 1 << 62  # no message stands in an older file
         self.file_last: i64 = 0  # or in a younger one
+        self.seq_first: i64 = 1 << 62  # the same of sequence numbers
+        self.seq_last: i64 = 0
 
     def add(self, due_ms: i64, serial: i64, seq: i64, position: i64, size: i64) -> None:
         self.dues.append(due_ms)
@@ -47,10 +50,15 @@ class Chunk:
         self.positions.append(position)
         self.sizes.append(size)
         self.note_file(position >> OFFSET_BITS)
+        self.note_seq(seq)
 
     def note_file(self, file: i64) -> None:
         self.file_first = min(self.file_first, file)
         self.file_last = max(self.file_last, file)
+
+    def note_seq(self, seq: i64) -> None:
+        self.seq_first = min(self.seq_first, seq)
+        self.seq_last = max(self.seq_last, seq)
 
     def left(self) -> i64:
         return len(self.dues) - self.at
@@ -87,6 +95,30 @@ class Chunk:
                 found.append(self.entry_at(at))
             at += 1
         return found
+
+    def places_of(self, wanted: set[int]) -> list[int]:
+        """Where the messages with these sequence numbers are."""
+        if not any(self.seq_first <= seq <= self.seq_last for seq in wanted):
+            return []
+        at = self.at
+        end: i64 = len(self.seqs)
+        found: list[int] = []
+        while at < end:
+            if self.seqs[at] in wanted:
+                found.append(at)
+            at += 1
+        return found
+
+    def remove(self, places: list[int]) -> None:
+        """Take the messages at these places, which ascend, out of the middle."""
+        if self.at > 0:
+            places = [place - self.at for place in places]
+        self.dues = without(self.dues[self.at :], places)
+        self.serials = without(self.serials[self.at :], places)
+        self.seqs = without(self.seqs[self.at :], places)
+        self.positions = without(self.positions[self.at :], places)
+        self.sizes = without(self.sizes[self.at :], places)
+        self.at = 0
 
     def find(self, file: i64, most: i64, found: "list[Spot]") -> None:
         """Add the places of messages in this log file, up to so many in all."""
@@ -133,6 +165,8 @@ def _joined(chunks: list[Chunk]) -> Chunk:
         joined.sizes.extend(chunk.sizes[at:])
         joined.note_file(chunk.file_first)
         joined.note_file(chunk.file_last)
+        joined.note_seq(chunk.seq_first)
+        joined.note_seq(chunk.seq_last)
     return joined
 
 
@@ -278,6 +312,42 @@ class Distant:
             found.extend(young)
             found.sort()
         return found[:most]
+
+    def chunks(self) -> list[Chunk]:
+        """The messages in parts: serials ascend from one to the next, and among equal times."""
+        return [chunk for chunk in [*self._chunks, self._tail] if chunk.left() != 0]
+
+    def entries_of(self, wanted: set[int]) -> list[Entry]:
+        """The messages with these sequence numbers, in no order; they stay."""
+        found: list[Entry] = []
+        for chunk in self.chunks():
+            found.extend([chunk.entry_at(place) for place in chunk.places_of(wanted)])
+        return found
+
+    def remove(self, wanted: set[int]) -> None:
+        """Take out the messages with these sequence numbers."""
+        for chunk in self.chunks():
+            places = chunk.places_of(wanted)
+            if places:
+                chunk.remove(places)
+                self.count -= len(places)
+        self._chunks = [chunk for chunk in self._chunks if chunk.left() != 0]
+        self._heads = [chunk.head() for chunk in self._chunks]
+        heapify(self._heads)
+        self._note_tail()
+
+    def _note_tail(self) -> None:
+        """Find the earliest message of the tail anew."""
+        tail = self._tail
+        at = tail.at
+        end: i64 = len(tail.dues)
+        if at < end:
+            self._tail_due_ms, self._tail_serial = tail.dues[at], tail.serials[at]
+        while at < end:
+            if tail.dues[at] < self._tail_due_ms:
+                self._tail_due_ms = tail.dues[at]
+                self._tail_serial = tail.serials[at]
+            at += 1
 
     def counts(self) -> dict[int, int]:
         """How many messages stand in each log file."""

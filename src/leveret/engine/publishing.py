@@ -101,7 +101,7 @@ def _resolve(vhost: Vhost, route: Route) -> None:
     found: list[Target] = []
     vhost.router.route(route.exchange, route.address.keys, Headers(b"", 0, 0), found)
     queues = queues_of(found)
-    route.fixed = vhost.router.key_only and not route.is_reply
+    route.fixed = vhost.router.key_only and not route.is_reply and not vhost.tracing
     for target in [exchange, *queues]:
         if target.deduplication is not None:
             route.fixed = False
@@ -114,9 +114,17 @@ def _publish_anew(vhost: Vhost, route: Route, content: Content, body: bytes) -> 
         return _reply(vhost, address, content, body)
     if content.extra_keys:
         address = content.address(address.exchange, address.routing_key)
+    if vhost.tracing:
+        vhost.routed = []
     if route.exchange.deduplication is not None:
-        return _publish_once(vhost, route, address, content, body)
-    return spread(vhost, route.exchange, address, content, body, [], True, route.mandatory)
+        result = _publish_once(vhost, route, address, content, body)
+    else:
+        result = spread(vhost, route.exchange, address, content, body, [], True, route.mandatory)
+    if vhost.tracing:
+        tracer = vhost.turn.tracer
+        assert tracer is not None
+        tracer.on_publish(vhost.name, address, content.header, body, vhost.routed)
+    return result
 
 
 def _publish_once(
@@ -212,6 +220,8 @@ def spread(
     if not is_routed:
         vhost.turn.publish_id = 0
         return UNROUTED
+    if vhost.tracing:
+        vhost.routed = [queue.name for queue in queues]
     for held in vhost.router.held:
         _hold(vhost, held, address, content, body)
     result: i64 = ROUTED

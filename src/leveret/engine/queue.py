@@ -31,6 +31,7 @@ from leveret.engine.chronicle import (
     Chronicle,
     copy_id,
 )
+from leveret.engine.events import consumer_changed
 from leveret.engine.ledger import Ledger
 from leveret.engine.message import (
     COUNTED,
@@ -158,6 +159,7 @@ class Queue(Target):
         self.dropped: i64 = 0
         self.refused: i64 = 0
         self.purged: i64 = 0
+        self.moved: i64 = 0  # to other queues, by tasks
         if settings.expires_ms >= 0:
             self.arm()
 
@@ -263,6 +265,13 @@ class Queue(Target):
             self.turn.logged = True
         elif self.scheduled.is_full() if due_ms != NEVER else self.ready.is_full(message.priority):
             self.ledger.spill(message)
+
+    def has_room(self, more: i64, more_bytes: i64) -> bool:
+        """Whether so many messages can come without breaking a limit, by refusal or by drops."""
+        if not self.limited or not self._is_over(more, more_bytes):
+            return True
+        self.pump()
+        return not self._is_over(more, more_bytes)
 
     def _is_full(self, body_bytes: i64) -> bool:
         """Whether one more message would go over a limit. What can be delivered goes first."""
@@ -586,6 +595,7 @@ class Queue(Target):
             self.ledger.skip(message.seq)
             message.seq = self.next_seq
             self._update_position(message)
+            self.ready.is_mixed = True
         message.rank = self.next_seq
         self.next_seq += 1
 
@@ -636,11 +646,13 @@ class Queue(Target):
     def add_consumer(self, consumer: Consumer) -> None:
         """Let a consumer take part; the caller has checked that it may."""
         self.subscribers.add(consumer)
+        self.note_consumer("consumer.created", consumer)
         self.touch()
 
     def remove_consumer(self, consumer: Consumer) -> None:
         """A consumer is gone; what it holds stays in flight until its session says more."""
         self.subscribers.remove(consumer)
+        self.note_consumer("consumer.deleted", consumer)
         self.used_ms = self.turn.now_ms
         if not self.subscribers.members:
             if self.auto_delete:
@@ -648,6 +660,17 @@ class Queue(Target):
             else:
                 self.arm()
         self.touch()
+
+    def note_consumer(self, event: str, consumer: Consumer) -> None:
+        """Tell whoever listens of a consumer that comes or goes."""
+        if self.turn.listens:
+            consumer_changed(self.turn, event, self.vhost, self.name, consumer)
+
+    def end_consumers(self) -> None:
+        """The queue is deleted: all consumers go."""
+        for consumer in self.subscribers.end_all():
+            self.note_consumer("consumer.deleted", consumer)
+            self.turn.ended.append(consumer)
 
     def unpark(self, consumer: Consumer) -> None:
         """A parked consumer may have room again."""
@@ -752,4 +775,4 @@ class Queue(Target):
         self.turn.trash.add(self.scheduled.clear())
         self.ready = Ready(prioritised=False, returns_first=False)
         self.turn.pulse.disarm(self.timer)
-        self.turn.ended.extend(self.subscribers.end_all())
+        self.end_consumers()

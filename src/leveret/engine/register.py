@@ -9,6 +9,7 @@ A key of several parts is a JSON array of them, so that no character is special.
 """
 
 from leveret.engine.definitions import entry_gone, entry_made
+from leveret.engine.events import entry_changed
 from leveret.engine.session import Turn
 
 
@@ -32,9 +33,11 @@ class Register:
     def put(self, kind: str, key: str, value: str) -> None:
         """Keep an entry, in the place of the one of this kind and key if there is one."""
         entries = self._kinds.setdefault(kind, {})
-        if entries.get(key) == value:
+        old = entries.get(key)
+        if old == value:
             return
         entries[key] = value
+        entry_changed(self._turn, kind, key, old, value)
         self._log(entry_made(kind, key, value))
 
     def drop(self, kind: str, key: str) -> bool:
@@ -42,7 +45,7 @@ class Register:
         entries = self._kinds.get(kind)
         if entries is None or key not in entries:
             return False
-        del entries[key]
+        entry_changed(self._turn, kind, key, entries.pop(key), None)
         self._log(entry_gone(kind, key))
         return True
 

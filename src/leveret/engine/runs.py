@@ -8,15 +8,28 @@ Invariant: offsets ascend inside a run, so that neighbours can be read together.
 """
 
 from array import array
+from bisect import bisect_left
 from typing import Final
 
 from mypy_extensions import i64
 
 from leveret.engine.message import COUNTED, LOGGED, REDELIVERED, Message
+from leveret.errors import Corrupt
 from leveret.journal.journal import Journal
 from leveret.journal.records import NOWHERE, OFFSET_BITS, OFFSET_MASK
 
 _COMPACT_AT: Final = 4096
+
+
+def without(column: "array[int]", places: list[int]) -> "array[int]":
+    """A column less the values at these places, which ascend."""
+    rest = array(column.typecode)
+    start = 0
+    for place in places:
+        rest.extend(column[start:place])
+        start = place + 1
+    rest.extend(column[start:])
+    return rest
 
 
 class Run:
@@ -90,6 +103,40 @@ class Run:
             del self.seqs[: self.at]
             self.at = 0
 
+    def places_of(self, wanted: list[int], is_mixed: bool) -> list[int]:
+        """Where messages with these sequence numbers are, in order of the run.
+
+        Numbers ascend along a run, so each is found at once; `is_mixed` says that they may not.
+        """
+        if is_mixed:
+            looked_for = set(wanted)
+            places = range(int(self.at), len(self.seqs))
+            return [place for place in places if self.seqs[place] in looked_for]
+        found: list[int] = []
+        if self.left() == 0:
+            return found
+        first: i64 = self.seqs[self.at]
+        last: i64 = self.seqs[-1]
+        for seq in wanted:
+            if first <= seq <= last:
+                place = bisect_left(self.seqs, seq, self.at)
+                if self.seqs[place] == seq:
+                    found.append(place)
+        found.sort()
+        return found
+
+    def part(self, places: list[int]) -> "Run":
+        """Messages at these places, which ascend, as a run of their own; they stay here."""
+        part = Run(self.file)
+        for place in places:
+            part.add(self.seqs[place], self.offsets[place])
+        return part
+
+    def remove(self, places: list[int]) -> None:
+        """Take the messages at these places, which ascend, out of the middle."""
+        self.seqs = without(self.seqs, places)
+        self.offsets = without(self.offsets, places)
+
     def takes(self, position: i64) -> bool:
         """Whether a message at this position may follow."""
         return position >> OFFSET_BITS == self.file and position & OFFSET_MASK > self.last
@@ -126,6 +173,13 @@ class Runs:
         if first.left() == 0:
             self.runs.pop(0)
         return part
+
+    def remove(self, run: Run, places: list[int]) -> None:
+        """Take messages out of the middle of a run."""
+        run.remove(places)
+        self.count -= len(places)
+        if run.left() == 0:
+            self.runs.remove(run)
 
     def find(self, file: i64) -> Run | None:
         """The first run of a file."""
@@ -216,6 +270,16 @@ class QueuePages:
         for message in messages:
             if not message.flags & LOGGED:
                 self._unspill(message)
+        return messages
+
+    def read_on(self, view: Run) -> list[Message]:
+        """The next messages of a view, which is moved on; nothing where they cannot be read."""
+        try:
+            messages = self.peek(view)
+        except Corrupt:
+            view.at += max(1, min(view.left(), self.unreadable(view)))
+            return []
+        view.at += len(messages)
         return messages
 
     def peek(self, run: Run) -> list[Message]:

@@ -7,6 +7,7 @@ message is one of them: a million waiting messages take little memory and do not
 Invariant: the next message is the earlier one of the heap's head and the next distant one.
 """
 
+from array import array
 from heapq import heapify, heappop, heappush
 from typing import Final
 
@@ -135,6 +136,64 @@ class Scheduled:
             except Corrupt:
                 self.damaged.append(one)
                 self.body_bytes -= by_seq[seq][4]
+
+    def in_order_of_arrival(self) -> "array[int]":
+        """The sequence numbers of all messages; those of one time in the order in which they came.
+
+        Chunks of distant messages are in order of time each, which is all that is needed: only
+        between messages of the same time the order of arrival counts.
+        """
+        near = [(serial, message.seq) for _, serial, message in self._heap]
+        near.sort()
+        seqs: array[int] = array("Q")
+        at = 0
+        for chunk in self.distant.chunks():
+            last = max(chunk.serials[chunk.at :])
+            start = at
+            while at < len(near) and near[at][0] <= last:
+                at += 1
+            if at == start:
+                seqs.extend(chunk.seqs[chunk.at :])
+                continue
+            far = zip(chunk.serials[chunk.at :], chunk.seqs[chunk.at :], strict=True)
+            seqs.extend([seq for _, seq in sorted([*near[start:at], *far])])
+        seqs.extend([seq for _, seq in near[at:]])
+        return seqs
+
+    def near(self, wanted: set[int]) -> list[tuple[int, Message]]:
+        """Due times and messages with these sequence numbers that are in memory; they stay."""
+        return [(due, message) for due, _, message in self._heap if message.seq in wanted]
+
+    def read(self, entries: list[Entry]) -> list[tuple[int, Message]]:
+        """Due times and messages of distant entries, in no order; they stay.
+
+        They are objects of their own. What cannot be read is left out.
+        """
+        pages = self.pages
+        assert pages is not None
+        dues = {entry[2]: entry[0] for entry in entries}
+        found: list[tuple[int, Message]] = []
+        for run in _runs(entries):
+            while run.left() != 0:
+                found.extend([(dues[message.seq], message) for message in pages.read_on(run)])
+        return found
+
+    def remove(self, messages: list[Message]) -> None:
+        """Take out messages that `near` or `read` gave."""
+        wanted = {message.seq for message in messages}
+        kept: list[tuple[int, int, Message]] = []
+        for entry in self._heap:
+            if entry[2].seq in wanted:
+                self._heap_bytes -= len(entry[2].body)
+            else:
+                kept.append(entry)
+        if len(kept) != len(self._heap):
+            heapify(kept)
+            self._heap = kept
+        if self.distant.count != 0:
+            self.distant.remove(wanted)
+        for message in messages:
+            self.body_bytes -= len(message.body)
 
     def clear(self) -> list[object]:
         """Forget everything; what was held is returned so that it can be freed in slices."""

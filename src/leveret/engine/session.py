@@ -15,7 +15,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from leveret.engine.ledger import Ledger
-from leveret.engine.message import Holder, Message
+from leveret.engine.message import Address, Holder, Message
 from leveret.engine.pulse import NEVER, Pulse, Timed
 from leveret.engine.runs import Pages
 from leveret.engine.tally import Churn
@@ -51,6 +51,20 @@ class Leaving:
         self.reason = reason
 
 
+class Tracer:
+    """Is shown what passes a vhost that is traced."""
+
+    def on_publish(
+        self, vhost: str, address: Address, header: bytes, body: bytes, queues: list[str]
+    ) -> None:
+        """A message was published, and routed to these queues."""
+        raise NotImplementedError
+
+    def on_deliveries(self, session: "Session", messages: list[Message]) -> None:
+        """Messages, of any vhost, are about to be sent."""
+        raise NotImplementedError
+
+
 class Turn:
     """What one turn of the event loop has caused so far."""
 
@@ -65,6 +79,13 @@ class Turn:
         self.cause_id: i64 = 0  # of the copy whose dead-lettering is carried out
         self.pushed: Target | None = None  # the last queue that was found by routing anew
         self.unlogged: list[Ledger] = []  # accounts of queues that have something to write to it
+        self.outlet: Outlet | None = None  # whose input it is, if it is that of a connection
+        # For whoever watches
+        self.node_name = ""
+        self.tracer: Tracer | None = None
+        self.traced: i64 = 0  # vhosts that are traced
+        self.listens = False  # somebody wants events
+        self.events: list[tuple[str, Table]] = []
         # Inside the engine
         self.dirty: list[Target] = []  # queues that may have something to deliver or to drop
         self.leaving: list[Leaving] = []  # to be dead-lettered, parked or dropped

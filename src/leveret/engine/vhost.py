@@ -31,6 +31,13 @@ from leveret.engine.definitions import (
     queue_gone,
     queue_made,
 )
+from leveret.engine.events import (
+    EVENT_EXCHANGE,
+    binding_changed,
+    exchange_created,
+    gone,
+    queue_created,
+)
 from leveret.engine.exchanges.binding import Binding, identity_of
 from leveret.engine.exchanges.exchange import Exchange
 from leveret.engine.exchanges.registry import KINDS, make_exchange, predeclared
@@ -77,7 +84,9 @@ class Vhost:
         self.segment_store: SegmentStore | None = None  # where streams are kept, if not in memory
         self.governor: Governor | None = None  # sees to it that policies are obeyed
         # What operators said of it
-        self.tracing = False  # what passes is shown to whoever listens
+        self.tracing = False  # what passes is shown to whoever listens; see `set_tracing`
+        self.routed: list[str] = []  # where the last message went, while it is traced
+        self._event_exchange: Exchange | None = None  # of the vhost that has it
         self.default_kind = ""  # of queues whose declaration names none; empty: classic
         self.queues_max: i64 = -1  # none may be declared beyond; -1: no limit
 
@@ -87,9 +96,24 @@ class Vhost:
         if journal is not None:
             journal.define(definition)
 
+    def add_event_exchange(self) -> None:
+        """This is the vhost where events are told."""
+        exchange = make_exchange("topic", EVENT_EXCHANGE, True, False, True, {}, None)
+        self.exchanges[EVENT_EXCHANGE] = exchange
+        self._event_exchange = exchange
+
+    def set_tracing(self, is_on: bool) -> None:
+        """Show what passes to whoever is bound to the trace exchange, or do not."""
+        if is_on != self.tracing:
+            self.tracing = is_on
+            self.version += 1  # routes that are kept would pass by
+            self.turn.traced += 1 if is_on else -1
+
     def _changed(self) -> None:
         """Routes are no longer what they were."""
         self.version += 1
+        if self._event_exchange is not None:
+            self.turn.listens = len(self._event_exchange.bindings) != 0
         self.stuck.retry()
 
     # Exchanges
@@ -145,6 +169,8 @@ class Vhost:
             self._log(
                 exchange_made(self.name, made, holding.ledger.id if holding is not None else 0)
             )
+        if self.turn.listens:
+            exchange_created(self.turn, self.name, made)
         if not self.turn.is_restoring:
             self._add_partitions(made, partitions)
             if self.governor is not None:
@@ -199,6 +225,7 @@ class Vhost:
         del self.exchanges[exchange.name]
         self.gone.published += exchange.published_in
         self._changed()
+        gone(self.turn, "exchange.deleted", self.name, exchange.name)
         if exchange.durable:
             self._log(exchange_gone(self.name, exchange.name))
         for binding in exchange.bindings.values():
@@ -297,6 +324,10 @@ class Vhost:
             self.governor.apply(queue)
         if owner is not None:
             owner.exclusive_queues[name] = queue
+        if self.turn.listens:
+            is_own = owner is not None
+            kind = settings.kind
+            queue_created(self.turn, self.name, name, kind, durable, auto_delete, is_own, arguments)
         if durable and not self.turn.is_restoring:
             self._log(queue_made(queue))
         return queue
@@ -371,6 +402,7 @@ class Vhost:
         self.targets.pop(queue.name, None)
         self._keep_counts(queue)
         self._changed()
+        gone(self.turn, "queue.deleted", self.name, queue.name)
         if queue.owner is not None:
             queue.owner.exclusive_queues.pop(queue.name, None)
         if queue.durable:
@@ -437,6 +469,8 @@ class Vhost:
         if exchange.add(binding):
             self.sources.setdefault(target, {})[source] = exchange
             self._changed()
+            if self.turn.listens:
+                binding_changed(self.turn, "binding.created", self.name, binding)
             if _is_durable(exchange) and _is_durable(target) and not self.turn.is_restoring:
                 self._log(binding_made(self.name, binding))
 
@@ -451,11 +485,11 @@ class Vhost:
         if exchange is None or not exchange.remove(target, routing_key, arguments):
             return
         self._changed()
+        undone = Binding(source, target, isinstance(target, Queue), routing_key, arguments)
         if _is_durable(exchange) and _is_durable(target):
-            is_queue = isinstance(target, Queue)
-            self._log(
-                binding_gone(self.name, Binding(source, target, is_queue, routing_key, arguments))
-            )
+            self._log(binding_gone(self.name, undone))
+        if self.turn.listens:
+            binding_changed(self.turn, "binding.deleted", self.name, undone)
         if not exchange.bindings_to(target):
             self._forget_source(exchange, target)
         self._remove_if_unused(exchange)
@@ -469,6 +503,9 @@ class Vhost:
 
     def _remove_bindings_to(self, target: Target) -> None:
         for exchange in self.sources.pop(target, {}).values():
+            if self.turn.listens:
+                for binding in exchange.bindings_to(target):
+                    binding_changed(self.turn, "binding.deleted", self.name, binding)
             exchange.remove_target(target)
             self._remove_if_unused(exchange)
 

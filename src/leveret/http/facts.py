@@ -16,6 +16,8 @@ from leveret.definitions import Book
 from leveret.engine.broker import Broker
 from leveret.engine.session import Outlet, Session
 from leveret.engine.tally import Counts
+from leveret.shovels import Shovels
+from leveret.tasks import Tasks
 
 
 class Backups(Protocol):
@@ -189,6 +191,14 @@ class BrokerFacts(Protocol):
 
     def sessions(self) -> list[Session]:
         """Everything that may hold messages in flight."""
+
+    @property
+    def tasks(self) -> Tasks:
+        """Long work on messages."""
+
+    @property
+    def shovels(self) -> Shovels:
+        """What carries messages between brokers."""
 
     @property
     def bulk_reads(self) -> BulkReads:

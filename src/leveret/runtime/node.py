@@ -12,13 +12,14 @@ from leveret import __version__
 from leveret.amqp.link import Front, Limits
 from leveret.amqp.server import AmqpServer
 from leveret.arrow.reads import BulkReads
-from leveret.auth import Authority, Directory, is_loopback
+from leveret.auth import Authority, Credentials, Directory, is_loopback
 from leveret.auth.throttle import Throttle
 from leveret.clock import Clock
 from leveret.config.settings import Settings, memory_high_bytes
 from leveret.definitions import Book
 from leveret.engine import pausing
 from leveret.engine.broker import Broker
+from leveret.engine.events import facts_of, tell
 from leveret.engine.message import Message
 from leveret.engine.session import Session
 from leveret.errors import ConfigError
@@ -29,10 +30,12 @@ from leveret.runtime.apart import Apart
 from leveret.runtime.backups import Backups
 from leveret.runtime.connections import Connections
 from leveret.runtime.memory import REASON, MemoryWatch, held_bytes, machine_bytes
+from leveret.runtime.shovels import load_shovels, make_shovels
 from leveret.runtime.syncing import Syncing
 from leveret.runtime.turns import Turns
 from leveret.storage.disk import Disk
 from leveret.storage.store import DISK_FULL, Store
+from leveret.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +45,7 @@ PRODUCT = "RabbitMQ"
 PRODUCT_VERSION = "4.3.0"
 
 DRAIN_S = 2.0
+ALARM_PAUSE_S = 0.25  # between two looks at an alarm, for parts of the node that publish
 NO_PASSWORD = (
     "host is {host}, which other machines can reach, and nobody has a password but the public"
     " guest/guest: give the default user one with --default-pass or LEVERET_DEFAULT_PASS"
@@ -63,6 +67,7 @@ class Node:
         self.settings = settings
         self.broker = Broker(secrets.randbits(62))
         self.broker.parks = settings.park_over_limit
+        self.broker.turn.node_name = settings.node
         self.broker.begin_turn(clock.now_ms())
         self.directory = Directory(
             self.broker.register, clock.now_ms, Throttle(settings.login_failures_max)
@@ -109,11 +114,21 @@ class Node:
             self._syncing,
             self._in_flight,
         )
+        self.tasks = Tasks(
+            self.broker,
+            now_ms=self._clock.now_ms,
+            turn=self.turn,
+            synced=self.synced,
+            alarms=self.alarms,
+            in_flight=self._in_flight,
+        )
+        self.shovels = make_shovels(self, self._clock)
         self._load_users()
         self.turns.begin()
         pausing.load(self.broker.register, self.broker.slots.queues)
         self.turns.on_pulse()  # what became due meanwhile comes before anything new
         self.amqp_address = await self.amqp.listen(self.settings.host, self.settings.amqp_port)
+        load_shovels(self)
         if self._serves_http:
             self._http = HttpFront(self.settings.host, self.settings.http_port, self)
             self.http_address = self._http.bind()
@@ -134,11 +149,14 @@ class Node:
             raise ConfigError(NO_PASSWORD.format(host=self.settings.host))
         directory.on_change = self.amqp.access_changed
         directory.on_gone = self.amqp.user_gone
+        directory.on_login = self._on_login
         self._apart = Apart(self.turns, asyncio.get_running_loop())
         directory.verification.apart = self._apart.run
 
     async def stop(self) -> None:
         """Say goodbye to every peer, and end."""
+        await self.shovels.stop()
+        await self.tasks.stop()
         self._apart.stop()
         await self.amqp.stop(DRAIN_S)
         self._memory.stop()
@@ -200,6 +218,15 @@ class Node:
     def sessions(self) -> list[Session]:
         return [c for link in self.amqp.protocols for c in link.channels.values()]
 
+    async def no_alarm(self) -> None:
+        """Return when publishers are not blocked."""
+        while self.front.alarms:  # noqa: ASYNC110  an alarm is no event, and lasts for long
+            await asyncio.sleep(ALARM_PAUSE_S)
+
+    def token(self) -> str:
+        """Random characters for a name."""
+        return _token()
+
     def _in_flight(self) -> list[Message]:
         """Everything that is delivered and not settled, or settled by a transaction to come."""
         held: list[Message] = []
@@ -232,7 +259,25 @@ class Node:
     def _on_disk(self, is_full: bool) -> None:
         self._set_alarm(DISK_FULL, is_full)
 
+    def tell(self, key: str, facts: dict[str, object]) -> None:
+        """Tell whoever listens at the event exchange; soon, as it may be the middle of a turn."""
+        if self.broker.turn.listens:
+            asyncio.get_running_loop().call_soon(self._tell, key, facts)
+
+    def _tell(self, key: str, facts: dict[str, object]) -> None:
+        with self.turn():
+            tell(self.broker.turn, key, facts_of(facts))
+
+    def _on_login(self, credentials: Credentials, succeeded: bool) -> None:
+        facts: dict[str, object] = {
+            "name": credentials.name,
+            "peer_host": credentials.host,
+            "protocol": credentials.protocol,
+        }
+        self.tell(f"user.authentication.{'success' if succeeded else 'failure'}", facts)
+
     def _set_alarm(self, reason: str, is_on: bool) -> None:
+        self.tell(f"alarm.{'set' if is_on else 'cleared'}", {"resource": reason})
         if is_on:
             self.front.alarms.append(reason)
         else:

@@ -124,6 +124,8 @@ def on_get(channel: Channel, reader: Reader) -> None:
     if message is None:
         channel.reply(Writer(BASIC_GET_EMPTY).short_string(""))
         return
+    if channel.turn.traced != 0:
+        channel.show([message])
     address = message.address
     method = Writer(BASIC_GET_OK).longlong(message.tag)
     method.octet(1 if message.flags & REDELIVERED else 0)

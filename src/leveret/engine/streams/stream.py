@@ -246,10 +246,12 @@ class Stream(Queue):
 
     def add_consumer(self, consumer: Consumer) -> None:
         self.subscribers.members.append(consumer)
+        self.note_consumer("consumer.created", consumer)
         self.touch()
 
     def remove_consumer(self, consumer: Consumer) -> None:
         self.subscribers.members.remove(consumer)
+        self.note_consumer("consumer.deleted", consumer)
         consumer.parked = False
         if not self.consumers:
             self._recent = []
@@ -439,4 +441,4 @@ class Stream(Queue):
         for segment in self.segments.segments:
             self._drop(segment.first_offset)
         self.turn.pulse.disarm(self.timer)
-        self.turn.ended.extend(self.subscribers.end_all())
+        self.end_consumers()

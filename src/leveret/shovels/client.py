@@ -1,0 +1,371 @@
+"""An AMQP client for shovels: one connection with one channel, on the node's event loop.
+
+Content headers pass through as the bytes they are. Deliveries, confirms and the end are told to a
+`Listener`; calls are awaited one at a time. A method that nobody waits for and that ends something
+(`channel.close`, `connection.close`, `basic.cancel`) ends the client: whoever owns it starts anew.
+"""
+
+import asyncio
+import contextlib
+from typing import Final, cast
+
+from leveret.amqp.methods import (
+    BASIC_ACK,
+    BASIC_CANCEL,
+    BASIC_DELIVER,
+    BASIC_NACK,
+    BASIC_PUBLISH,
+    BASIC_RETURN,
+    CHANNEL_CLOSE,
+    CHANNEL_CLOSE_OK,
+    CHANNEL_OPEN,
+    CHANNEL_OPEN_OK,
+    CONNECTION_BLOCKED,
+    CONNECTION_CLOSE,
+    CONNECTION_CLOSE_OK,
+    CONNECTION_OPEN,
+    CONNECTION_OPEN_OK,
+    CONNECTION_START,
+    CONNECTION_START_OK,
+    CONNECTION_TUNE,
+    CONNECTION_TUNE_OK,
+    CONNECTION_UNBLOCKED,
+    FRAME_BODY,
+    FRAME_END,
+    FRAME_HEADER,
+    FRAME_HEARTBEAT,
+    FRAME_METHOD,
+    FRAME_OVERHEAD,
+)
+from leveret.amqp.reader import Reader
+from leveret.amqp.writer import Writer
+from leveret.errors import Closed, LeveretError, Refused
+from leveret.shovels.ends import Delivery
+from leveret.shovels.uri import AmqpUri
+from leveret.wire.tables import Table, table_of
+
+ANSWER_S: Final = 30.0  # within which a broker must answer a call
+FRAME_BYTES: Final = 131_072
+BODY_BYTES_MAX: Final = 1 << 30
+CLOSE_S: Final = 2.0
+
+_PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
+_HEARTBEAT: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
+_HEAD_BYTES: Final = 7
+_CHANNEL: Final = 1
+_MANDATORY: Final = 1
+_CLIENT: Final = table_of(
+    {
+        "product": "Leveret shovel",
+        "capabilities": {
+            "basic.nack": True,
+            "publisher_confirms": True,
+            "consumer_cancel_notify": True,
+            "connection.blocked": True,
+            "authentication_failure_close": True,
+        },
+    }
+)
+
+
+class Listener:
+    """Is told what a broker sends by itself."""
+
+    def on_delivery(self, delivery: Delivery) -> None:
+        """A consumer got a message."""
+
+    def on_confirm(self, seq: int, multiple: bool, is_taken: bool) -> None:
+        """A publish was confirmed or refused."""
+
+    def on_returned(self, body: bytes) -> None:
+        """A mandatory publish reached nobody; its confirm follows."""
+
+    def on_room(self) -> None:
+        """Publishing may go on."""
+
+    def on_lost(self, fault: Exception) -> None:
+        """The connection does not work any more."""
+
+
+class AmqpClient(asyncio.Protocol):
+    """One connection."""
+
+    def __init__(self, uri: AmqpUri, name: str, listener: Listener) -> None:
+        self._uri = uri
+        self._name = name
+        self._listener = listener
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._rest = b""
+        self._frame_max = FRAME_BYTES
+        self._is_lost = False
+        self._is_full = False  # the transport has enough to write
+        self._is_blocked = False  # the broker takes no publishes
+        # The call that is waited for
+        self._expected: tuple[int, ...] = ()
+        self._answer: asyncio.Future[Reader] | None = None
+        # Content that is being received
+        self._method: Reader | None = None
+        self._header: bytes | None = None
+        self._parts: list[bytes] = []
+        self._missing = 0
+        # Heartbeats
+        self._received_s = self._loop.time()
+        self._beat: asyncio.TimerHandle | None = None
+
+    # Connecting
+
+    async def connect(self) -> None:
+        """Log in and open the channel. Raises OSError or Closed."""
+        uri = self._uri
+        async with asyncio.timeout(uri.timeout_s):
+            context = uri.ssl_context()
+            server = uri.query.get("server_name_indication", uri.host) if context else None
+            await self._loop.create_connection(
+                lambda: self, uri.host, uri.port, ssl=context, server_hostname=server
+            )
+            await self._shake_hands()
+        await self.open_channel()
+
+    async def _shake_hands(self) -> None:
+        uri = self._uri
+        self._write(_PROTOCOL_HEADER)
+        await self._wait_for(CONNECTION_START)
+        secret = f"\0{uri.user}\0{uri.password}".encode()
+        properties: Table = {**_CLIENT, **table_of({"connection_name": self._name})}
+        start_ok = Writer(CONNECTION_START_OK).table(properties).short_string("PLAIN")
+        self._send(start_ok.long_string(secret).short_string("en_US"), 0)
+        tune = await self._wait_for(CONNECTION_TUNE)
+        tune.short()
+        self._frame_max = min(tune.long() or FRAME_BYTES, FRAME_BYTES)
+        offered_s = tune.short()
+        beat_s = min(offered_s, uri.heartbeat_s) if offered_s and uri.heartbeat_s else 0
+        self._send(
+            Writer(CONNECTION_TUNE_OK).short(_CHANNEL).long(self._frame_max).short(beat_s), 0
+        )
+        opened = Writer(CONNECTION_OPEN).short_string(uri.vhost).short_string("").octet(0)
+        self._send(opened, 0)
+        await self._wait_for(CONNECTION_OPEN_OK)
+        if beat_s:
+            self._on_beat(beat_s)
+
+    async def open_channel(self) -> None:
+        await self.call(Writer(CHANNEL_OPEN).short_string(""), CHANNEL_OPEN_OK)
+
+    async def call(self, method: Writer, *answers: int) -> Reader:
+        """Send a method and wait for one of its answers. Raises Closed."""
+        self._send(method, _CHANNEL)
+        async with asyncio.timeout(ANSWER_S):
+            return await self._wait_for(*answers)
+
+    async def _wait_for(self, *methods: int) -> Reader:
+        if self._is_lost:
+            raise Closed("the connection is closed")
+        assert self._answer is None
+        self._expected = methods
+        self._answer = self._loop.create_future()
+        try:
+            return await self._answer
+        finally:
+            self._answer = None
+
+    async def close(self) -> None:
+        """Say goodbye, and close the socket whatever the broker makes of it."""
+        if not self._is_lost:
+            method = Writer(CONNECTION_CLOSE).short(200).short_string("").short(0).short(0)
+            self._send(method, 0)
+            with contextlib.suppress(TimeoutError, LeveretError):
+                async with asyncio.timeout(CLOSE_S):
+                    await self._wait_for(CONNECTION_CLOSE_OK)
+        self._end(None)
+
+    # Sending
+
+    def has_room(self) -> bool:
+        """Whether publishing makes sense now; `Listener.on_room` tells when it does again."""
+        return self._is_lost or not (self._is_full or self._is_blocked)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the connection has ended."""
+        return self._is_lost
+
+    def send(self, method: Writer) -> None:
+        """Send a method that has no answer."""
+        self._send(method, _CHANNEL)
+
+    def publish(self, exchange: str, key: str, header: bytes, body: bytes, mandatory: bool) -> None:
+        method = Writer(BASIC_PUBLISH).short(0).short_string(exchange).short_string(key)
+        method.octet(_MANDATORY if mandatory else 0)
+        frames = [_frame(FRAME_METHOD, _CHANNEL, method.payload())]
+        frames.append(_frame(FRAME_HEADER, _CHANNEL, header))
+        most = self._frame_max - FRAME_OVERHEAD
+        parts = [body[at : at + most] for at in range(0, len(body), most)]
+        frames.extend(_frame(FRAME_BODY, _CHANNEL, part) for part in parts)
+        self._write(b"".join(frames))
+
+    def _send(self, method: Writer, channel: int) -> None:
+        self._write(_frame(FRAME_METHOD, channel, method.payload()))
+
+    def _write(self, data: bytes) -> None:
+        if self._transport is not None and not self._is_lost:
+            self._transport.write(data)
+
+    def pause(self) -> None:
+        """Read no more for now."""
+        if self._transport is not None and not self._is_lost:
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        if self._transport is not None and not self._is_lost:
+            self._received_s = self._loop.time()
+            self._transport.resume_reading()
+
+    # What asyncio tells
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is of no class of asyncio
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end(Closed(f"the connection was lost{f': {exc}' if exc else ''}"))
+
+    def pause_writing(self) -> None:
+        self._is_full = True
+
+    def resume_writing(self) -> None:
+        self._is_full = False
+        self._listener.on_room()
+
+    def data_received(self, data: bytes) -> None:
+        self._received_s = self._loop.time()
+        if self._rest:
+            data = self._rest + data
+        try:
+            self._rest = data[self._read_frames(data) :]
+        except LeveretError as fault:
+            self._end(fault)
+
+    def _on_beat(self, beat_s: int) -> None:
+        """Every half interval: tell that we live, and see whether the broker does."""
+        if self._is_lost:
+            return
+        reads = self._transport is not None and self._transport.is_reading()
+        if reads and self._loop.time() - self._received_s > 2 * beat_s:
+            self._end(Closed("the broker is silent: no heartbeat came"))
+            return
+        self._write(_HEARTBEAT)
+        self._beat = self._loop.call_later(beat_s / 2, self._on_beat, beat_s)
+
+    def _end(self, fault: Exception | None) -> None:
+        """Close the socket, and tell why if somebody should know."""
+        if self._is_lost:
+            return
+        self._is_lost = True
+        if self._beat is not None:
+            self._beat.cancel()
+        if self._transport is not None:
+            self._transport.abort() if fault is not None else self._transport.close()
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(fault or Closed("the connection is closed"))
+        if fault is not None:
+            self._listener.on_lost(fault)
+
+    # Frames
+
+    def _read_frames(self, data: bytes) -> int:
+        """Handle complete frames; where the rest starts."""
+        at = 0
+        while len(data) - at >= _HEAD_BYTES and not self._is_lost:
+            kind = data[at]
+            size = int.from_bytes(data[at + 3 : at + 7], "big")
+            if size > self._frame_max or kind not in (
+                FRAME_METHOD,
+                FRAME_HEADER,
+                FRAME_BODY,
+                FRAME_HEARTBEAT,
+            ):
+                raise Closed("the broker does not speak AMQP 0-9-1")
+            stop = at + _HEAD_BYTES + size
+            if stop >= len(data):
+                break
+            if data[stop] != FRAME_END:
+                raise Closed("the broker sent a broken frame")
+            self._on_frame(kind, data[at + _HEAD_BYTES : stop])
+            at = stop + 1
+        return at
+
+    def _on_frame(self, kind: int, payload: bytes) -> None:
+        if kind == FRAME_METHOD:
+            self._on_method(int.from_bytes(payload[:4], "big"), Reader(payload))
+        elif kind == FRAME_HEADER:
+            self._header = payload
+            self._missing = int.from_bytes(payload[4:12], "big")
+            if self._missing > BODY_BYTES_MAX:
+                raise Closed("the broker sent a message that is too large")
+            self._on_part()
+        elif kind == FRAME_BODY:
+            self._parts.append(payload)
+            self._missing -= len(payload)
+            self._on_part()
+
+    def _on_part(self) -> None:
+        """A header or a part of a body came: hand the message over if it is whole."""
+        if self._missing > 0:
+            return
+        method, header = self._method, self._header
+        body = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        self._method = self._header = None
+        self._parts = []
+        if method is None or header is None or self._missing < 0:
+            raise Closed("the broker sent content that belongs to nothing")
+        if method.data[:4] == BASIC_RETURN.to_bytes(4, "big"):
+            self._listener.on_returned(body)
+            return
+        _text(method)
+        tag = method.longlong()
+        redelivered = method.bit()
+        self._listener.on_delivery(
+            Delivery(tag, _text(method), _text(method), redelivered, header, body)
+        )
+
+    def _on_method(self, method: int, reader: Reader) -> None:
+        if method in (BASIC_DELIVER, BASIC_RETURN):
+            self._method = reader
+        elif method in (BASIC_ACK, BASIC_NACK):
+            seq = reader.longlong()
+            self._listener.on_confirm(seq, reader.bit(), method == BASIC_ACK)
+        elif method in self._expected and self._answer is not None and not self._answer.done():
+            self._answer.set_result(reader)
+        elif method == CHANNEL_CLOSE:
+            self._send(Writer(CHANNEL_CLOSE_OK), _CHANNEL)
+            self._on_channel_closed(Refused(reader.short(), reader.short_string()))
+        elif method == CONNECTION_CLOSE:
+            self._send(Writer(CONNECTION_CLOSE_OK), 0)
+            self._end(Refused(reader.short(), reader.short_string()))
+        elif method == BASIC_CANCEL:
+            self._end(Closed("the broker cancelled the consumer: is the queue deleted?"))
+        elif method == CONNECTION_BLOCKED:
+            self._is_blocked = True
+        elif method == CONNECTION_UNBLOCKED:
+            self._is_blocked = False
+            self._listener.on_room()
+
+    def _on_channel_closed(self, fault: Refused) -> None:
+        """A call was refused: a new channel may be opened. Otherwise it is the end."""
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(fault)
+        else:
+            self._end(fault)
+
+
+def _frame(kind: int, channel: int, payload: bytes) -> bytes:
+    head = bytes((kind, channel >> 8, channel & 0xFF)) + len(payload).to_bytes(4, "big")
+    return head + payload + bytes((FRAME_END,))
+
+
+def _text(reader: Reader) -> str:
+    """A short string, whatever its bytes: a name need not be UTF-8 to be passed on."""
+    size = reader.octet()
+    at = reader.at
+    reader.at = at + size
+    return reader.data[at : at + size].decode("utf-8", "surrogateescape")

@@ -1,0 +1,227 @@
+"""Ends of a shovel at this node: no socket, and no login.
+
+Who set the shovel up was asked for their permissions then. Commands are given in turns of their
+own; what the engine tells in the middle of a turn is only noted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Final
+
+from leveret.engine.broker import Broker
+from leveret.engine.consuming import consume, refill, set_prefetch
+from leveret.engine.dead_letter import counted_header
+from leveret.engine.local import LocalSession
+from leveret.engine.message import COUNTED, REDELIVERED, Message
+from leveret.engine.publishing import Route
+from leveret.engine.queue import Queue
+from leveret.engine.session import Outlet
+from leveret.engine.settling import ack, close_session, reject
+from leveret.engine.vhost import Vhost
+from leveret.errors import Closed
+from leveret.shovels.ends import Carrier, Delivery, Source, Target
+from leveret.shovels.remote import address_of
+from leveret.shovels.settings import NO_ACK, ON_CONFIRM, ShovelSettings
+from leveret.wire.tables import table_of
+
+CREDIT_BYTES: Final = 1024 * 1024  # delivered before what came must have been passed on
+
+
+@dataclass(frozen=True)
+class ThisNode:
+    """What a local end needs of its node."""
+
+    broker: Broker
+    turn: Callable[[], AbstractContextManager[None]]
+    no_alarm: Callable[[], Awaitable[None]]  # returns when publishers are not blocked
+    token: Callable[[], str]  # random characters for names
+    consumer_timeout_ms: int
+    synced: Callable[[], Awaitable[None]]
+
+
+class _LocalEnd:
+    """A session, for as long as the end is open."""
+
+    def __init__(self, node: ThisNode, settings: ShovelSettings, vhost: str, name: str) -> None:
+        self._node = node
+        self._settings = settings
+        self._vhost_name = vhost
+        self._outlet = Outlet()
+        self._outlet.name = name
+        self._outlet.credit = CREDIT_BYTES
+        self._session = LocalSession(
+            self._outlet,
+            node.broker.turn,
+            self._on_deliveries,
+            self._on_confirm,
+            self._on_ended,
+        )
+        self._carrier: Carrier | None = None
+
+    def _vhost(self) -> Vhost:
+        return self._node.broker.vhost(self._vhost_name)
+
+    def _on_deliveries(self, messages: list[Message]) -> None:
+        raise NotImplementedError
+
+    def _on_confirm(self, seq: int, is_taken: bool) -> None:
+        raise NotImplementedError
+
+    def _on_ended(self) -> None:
+        assert self._carrier is not None
+        self._carrier.on_lost(Closed("the queue was deleted"))
+
+    def _end(self) -> None:
+        """Give back what the session holds."""
+        if self._session.closed:
+            return
+        with self._node.turn():
+            close_session(self._node.broker.slots, self._session)
+            vhost = self._node.broker.vhosts.get(self._vhost_name)
+            for target in list(self._outlet.exclusive_queues.values()):
+                assert isinstance(target, Queue)
+                if vhost is not None:
+                    vhost.remove_queue(target)
+
+
+class LocalSource(_LocalEnd, Source):
+    """Consumes from this node."""
+
+    async def open(self, carrier: Carrier) -> None:
+        self._carrier = carrier
+        settings = self._settings
+        with self._node.turn():
+            vhost = self._vhost()
+            if settings.src_queue is not None:
+                queue = _ensured(
+                    vhost, settings.src_queue, settings.src_predeclared, settings.src_queue_args
+                )
+                self.length = queue.message_count()
+            else:
+                queue = self._bound_queue(vhost)
+            slots = self._node.broker.slots
+            if settings.ack_mode != NO_ACK:
+                set_prefetch(slots, self._session, settings.prefetch, 0, False)
+            consume(
+                self._session,
+                queue,
+                f"shovel-{self._node.token()}",
+                settings.ack_mode == NO_ACK,
+                False,
+                table_of(settings.src_consumer_args),
+                self._node.consumer_timeout_ms,
+            )
+
+    def _bound_queue(self, vhost: Vhost) -> Queue:
+        """A queue of our own that gets what the exchange routes."""
+        exchange = self._settings.src_exchange
+        assert exchange is not None
+        vhost.exchange(exchange)
+        name = f"amq.gen-{self._node.token()}"
+        queue = vhost.declare_queue(name, False, self._outlet, self._outlet, False, {})
+        vhost.bind(exchange, queue, self._settings.src_key, {})
+        return queue
+
+    def settle(self, done: Sequence[int], again: Sequence[int], never: Sequence[int]) -> None:
+        if self._session.closed:
+            return
+        slots = self._node.broker.slots
+        with self._node.turn():
+            for tag in done:
+                ack(slots, self._session, tag, False)
+            for tag in again:
+                reject(slots, self._session, tag, False, True, False)
+            for tag in never:
+                reject(slots, self._session, tag, False, False, False)
+
+    def more(self) -> None:
+        if self._outlet.credit < CREDIT_BYTES and not self._session.closed:
+            with self._node.turn():
+                refill(self._node.broker.slots, self._outlet, CREDIT_BYTES)
+
+    async def close(self) -> None:
+        self._end()
+
+    def _on_deliveries(self, messages: list[Message]) -> None:
+        assert self._carrier is not None
+        for message in messages:
+            header = counted_header(message) if message.flags & COUNTED else message.header
+            self._carrier.on_delivery(
+                Delivery(
+                    message.tag,
+                    message.address.exchange,
+                    message.address.routing_key,
+                    message.flags & REDELIVERED != 0,
+                    header,
+                    message.body,
+                )
+            )
+
+
+class LocalTarget(_LocalEnd, Target):
+    """Publishes to this node."""
+
+    def __init__(self, node: ThisNode, settings: ShovelSettings, vhost: str, name: str) -> None:
+        super().__init__(node, settings, vhost, name)
+        self._tags: dict[int, int] = {}  # by number of the publish
+        self._routes: dict[tuple[str, str], Route] = {}
+
+    async def open(self, carrier: Carrier) -> None:
+        self._carrier = carrier
+        settings = self._settings
+        with self._node.turn():
+            vhost = self._vhost()
+            if settings.dest_queue is not None:
+                _ensured(
+                    vhost, settings.dest_queue, settings.dest_predeclared, settings.dest_queue_args
+                )
+            elif settings.dest_exchange:
+                vhost.exchange(settings.dest_exchange)
+        await self._node.synced()
+
+    async def send(self, deliveries: Sequence[Delivery]) -> None:
+        assert self._carrier is not None
+        await self._node.no_alarm()
+        is_confirming = self._settings.ack_mode == ON_CONFIRM
+        with self._node.turn():
+            vhost = self._vhost()
+            for delivery in deliveries:
+                route = self._route(vhost, *address_of(self._settings, delivery))
+                seq = self._session.publish(vhost, route, delivery.header, delivery.body)
+                if is_confirming:
+                    self._tags[seq] = delivery.tag
+                else:
+                    self._carrier.on_done(delivery.tag)
+
+    def _route(self, vhost: Vhost, exchange: str, key: str) -> Route:
+        route = self._routes.get((exchange, key))
+        if route is None:
+            if len(self._routes) >= 1024:
+                self._routes.clear()
+            route = Route(vhost.exchange(exchange), key, self._settings.dest_queue is not None)
+            self._routes[exchange, key] = route
+        return route
+
+    async def close(self) -> None:
+        self._end()
+
+    def _on_confirm(self, seq: int, is_taken: bool) -> None:
+        assert self._carrier is not None
+        for number in list(self._tags):
+            if number > seq:
+                break
+            tag = self._tags.pop(number)
+            if is_taken:
+                self._carrier.on_done(tag)
+            else:
+                self._carrier.on_refused(tag, again=True)
+
+
+def _ensured(vhost: Vhost, name: str, is_predeclared: bool, arguments: dict[str, object]) -> Queue:
+    """A queue, made as a durable one where it is missing and may be made."""
+    if name in vhost.queues or is_predeclared:
+        return vhost.queue(name, None)
+    return vhost.declare_queue(name, True, None, None, False, table_of(arguments))

@@ -1,0 +1,164 @@
+"""The shovels of a node: as many as there are runtime parameters of the component `shovel`.
+
+Whoever owns the parameters asks `faults` before it keeps one, and calls `on_parameter` when one was
+set or cleared; `load` starts those that the node had when it ended. A shovel that has carried what
+it was to carry clears its parameter itself.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from leveret.errors import LeveretError, NotFound, PreconditionFailed
+from leveret.shovels.local import ThisNode
+from leveret.shovels.settings import settings_of
+from leveret.shovels.shovel import TERMINATED, Shovel
+
+log = logging.getLogger(__name__)
+
+COMPONENT: Final = "shovel"
+
+
+@dataclass
+class _Runner:
+    """A shovel, and what runs it."""
+
+    shovel: Shovel
+    task: asyncio.Task[None]
+    value: object
+
+
+class Shovels:
+    """Starts, ends and shows shovels."""
+
+    def __init__(
+        self,
+        node: ThisNode,
+        node_name: str,
+        *,
+        now_ms: Callable[[], int],
+        clear: Callable[[str, str], Awaitable[None]],
+        on_event: Callable[[str, dict[str, object]], None],
+    ) -> None:
+        self._node = node
+        self._node_name = node_name
+        self._now_ms = now_ms
+        self._clear = clear  # the parameter of a shovel: vhost, name
+        self._on_event = on_event
+        self._runners: dict[tuple[str, str], _Runner] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+
+    def faults(self, vhost: str, name: str, value: object) -> list[str]:
+        """Why the value of a parameter describes no shovel."""
+        try:
+            settings_of(value, vhost)
+        except PreconditionFailed as fault:
+            return [f"Validation failed: {fault}"]
+        return []
+
+    def on_parameter(self, component: str, vhost: str, name: str, value: object | None) -> None:
+        """A parameter was set, or cleared."""
+        if component != COMPONENT:
+            return
+        self._end(vhost, name)
+        if value is not None:
+            self._start(vhost, name, value)
+
+    def load(self, parameters: list[tuple[str, str, object]]) -> None:
+        """Start the shovels that there are: vhost, name, value."""
+        for vhost, name, value in parameters:
+            try:
+                self._start(vhost, name, value)
+            except LeveretError as fault:
+                log.error("shovel '%s' in vhost '%s' cannot run: %s", name, vhost, fault)
+
+    def all(self, vhost: str | None = None) -> list[Shovel]:
+        """All shovels, or those of a vhost, by name."""
+        found = [self._runners[key].shovel for key in sorted(self._runners)]
+        return [shovel for shovel in found if vhost is None or shovel.vhost == vhost]
+
+    def get(self, vhost: str, name: str) -> Shovel:
+        return self._runner(vhost, name).shovel
+
+    def _runner(self, vhost: str, name: str) -> _Runner:
+        found = self._runners.get((vhost, name))
+        if found is None:
+            raise NotFound(f"no shovel '{name}' in vhost '{vhost}'")
+        return found
+
+    def restart(self, vhost: str, name: str) -> None:
+        """End a shovel and start it again."""
+        value = self._runner(vhost, name).value
+        self._end(vhost, name)
+        self._start(vhost, name, value)
+
+    async def delete(self, vhost: str, name: str) -> None:
+        """End a shovel for good, with its parameter."""
+        self._runner(vhost, name)
+        await self._clear(vhost, name)
+        self._end(vhost, name)
+
+    async def stop(self) -> None:
+        """The node stops: end all; their parameters stay."""
+        for vhost, name in list(self._runners):
+            self._end(vhost, name)
+        if self._ending:
+            await asyncio.wait(self._ending)
+
+    def _start(self, vhost: str, name: str, value: object) -> None:
+        shovel = Shovel(
+            name,
+            vhost,
+            settings_of(value, vhost),
+            self._node,
+            self._node_name,
+            self._now_ms,
+            self._on_state,
+        )
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(self._run(shovel), name=f"shovel {name}")
+        self._runners[vhost, name] = _Runner(shovel, task, value)
+        self._on_state(shovel)
+
+    async def _run(self, shovel: Shovel) -> None:
+        try:
+            await shovel.run()
+        except Exception:
+            log.exception("shovel '%s' in vhost '%s' failed", shovel.name, shovel.vhost)
+            shovel.state = TERMINATED
+            shovel.reason = "internal error: see the log"
+            return
+        if shovel.state != TERMINATED:
+            log.info("shovel '%s' in vhost '%s' has carried all", shovel.name, shovel.vhost)
+            await self._clear(shovel.vhost, shovel.name)
+            runner = self._runners.get((shovel.vhost, shovel.name))
+            if runner is not None and runner.shovel is shovel:
+                self._forget(shovel.vhost, shovel.name)
+
+    def _end(self, vhost: str, name: str) -> None:
+        runner = self._runners.get((vhost, name))
+        if runner is None:
+            return
+        self._forget(vhost, name)
+        if runner.task is asyncio.current_task():
+            return  # it has cleared its own parameter, and is about to end
+        runner.task.cancel()
+        self._ending.add(runner.task)
+        runner.task.add_done_callback(self._ending.discard)
+
+    def _forget(self, vhost: str, name: str) -> None:
+        del self._runners[vhost, name]
+        self._on_event("shovel.worker.removed", {"name": name, "vhost": vhost, "type": "dynamic"})
+
+    def _on_state(self, shovel: Shovel) -> None:
+        facts: dict[str, object] = {
+            "name": shovel.name,
+            "vhost": shovel.vhost,
+            "type": "dynamic",
+            "status": shovel.state,
+        }
+        if shovel.reason is not None:
+            facts["reason"] = shovel.reason
+        self._on_event("shovel.worker.status", facts)

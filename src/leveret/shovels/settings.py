@@ -1,0 +1,293 @@
+"""What the value of the runtime parameter `shovel` means. Names and defaults are RabbitMQ's.
+
+Ours besides: `dest-protocol` may be `http`; then `dest-uri` is where bodies are posted to, with
+`dest-http-headers`, `dest-timeout` (seconds), `dest-concurrency` and `dest-max-retries`.
+
+`settings_of` checks everything before anything is changed, and says in one sentence what is wrong.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from leveret.errors import PreconditionFailed
+from leveret.shovels.uri import AmqpUri, amqp_uri, hidden, http_uri
+
+ON_CONFIRM: Final = "on-confirm"
+ON_PUBLISH: Final = "on-publish"
+NO_ACK: Final = "no-ack"
+ACK_MODES: Final = (ON_CONFIRM, ON_PUBLISH, NO_ACK)
+
+NEVER: Final = "never"
+QUEUE_LENGTH: Final = "queue-length"
+
+AMQP: Final = "amqp091"
+LOCAL: Final = "local"
+HTTP: Final = "http"
+
+URIS_MAX: Final = 16
+PREFETCH_MAX: Final = 0xFFFF
+CONCURRENCY_MAX: Final = 64
+
+# Old names of keys, which RabbitMQ still takes.
+_OLD_NAMES: Final[dict[str, str]] = {
+    "prefetch-count": "src-prefetch-count",
+    "delete-after": "src-delete-after",
+    "add-forward-headers": "dest-add-forward-headers",
+    "add-timestamp-header": "dest-add-timestamp-header",
+    "publish-properties": "dest-publish-properties",
+}
+_PROPERTIES: Final[dict[str, type]] = {
+    "content_type": str,
+    "content_encoding": str,
+    "headers": dict,
+    "delivery_mode": int,
+    "priority": int,
+    "correlation_id": str,
+    "reply_to": str,
+    "expiration": str,
+    "message_id": str,
+    "timestamp": int,
+    "type": str,
+    "user_id": str,
+    "app_id": str,
+    "cluster_id": str,
+}
+_OCTETS: Final = ("delivery_mode", "priority")
+_SHORT_BYTES_MAX: Final = 255
+
+
+@dataclass(frozen=True)
+class ShovelSettings:
+    """Everything that one shovel was told."""
+
+    src_uris: list[AmqpUri]
+    dest_uris: list[AmqpUri]  # empty where the target is HTTP
+    shown_src_uri: str
+    shown_dest_uri: str
+    src_queue: str | None
+    src_exchange: str | None
+    src_key: str
+    dest_queue: str | None
+    dest_exchange: str | None
+    dest_key: str | None
+    src_queue_args: dict[str, Any]
+    dest_queue_args: dict[str, Any]
+    src_consumer_args: dict[str, Any]
+    src_predeclared: bool
+    dest_predeclared: bool
+    prefetch: int
+    ack_mode: str
+    delete_after: str | int  # NEVER, QUEUE_LENGTH or a number of messages
+    reconnect_s: float
+    forward_headers: bool
+    timestamp_header: bool
+    properties: dict[str, Any]
+    src_protocol: str
+    dest_protocol: str
+    http_uris: list[str] = field(default_factory=list, repr=False)
+    http_headers: dict[str, str] = field(default_factory=dict, repr=False)
+    http_timeout_s: float = 30.0
+    http_concurrency: int = 8
+    http_retries_max: int | None = None  # None: for ever
+
+
+def settings_of(value: object, vhost: str) -> ShovelSettings:
+    """The settings that a parameter's value describes. Raises PreconditionFailed."""
+    if not isinstance(value, dict):
+        raise PreconditionFailed("a shovel is described by an object")
+    given = {str(name): found for name, found in value.items()}
+    keys = _Keys({_OLD_NAMES.get(name, name): found for name, found in given.items()})
+    src_protocol = keys.choice("src-protocol", ("amqp091", "local"), AMQP)
+    dest_protocol = keys.choice("dest-protocol", ("amqp091", "local", "http"), AMQP)
+    src = keys.uris("src-uri", required=src_protocol != LOCAL)
+    dest = keys.uris("dest-uri", required=dest_protocol != LOCAL)
+    is_http = dest_protocol == HTTP
+    local = ["amqp://"]
+    made = ShovelSettings(
+        src_uris=[amqp_uri(text, vhost) for text in (local if src_protocol == LOCAL else src)],
+        dest_uris=[]
+        if is_http
+        else [amqp_uri(text, vhost) for text in (local if dest_protocol == LOCAL else dest)],
+        shown_src_uri=hidden(src[0]) if src else "",
+        shown_dest_uri=hidden(dest[0]) if dest else "",
+        src_queue=keys.text("src-queue"),
+        src_exchange=keys.text("src-exchange"),
+        src_key=keys.text("src-exchange-key") or "",
+        dest_queue=keys.text("dest-queue"),
+        dest_exchange=keys.text("dest-exchange"),
+        dest_key=keys.text("dest-exchange-key"),
+        src_queue_args=keys.table("src-queue-args"),
+        dest_queue_args=keys.table("dest-queue-args"),
+        src_consumer_args=keys.table("src-consumer-args"),
+        src_predeclared=keys.flag("src-predeclared"),
+        dest_predeclared=keys.flag("dest-predeclared"),
+        prefetch=int(keys.number("src-prefetch-count", 1000, 1, PREFETCH_MAX)),
+        ack_mode=keys.choice("ack-mode", ACK_MODES, ON_CONFIRM),
+        delete_after=keys.delete_after(),
+        reconnect_s=keys.number("reconnect-delay", 5, 0, 86_400),
+        forward_headers=keys.flag("dest-add-forward-headers"),
+        timestamp_header=keys.flag("dest-add-timestamp-header"),
+        properties=_checked_properties(keys.table("dest-publish-properties")),
+        src_protocol=src_protocol,
+        dest_protocol=dest_protocol,
+        http_uris=[http_uri(text) for text in dest] if is_http else [],
+        http_headers=_checked_headers(keys.table("dest-http-headers")),
+        http_timeout_s=keys.number("dest-timeout", 30, 0.1, 3600),
+        http_concurrency=int(keys.number("dest-concurrency", 8, 1, CONCURRENCY_MAX)),
+        http_retries_max=keys.retries_max(),
+    )
+    keys.require_known()
+    _require_sense(made)
+    _require_own_vhost([*made.src_uris, *made.dest_uris], vhost)
+    return made
+
+
+def obfuscated(value: dict[str, Any]) -> dict[str, Any]:
+    """The value of a parameter as it may be shown: without passwords and secret headers."""
+    shown = dict(value)
+    for name in ("src-uri", "dest-uri"):
+        found = shown.get(name)
+        if isinstance(found, str):
+            shown[name] = hidden(found)
+        elif isinstance(found, list):
+            shown[name] = [hidden(text) for text in found if isinstance(text, str)]
+    headers = shown.get("dest-http-headers")
+    if isinstance(headers, dict):
+        shown["dest-http-headers"] = dict.fromkeys(headers, "******")
+    return shown
+
+
+def _require_sense(made: ShovelSettings) -> None:
+    if made.src_queue is None and made.src_exchange is None:
+        raise PreconditionFailed("Must specify 'src-exchange' or 'src-queue'")
+    if made.src_queue is not None and made.src_exchange is not None:
+        raise PreconditionFailed("Cannot specify 'src-exchange' and 'src-queue'")
+    if made.dest_queue is not None and made.dest_exchange is not None:
+        raise PreconditionFailed("Cannot specify 'dest-exchange' and 'dest-queue'")
+    for name in (made.src_queue, made.src_exchange, made.src_key, made.dest_queue):
+        _require_short(name)
+    for name in (made.dest_exchange, made.dest_key):
+        _require_short(name)
+    if made.dest_protocol == HTTP and (made.dest_queue or made.dest_exchange):
+        raise PreconditionFailed("an HTTP target has neither 'dest-queue' nor 'dest-exchange'")
+    if made.delete_after == QUEUE_LENGTH and made.src_queue is None:
+        raise PreconditionFailed("'src-delete-after' of 'queue-length' needs 'src-queue'")
+
+
+def _require_own_vhost(uris: list[AmqpUri], vhost: str) -> None:
+    """This node asks nobody for a password, so a shovel works in its own vhost there."""
+    for uri in uris:
+        if not uri.host and uri.vhost != vhost:
+            raise PreconditionFailed(
+                f"an address without a host is vhost '{vhost}' of this node: "
+                f"for vhost '{uri.vhost}' give host, user and password"
+            )
+
+
+def _require_short(name: str | None) -> None:
+    if name is not None and len(name.encode("utf-8", "surrogateescape")) > _SHORT_BYTES_MAX:
+        raise PreconditionFailed("a name has at most 255 bytes")
+
+
+def _checked_properties(given: dict[str, Any]) -> dict[str, Any]:
+    for name, value in given.items():
+        kind = _PROPERTIES.get(name)
+        if kind is None:
+            raise PreconditionFailed(f"no property '{name}'")
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise PreconditionFailed(f"the property '{name}' must be of type {kind.__name__}")
+        if isinstance(value, int) and not 0 <= value < (256 if name in _OCTETS else 1 << 63):
+            raise PreconditionFailed(f"the property '{name}' is out of range")
+        if isinstance(value, str):
+            _require_short(value)
+    return given
+
+
+def _checked_headers(given: dict[str, Any]) -> dict[str, str]:
+    for name, value in given.items():
+        is_token = name.isascii() and all(c.isalnum() or c in "-_" for c in name)
+        if not name or not is_token or not isinstance(value, str):
+            raise PreconditionFailed("'dest-http-headers' has names and texts")
+        if not value.isascii() or not value.isprintable():
+            raise PreconditionFailed(f"the header '{name}' must be printable ASCII")
+    return given
+
+
+class _Keys:
+    """The keys of a value, each asked for once."""
+
+    def __init__(self, value: dict[str, Any]) -> None:
+        self._value = value
+        self._known: set[str] = set()
+
+    def _get(self, name: str) -> Any:
+        self._known.add(name)
+        return self._value.get(name)
+
+    def text(self, name: str) -> str | None:
+        found = self._get(name)
+        if found is not None and not isinstance(found, str):
+            raise PreconditionFailed(f"'{name}' must be a text")
+        return found
+
+    def flag(self, name: str) -> bool:
+        found = self._get(name)
+        if found is not None and not isinstance(found, bool):
+            raise PreconditionFailed(f"'{name}' must be true or false")
+        return bool(found)
+
+    def table(self, name: str) -> dict[str, Any]:
+        found = self._get(name)
+        if found == []:  # RabbitMQ's definitions write an empty table so
+            return {}
+        if found is not None and not isinstance(found, dict):
+            raise PreconditionFailed(f"'{name}' must be an object")
+        return found or {}
+
+    def choice(self, name: str, choices: tuple[str, ...], default: str) -> str:
+        found = self.text(name)
+        if found is not None and found not in choices:
+            raise PreconditionFailed(f"'{name}' must be one of {', '.join(choices)}")
+        return found or default
+
+    def number(self, name: str, default: float, least: float, most: float) -> float:
+        found = self._get(name)
+        if found is None:
+            return default
+        if isinstance(found, bool) or not isinstance(found, (int, float)):
+            raise PreconditionFailed(f"'{name}' must be a number")
+        if not least <= found <= most:
+            raise PreconditionFailed(f"'{name}' must be from {least:g} to {most:g}")
+        return found
+
+    def uris(self, name: str, *, required: bool) -> list[str]:
+        found = self._get(name)
+        texts = [found] if isinstance(found, str) else found
+        if texts is None and not required:
+            return []
+        if not isinstance(texts, list) or not 0 < len(texts) <= URIS_MAX:
+            raise PreconditionFailed(f"'{name}' must be an address, or a list of them")
+        if not all(isinstance(text, str) for text in texts):
+            raise PreconditionFailed(f"'{name}' must be an address, or a list of them")
+        return texts
+
+    def delete_after(self) -> str | int:
+        name = "src-delete-after"
+        found = self._get(name)
+        if found is None:
+            return NEVER
+        if found in (NEVER, QUEUE_LENGTH) or (
+            isinstance(found, int) and not isinstance(found, bool) and found >= 0
+        ):
+            assert isinstance(found, (str, int))
+            return found
+        raise PreconditionFailed(f"'{name}' must be never, queue-length or a number")
+
+    def retries_max(self) -> int | None:
+        found = self.number("dest-max-retries", -1, -1, 1_000_000)
+        return None if found < 0 else int(found)
+
+    def require_known(self) -> None:
+        unknown = sorted(set(self._value) - self._known)
+        if unknown:
+            raise PreconditionFailed(f"Unrecognised terms {unknown} in a shovel")

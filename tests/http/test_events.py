@@ -1,0 +1,224 @@
+"""The event exchange and the firehose, as a client sees them."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pika
+import pytest
+
+from leveret.testing.broker import BrokerUrl, broker
+from tests.http.asking import ask
+
+WAIT_S = 10.0
+
+
+class Client:
+    """A channel, and a queue bound to an exchange to watch."""
+
+    def __init__(self, url: BrokerUrl, exchange: str) -> None:
+        self.url = url
+        self.connection = pika.BlockingConnection(pika.URLParameters(url))
+        self.channel = self.connection.channel()
+        self.exchange = exchange
+        self.queue = self.channel.queue_declare("", exclusive=True).method.queue
+
+    def watch(self, key: str = "#") -> None:
+        self.channel.queue_bind(self.queue, self.exchange, key)
+
+    def next(self) -> tuple[str, dict[str, Any], bytes]:
+        """The next message: its routing key, headers and body."""
+        found = next(self.channel.consume(self.queue, True, inactivity_timeout=WAIT_S))
+        frame, properties, body = found
+        assert frame is not None, "nothing came in time"
+        assert properties is not None and body is not None
+        return frame.routing_key, properties.headers or {}, body
+
+    def until(self, key: str, **facts: object) -> dict[str, Any]:
+        """The headers of the next message with this key and these facts."""
+        while True:
+            found, headers, _ = self.next()
+            if found == key and all(headers.get(name) == value for name, value in facts.items()):
+                return headers
+
+
+@pytest.fixture
+def url() -> Iterator[BrokerUrl]:
+    with broker(http=True) as url:
+        yield url
+
+
+@pytest.fixture
+def events(url: BrokerUrl) -> Iterator[Client]:
+    yield from connected(url, "amq.rabbitmq.event")
+
+
+@pytest.fixture
+def trace(url: BrokerUrl) -> Iterator[Client]:
+    yield from connected(url, "amq.rabbitmq.trace")
+
+
+def connected(url: BrokerUrl, exchange: str) -> Iterator[Client]:
+    client = Client(url, exchange)
+    yield client
+    client.connection.close()
+
+
+def test_events_of_definitions_consumers_and_connections(url: BrokerUrl, events: Client) -> None:
+    events.watch()
+    with pika.BlockingConnection(pika.URLParameters(url)) as other:
+        headers = events.until("connection.created")
+        assert (headers["user"], headers["vhost"], headers["type"]) == ("guest", "/", "network")
+        assert headers["client_properties"]["product"].startswith("Pika")
+        connection = headers["name"]
+        channel = other.channel()
+        assert events.until("channel.created")["connection"] == connection
+        channel.exchange_declare("e", "topic", arguments={"alternate-exchange": "amq.topic"})
+        headers = events.until("exchange.created", name="e")
+        assert (headers["type"], headers["durable"], headers["internal"]) == ("topic", False, False)
+        assert headers["arguments"] == {"alternate-exchange": "amq.topic"}
+        assert headers["user_who_performed_action"] == "guest"
+        assert headers["timestamp_in_ms"] > 1_700_000_000_000
+        channel.queue_declare("q", durable=True, arguments={"x-max-length": 5})
+        headers = events.until("queue.created", name="q")
+        assert (headers["durable"], headers["arguments"]) == (True, {"x-max-length": 5})
+        channel.queue_bind("q", "e", "k")
+        headers = events.until("binding.created", source_name="e")
+        assert (headers["destination_name"], headers["routing_key"]) == ("q", "k")
+        channel.basic_consume("q", lambda *_: None, consumer_tag="c")
+        headers = events.until("consumer.created", consumer_tag="c")
+        assert (headers["queue"], headers["ack_required"]) == ("q", True)
+        channel.basic_cancel("c")
+        events.until("consumer.deleted", consumer_tag="c", queue="q")
+        channel.queue_unbind("q", "e", "k")
+        events.until("binding.deleted", source_name="e", destination_name="q")
+        channel.queue_bind("q", "e", "again")
+        channel.basic_consume("q", lambda *_: None, consumer_tag="d")
+        channel.queue_delete("q")
+        seen = [events.next()[0] for _ in range(5)]
+        assert sorted(seen) == [
+            "binding.created", "binding.deleted", "consumer.created", "consumer.deleted",
+            "queue.deleted",
+        ]  # fmt: skip
+        channel.exchange_delete("e")
+        events.until("exchange.deleted", name="e")
+    events.until("channel.closed", connection=connection)
+    events.until("connection.closed", name=connection)
+
+
+def test_events_of_users_policies_parameters_vhosts_and_alarms(
+    url: BrokerUrl, events: Client
+) -> None:
+    events.watch()
+
+    def put(path: str, body: object) -> None:
+        assert ask(url, "PUT", path, body)[0] in (201, 204)
+
+    put("/api/users/u", {"password": "first", "tags": ""})
+    events.until("user.created", name="u")
+    put("/api/users/u", {"password": "second", "tags": "management"})
+    events.until("user.password.changed", name="u")
+    assert events.until("user.tags.set", name="u")["tags"] == ["management"]
+    put("/api/vhosts/v", {})
+    events.until("vhost.created", name="v")
+    put("/api/permissions/v/u", {"configure": "", "write": "", "read": ""})
+    events.until("permission.created", vhost="v", user="u")
+    put("/api/policies/%2F/p", {"pattern": "^x", "definition": {"max-length": 1}})
+    events.until("policy.set", vhost="/", name="p")
+    assert ask(url, "DELETE", "/api/policies/%2F/p")[0] == 204
+    events.until("policy.cleared", name="p")
+    put("/api/parameters/federation-upstream/%2F/f", {"value": {"uri": "amqp://"}})
+    events.until("parameter.set", component="federation-upstream", name="f")
+    put("/api/vhost-limits/v/max-queues", {"value": 5})
+    events.until("vhost.limits.set", vhost="v")
+    assert ask(url, "DELETE", "/api/vhosts/v")[0] == 204
+    events.until("vhost.deleted", name="v")
+    assert ask(url, "DELETE", "/api/users/u")[0] == 204
+    events.until("user.deleted", name="u")
+    ask(url, "GET", "/api/queues", login="guest:wrong")
+    events.until("user.authentication.failure", name="guest", protocol="http")
+    node = url.node
+    node.turns._loop.call_soon_threadsafe(node._on_disk, True)
+    events.until("alarm.set", resource="disk")
+    node.turns._loop.call_soon_threadsafe(node._on_disk, False)
+    events.until("alarm.cleared", resource="disk")
+    value = {"src-uri": "amqp://", "src-queue": "a", "dest-uri": "amqp://", "dest-queue": "b"}
+    put("/api/parameters/shovel/%2F/s", {"value": value})
+    events.until("shovel.worker.status", name="s", status="running")
+    assert ask(url, "DELETE", "/api/parameters/shovel/%2F/s")[0] == 204
+    events.until("shovel.worker.removed", name="s")
+    assert "second" not in json.dumps(ask(url, "GET", "/api/audit?limit=1000")[1])
+
+
+def test_nothing_is_made_while_nobody_listens(url: BrokerUrl, events: Client) -> None:
+    turn = url.node.broker.turn
+    assert not turn.listens
+    events.watch("queue.*")
+    events.channel.queue_declare("q")
+    assert turn.listens
+    assert events.next()[0] == "queue.created"
+    events.channel.queue_unbind(events.queue, "amq.rabbitmq.event", "queue.*")
+    assert not url.node.broker.turn.listens
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="ACCESS_REFUSED"):
+        events.channel.basic_publish("amq.rabbitmq.event", "queue.created", b"forged")
+        events.channel.queue_declare("q")
+
+
+def set_tracing(url: BrokerUrl, is_on: bool) -> None:
+    assert ask(url, "PUT", "/api/vhosts/%2F", {"tracing": is_on})[0] in (201, 204)
+
+
+def test_the_firehose_shows_publishes_and_deliveries(url: BrokerUrl, trace: Client) -> None:
+    trace.watch()
+    channel = trace.channel
+    channel.exchange_declare("e", "direct")
+    channel.queue_declare("q")
+    channel.queue_bind("q", "e", "k")
+    properties = pika.BasicProperties(
+        content_type="text/plain", message_id="m", headers={"h": 1}, timestamp=5
+    )
+    channel.basic_publish("e", "k", b"before", properties)
+    set_tracing(url, True)
+    channel.basic_publish("e", "k", b"traced", properties)
+    key, headers, body = trace.next()
+    assert (key, body) == ("publish.e", b"traced")
+    assert (headers["exchange_name"], headers["routing_keys"]) == ("e", ["k"])
+    assert headers["routed_queues"] == ["q"]
+    assert (headers["node"], headers["vhost"], headers["user"]) == ("test", "/", "guest")
+    shown = headers["properties"]
+    assert (shown["content_type"], shown["message_id"]) == ("text/plain", "m")
+    assert shown["headers"] == {"h": 1}
+    channel.basic_publish("", "nowhere", b"lost")
+    key, headers, body = trace.next()
+    assert (key, headers["routed_queues"], body) == ("publish.", [], b"lost")
+    frame, _, body = channel.basic_get("q", auto_ack=True)
+    assert body == b"before"
+    key, headers, body = trace.next()
+    assert (key, body, headers["redelivered"]) == ("deliver.q", b"before", 0)
+    for frame, _, body in channel.connection.channel().consume("q", inactivity_timeout=WAIT_S):
+        assert frame is not None and body == b"traced"
+        break
+    key, headers, body = trace.next()
+    assert (key, body, headers["routing_keys"]) == ("deliver.q", b"traced", ["k"])
+    assert headers["channel"] == 2
+    set_tracing(url, False)
+    channel.basic_publish("e", "k", b"untraced", properties)
+    channel.basic_publish("e", "k", b"untraced", properties)
+    assert channel.queue_declare(trace.queue, passive=True).method.message_count == 0
+
+
+def test_tracing_is_of_one_vhost_and_survives_toggling(url: BrokerUrl, trace: Client) -> None:
+    ask(url, "PUT", "/api/vhosts/other", {})
+    ask(
+        url, "PUT", "/api/permissions/other/guest", {"configure": ".*", "write": ".*", "read": ".*"}
+    )
+    ask(url, "PUT", "/api/vhosts/other", {"tracing": True})
+    trace.watch()
+    trace.channel.queue_declare("q")
+    trace.channel.basic_publish("", "q", b"here")
+    assert trace.channel.basic_get("q", auto_ack=True)[2] == b"here"
+    passive = trace.channel.queue_declare(trace.queue, passive=True)
+    assert passive.method.message_count == 0
+    assert url.node.broker.turn.traced == 1
+    ask(url, "DELETE", "/api/vhosts/other")
+    assert url.node.broker.turn.traced == 0
