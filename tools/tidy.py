@@ -74,7 +74,10 @@ LONG_MODULES: Final[dict[str, str]] = {
 }
 GENERATED_MODULES: Final[dict[str, str]] = {}
 # Pages made by a module of leveret, and the module that prints them.
-GENERATED_PAGES: Final = {"docs/configuration.md": "leveret.config.reference"}
+GENERATED_PAGES: Final = {
+    "docs/cli.md": "leveret.cli.reference",
+    "docs/configuration.md": "leveret.config.reference",
+}
 UNFINISHED: Final = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -8,17 +8,17 @@ from typing import Annotated
 import typer
 
 from leveret.build_info import describe
-from leveret.cli import ctl
+from leveret.cli import configuration, ctl
 from leveret.cli.perf import perf
 from leveret.cli.serve import serve as run_serve
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     help="Leveret, a message broker that RabbitMQ's clients cannot tell from RabbitMQ.",
 )
 app.add_typer(ctl.app, name="ctl")
+app.add_typer(configuration.app, name="config")
 app.command()(perf)
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 from urllib.parse import quote, unquote, urlsplit
 
 _TIMEOUT_S: Final = 5.0
+_CHANGE_TIMEOUT_S: Final = 60.0  # the disk may be slow
 _STREAM_TIMEOUT_S: Final = 120.0
 _PIECE_BYTES: Final = 1024 * 1024
 
@@ -51,6 +52,26 @@ class Broker:
                 raise ValueError("the answer is not a JSON object")
             return found
 
+    def put(self, path: str, body: object = None) -> Any:
+        """PUT a JSON body; the JSON of the answer, if it has one."""
+        return self._change("PUT", path, body)
+
+    def post(self, path: str, body: object = None) -> Any:
+        """POST a JSON body; the JSON of the answer, if it has one."""
+        return self._change("POST", path, body)
+
+    def delete(self, path: str, headers: dict[str, str] | None = None) -> Any:
+        """DELETE; the JSON of the answer, if it has one."""
+        return self._change("DELETE", path, None, headers)
+
+    def _change(
+        self, method: str, path: str, body: object, headers: dict[str, str] | None = None
+    ) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        sent = {"Content-Type": "application/json", **(headers or {})}
+        with self._asked(method, path, data, sent, timeout_s=_CHANGE_TIMEOUT_S) as response:
+            return _found(response)
+
     def stream(self, path: str) -> Iterator[bytes]:
         """The body of GET `path`, piece by piece."""
         with self._asked("GET", path, timeout_s=_STREAM_TIMEOUT_S) as response:
@@ -66,17 +87,23 @@ class Broker:
 
     @contextmanager
     def _asked(
-        self, method: str, path: str, pieces: Iterable[bytes] | None = None, *, timeout_s: float
+        self,
+        method: str,
+        path: str,
+        body: Iterable[bytes] | bytes | None = None,
+        more: dict[str, str] | None = None,
+        *,
+        timeout_s: float,
     ) -> Iterator[http.client.HTTPResponse]:
         login = b64encode(f"{self._user}:{self._password}".encode()).decode()
         maker = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
         try:
             connection = maker(self._host, self._address.port, timeout=timeout_s)
             try:
-                headers = {"Authorization": f"Basic {login}"}
+                headers = {"Authorization": f"Basic {login}", **(more or {})}
                 # A broker that refuses says so without reading to the end.
                 with suppress(BrokenPipeError, ConnectionResetError):
-                    connection.request(method, self._path + path, pieces, headers)
+                    connection.request(method, self._path + path, body, headers)
                 yield connection.getresponse()
             finally:
                 connection.close()
@@ -86,13 +113,14 @@ class Broker:
 
 
 def _found(response: http.client.HTTPResponse) -> Any:
-    found = json.loads(response.read())
+    data = response.read()
+    found = json.loads(data) if data else None
     if response.status >= 400:
         reason = found.get("reason") if isinstance(found, dict) else None
         raise Refused(f"the broker refuses: {reason or response.reason}")
     return found
 
 
-def in_path(text: str) -> str:
-    """A name as a part of a path."""
-    return quote(text, safe="")
+def in_path(*names: str) -> str:
+    """Names as parts of a path, with slashes between."""
+    return "/".join(quote(name, safe="") for name in names)
