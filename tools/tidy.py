@@ -56,6 +56,8 @@ ONLY_IN: Final = {
     "rich": "cli",
     "uvloop": "runtime",
     "pyarrow": "arrow",
+    "jwt": "auth",
+    "cryptography": "auth",
 }
 MODULE_LINES_MAX: Final = 500
 MODULE_LINES_HARD: Final = 800

@@ -49,7 +49,6 @@ from leveret.amqp.methods import (
     CONNECTION_START_OK,
     CONNECTION_TUNE_OK,
     CONNECTION_UPDATE_SECRET,
-    CONNECTION_UPDATE_SECRET_OK,
     FRAME_BODY,
     FRAME_END,
     FRAME_HEADER,
@@ -58,9 +57,10 @@ from leveret.amqp.methods import (
     FRAME_OVERHEAD,
 )
 from leveret.amqp.reader import MALFORMED_UTF8, Reader
+from leveret.amqp.renewal import on_update_secret
 from leveret.amqp.reply_codes import CONNECTION_FORCED, Reply, reply_for
 from leveret.amqp.writer import Writer
-from leveret.engine.pulse import NEVER
+from leveret.engine.pulse import NEVER, earlier
 from leveret.engine.queue import Queue
 from leveret.engine.settling import close_session, end_consumers
 from leveret.errors import (
@@ -103,6 +103,7 @@ class Connection(Link):
         self.publishes: i64 = 0  # messages received so far
         self.publisher: Channel | None = None  # the channel that published last
         self._deadline_ms: i64 = now_ms + front.limits.handshake_ms  # until RUNNING, and of CLOSING
+        self._expires_ms: i64 = NEVER  # when the credentials of the user end
         self._chunks: list[bytes] = []  # received, but not enough for a frame
         self._chunk_bytes: i64 = 0
         self.needed: i64 = 8  # bytes before it is worth looking
@@ -353,8 +354,10 @@ class Connection(Link):
             on_open(self, reader)
             self.state = RUNNING
             self._start_heartbeat()
+            self._watch_expiry()
         elif self.state == RUNNING and method == CONNECTION_UPDATE_SECRET:
-            self.send(0, Writer(CONNECTION_UPDATE_SECRET_OK))
+            on_update_secret(self, list(self.channels.values()), reader)
+            self._watch_expiry()
         else:
             state = STATE_NAMES[self.state]
             raise ChannelFault(f"unexpected method in connection state {state}")
@@ -532,7 +535,18 @@ class Connection(Link):
                 return self._deadline_ms
             self._hang_up()
             return NEVER
-        return self._beat(now_ms) if self.heartbeat_s != 0 else NEVER
+        if self._expires_ms != NEVER and now_ms >= self._expires_ms:
+            self.force_close("credential expired")
+            return self._deadline_ms
+        due_ms = self._beat(now_ms) if self.heartbeat_s != 0 else NEVER
+        return earlier(due_ms, self._expires_ms)
+
+    def _watch_expiry(self) -> None:
+        """Credentials that end by themselves end the connection, unless they are renewed."""
+        assert self.user is not None
+        self._expires_ms = self.user.expires_ms
+        if self._expires_ms != NEVER:
+            self.front.broker.pulse.arm(self, self._expires_ms)
 
     def _beat(self, now_ms: i64) -> i64:
         """RabbitMQ: a heartbeat every half interval, and after three silent ones the end."""

@@ -18,6 +18,7 @@ from leveret.amqp.methods import (
 )
 from leveret.amqp.reader import Reader
 from leveret.amqp.writer import Writer
+from leveret.auth import User
 from leveret.errors import CommandInvalid, NotAllowed, SyntaxFault
 from leveret.wire.tables import Table, decode_table, plain_table, table_of
 
@@ -25,6 +26,7 @@ PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
 PROTOCOL_HEADER_0_9: Final = b"AMQP\x01\x01\x00\x09"  # how clients of 0-9 ask; RabbitMQ takes it
 
 MECHANISMS: Final = b"PLAIN AMQPLAIN"
+EXTERNAL: Final = "EXTERNAL"  # the peer's certificate is the login
 
 CAPABILITIES: Final = (
     "publisher_confirms",
@@ -43,7 +45,12 @@ def send_start(link: Link) -> None:
     properties: dict[str, object] = dict(link.front.server_properties)
     properties["capabilities"] = dict.fromkeys(CAPABILITIES, True)
     method = Writer(CONNECTION_START).octet(0).octet(9).table(table_of(properties))
-    link.send(0, method.long_string(MECHANISMS).long_string(b"en_US"))
+    mechanisms = MECHANISMS + b" EXTERNAL" if _takes_certificates(link) else MECHANISMS
+    link.send(0, method.long_string(mechanisms).long_string(b"en_US"))
+
+
+def _takes_certificates(link: Link) -> bool:
+    return link.tls is not None and link.tls.offers_external
 
 
 def on_start_ok(link: Link, reader: Reader) -> bool:
@@ -53,8 +60,7 @@ def on_start_ok(link: Link, reader: Reader) -> bool:
     response = reader.long_string()
     reader.short_string()
     _note_client(link, properties)
-    name, password = _credentials(mechanism, response)
-    user = link.front.authority.login(name, password, is_loopback=link.is_loopback)
+    user = _login(link, mechanism, response)
     if user is None:
         if link.wants_failure_close:
             text = (
@@ -68,6 +74,16 @@ def on_start_ok(link: Link, reader: Reader) -> bool:
     method = Writer(CONNECTION_TUNE).short(limits.channel_max).long(limits.frame_max)
     link.send(0, method.short(limits.heartbeat_s))
     return True
+
+
+def _login(link: Link, mechanism: str, response: bytes) -> User | None:
+    """The user whom the peer has proven to be."""
+    authority = link.front.authority
+    if mechanism == EXTERNAL and _takes_certificates(link):
+        assert link.tls is not None
+        return authority.login_certified(link.tls.login_name, is_loopback=link.is_loopback)
+    name, password = _credentials(mechanism, response)
+    return authority.login(name, password, is_loopback=link.is_loopback)
 
 
 def _note_client(link: Link, properties: Table) -> None:

@@ -17,6 +17,7 @@ from mypy_extensions import i16, i32, i64, u8
 from leveret.amqp.methods import FRAME_BODY, FRAME_BYTES_BEFORE_LOGIN, FRAME_END, FRAME_OVERHEAD
 from leveret.amqp.writer import Writer, signed16
 from leveret.auth import Authority, User
+from leveret.auth.certificates import TlsPeer
 from leveret.engine.broker import Broker
 from leveret.engine.dead_letter import counted_header
 from leveret.engine.message import COUNTED, REDELIVERED, Message
@@ -72,6 +73,7 @@ class Link(Outlet):
         self.front = front
         self.peer = peer  # host:port, for people
         self.is_loopback = is_loopback
+        self.tls: TlsPeer | None = None  # what is known of a peer that came through TLS
         self.credit = CREDIT_BYTES
         # Agreed with the peer
         self.frame_max: i64 = FRAME_BYTES_BEFORE_LOGIN

@@ -18,6 +18,8 @@ READ: Final = "read"
 class User:
     """An authenticated user. This one may do everything."""
 
+    expires_ms = 0  # when the login ends by itself; 0 = never
+
     def __init__(self, name: str, tags: tuple[str, ...] = ()) -> None:
         self.name = name
         self.tags = tags
@@ -42,6 +44,21 @@ class Authority:
         """The user, if the credentials are right and may be used from there."""
         raise NotImplementedError
 
+    def login_certified(self, name: str, *, is_loopback: bool) -> User | None:
+        """The user whom a verified certificate names, if there is such a one."""
+        return None
+
+    def login_bearer(self, token: str) -> User | None:
+        """The user of a token that came without a name."""
+        return None
+
+    def renew(self, user: User, secret: str) -> User | None:
+        """The same user with new credentials; None where these are refused.
+
+        A login that does not end by itself stays as it is, as in RabbitMQ.
+        """
+        return user
+
 
 class FixedAuthority(Authority):
     """One user with a password. The default `guest` may come from loopback only."""
@@ -56,5 +73,10 @@ class FixedAuthority(Authority):
         if not (is_same and is_right):
             return None
         if name == "guest" and not is_loopback:
+            return None
+        return User(name, ("administrator",))
+
+    def login_certified(self, name: str, *, is_loopback: bool) -> User | None:
+        if name != self._name or (name == "guest" and not is_loopback):
             return None
         return User(name, ("administrator",))

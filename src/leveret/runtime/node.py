@@ -18,6 +18,7 @@ from leveret.engine.broker import Broker
 from leveret.engine.message import Message
 from leveret.http.front import HttpFront
 from leveret.runtime.backups import Backups
+from leveret.runtime.certificates import Certificates
 from leveret.runtime.memory import REASON, MemoryWatch, machine_bytes
 from leveret.runtime.syncing import Syncing
 from leveret.runtime.turns import Turns
@@ -59,6 +60,10 @@ class Node:
         self.front.server_properties = _server_properties(settings.node)
         self.amqp_address = ("", 0)
         self.http_address = ("", 0)
+        # Where clients come in by TLS, if they can
+        self.amqps_address: tuple[str, int] | None = None
+        self.https_address: tuple[str, int] | None = None
+        self._certificates: Certificates | None = None
         self._store: Store | None = None
         if disk is not None:
             self._store = Store(disk, self.broker, settings.durability)
@@ -68,8 +73,9 @@ class Node:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Listen. Raises OSError where an address cannot be used."""
+        """Listen. Raises OSError where an address cannot be used, ConfigError for certificates."""
         loop = asyncio.get_running_loop()
+        self._certificates = _certificates(self.settings)
         self.turns = Turns(self.broker, self._clock, loop)
         limit_bytes = memory_high_bytes(self.settings.memory_high, machine_bytes())
         self._memory = MemoryWatch(self.broker, limit_bytes, loop, self._on_memory)
@@ -93,13 +99,34 @@ class Node:
             self._in_flight,
         )
         self.turns.on_pulse()  # what became due meanwhile comes before anything new
-        self.amqp_address = await self.amqp.listen(self.settings.host, self.settings.amqp_port)
+        await self._listen_amqp()
         if self._serves_http:
             self._http = HttpFront(self.settings.host, self.settings.http_port, self)
             self.http_address = self._http.bind()
+            if self._certificates is not None and self.settings.https_port is not None:
+                self.https_address = self._http.bind_secured(
+                    self.settings.https_port,
+                    self._certificates.http,
+                    self.settings.handshake_timeout_ms / 1000,
+                )
             task = loop.create_task(self._http.run(), name="http")
             task.add_done_callback(_log_failure)
             self._tasks.add(task)
+
+    async def _listen_amqp(self) -> None:
+        settings = self.settings
+        self.amqp_address = await self.amqp.listen(settings.host, settings.amqp_port)
+        certificates = self._certificates
+        if certificates is not None and settings.amqps_port is not None:
+            self.amqp.name_rule = certificates.name_rule
+            self.amqps_address = await self.amqp.listen(
+                settings.host, settings.amqps_port, certificates.amqp
+            )
+
+    def reload(self) -> None:
+        """Read again what may change while the node runs: certificates."""
+        if self._certificates is not None:
+            self._certificates.reload()
 
     async def stop(self) -> None:
         """Say goodbye to every peer, and end."""
@@ -173,6 +200,12 @@ def _log_failure(task: asyncio.Task[None]) -> None:
     """A task that ends by a fault says so at once, not when the node stops."""
     if not task.cancelled() and task.exception() is not None:
         log.error("the task %s failed", task.get_name(), exc_info=task.exception())
+
+
+def _certificates(settings: Settings) -> Certificates | None:
+    if settings.amqps_port is None and settings.https_port is None:
+        return None
+    return Certificates(settings)
 
 
 def _limits(settings: Settings) -> Limits:
