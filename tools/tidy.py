@@ -25,19 +25,20 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
         "errors": "",
         "clock": "",
         "build_info": "",
+        "patterns": "errors",
         "config": "errors",
         "wire": "errors",
         "journal": "errors wire",
         "engine": "errors wire journal",
         "storage": "errors wire journal engine",
-        "auth": "errors engine",
+        "auth": "errors patterns engine",
         "arrow": "errors wire journal engine storage",
         "embedded": "errors clock engine",
         "amqp": "errors wire engine auth",
         "perf": "errors wire amqp",
-        "http": "errors build_info config wire engine auth arrow",
-        "runtime": "errors clock build_info config wire journal engine storage auth amqp arrow "
-        "http",
+        "http": "errors build_info config patterns wire engine auth arrow",
+        "runtime": "errors clock build_info config patterns wire journal engine storage auth amqp "
+        "arrow http",
         "testing": "errors clock config engine storage runtime",
         "cli": "errors build_info config perf storage runtime",
         "__main__": "cli",
@@ -58,6 +59,7 @@ ONLY_IN: Final = {
     "pyarrow": "arrow",
     "jwt": "auth",
     "cryptography": "auth",
+    "re2": "patterns",
 }
 MODULE_LINES_MAX: Final = 500
 MODULE_LINES_HARD: Final = 800

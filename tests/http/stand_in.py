@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager
 
 from leveret.arrow.reads import BulkReads
-from leveret.auth import Authority, FixedAuthority
+from leveret.auth import Authority, Directory, FixedAuthority
 from leveret.engine.broker import Broker
 
 
@@ -31,6 +31,7 @@ class Facts:
         self._alarms = alarms
         self.broker = Broker(1)
         self.authority: Authority = FixedAuthority("guest", "guest")
+        self.directory = Directory(self.broker.register, lambda: 0)
         self.backups = NoBackups()
 
     def alarms(self) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ import contextlib
 import socket
 import ssl
 from contextlib import closing
+from typing import Any
 
 import aio_pika
 import pika
@@ -46,7 +47,7 @@ def hello(url: BrokerUrl, context: ssl.SSLContext) -> ssl.SSLSocket:
 
 @pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
 def test_pika_publishes_and_gets(authority: TestAuthority, server: Pair, loop: str) -> None:
-    files = {"tls_cert": server.cert, "tls_key": server.key}
+    files: dict[str, Any] = {"tls_cert": server.cert, "tls_key": server.key}
     with broker(amqps_port=0, event_loop=loop, **files) as url:
         wanted = parameters(url, authority.client_context())
         with closing(pika.BlockingConnection(wanted)) as connection:
@@ -131,7 +132,7 @@ def test_client_that_trusts_another_authority_does_not_connect(
 @pytest.mark.parametrize("least", ["1.2", "1.3"])
 def test_old_versions_are_refused(authority: TestAuthority, server: Pair, least: str) -> None:
     versions = (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
-    files = {"tls_cert": server.cert, "tls_key": server.key}
+    files: dict[str, Any] = {"tls_cert": server.cert, "tls_key": server.key}
     with broker(amqps_port=0, tls_version_min=least, **files) as url:
         for version in versions:
             context = authority.client_context()
@@ -155,7 +156,7 @@ def test_version_one_point_one_is_refused(authority: TestAuthority, secured: Bro
 
 
 def test_peer_that_never_agrees_on_tls_is_dropped(server: Pair) -> None:
-    files = {"tls_cert": server.cert, "tls_key": server.key}
+    files: dict[str, Any] = {"tls_cert": server.cert, "tls_key": server.key}
     with broker(amqps_port=0, handshake_timeout_ms=200, **files) as url:
         with socket.create_connection(address(url), 10) as silent:
             assert silent.recv(1) == b""
@@ -172,7 +173,7 @@ def test_plain_amqp_on_the_port_of_tls_is_dropped(secured: BrokerUrl) -> None:
 def test_broker_stops_with_a_client_of_tls_connected(
     authority: TestAuthority, server: Pair
 ) -> None:
-    files = {"tls_cert": server.cert, "tls_key": server.key}
+    files: dict[str, Any] = {"tls_cert": server.cert, "tls_key": server.key}
     with broker(amqps_port=0, **files) as url:
         connection = pika.BlockingConnection(parameters(url, authority.client_context()))
     with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="shutdown"):

@@ -129,15 +129,22 @@ class Channel(Session):
         key = reader.short_string()
         flags = reader.octet()
         reader.finish()
-        exchange = self.vhost.exchange(name)
         if flags & _IMMEDIATE:
             raise Unsupported("immediate=true")
         self.link.require(WRITE, "exchange", name)
+        exchange = self.vhost.exchange(name)
+        self.link.require_topic(WRITE, exchange, key)
         if len(self.routes) >= ROUTES_MAX:
             self.routes.clear()
         route = Route(exchange, key, (flags & _MANDATORY) != 0)
         self.routes[method] = route
         return route
+
+    def forget_routes(self) -> None:
+        """Ask again for every permission: what the user may do has changed."""
+        self.routes.clear()
+        self.publish_method = b""
+        self.header = b""
 
     def on_header(self, header: bytes) -> None:
         """The content header: the body follows, if there is one."""
@@ -273,6 +280,9 @@ class Channel(Session):
         content = self.content
         assert route is not None
         assert content is not None
+        if content.extra_keys:
+            for key in content.extra_keys:
+                self.link.require_topic(WRITE, route.exchange, key)
         if self.transactional:
             self.vhost.exchange(route.exchange.name)
             self._hold_bytes(len(body) + ENTRY_BYTES)

@@ -1,6 +1,7 @@
 """A connection: frames in, and the state machine of the connection and its channels.
 
-    HEADER ──AMQP 0 0 9 1──► STARTING ──start-ok──► TUNING ──tune-ok──► OPENING ──open──► RUNNING
+    HEADER ──AMQP 0 0 9 1──► STARTING ──start-ok──► LOGGING_IN ──known──► TUNING
+    TUNING ──tune-ok──► OPENING ──open──► RUNNING
       any error or deadline before RUNNING: the socket is closed, mostly without a word (RabbitMQ)
     RUNNING ──error──► CLOSING ──close-ok, deadline──► CLOSED
     RUNNING ──close from the peer──► CLOSED
@@ -30,6 +31,7 @@ from leveret.amqp.frames import (
 from leveret.amqp.handshake import (
     PROTOCOL_HEADER,
     PROTOCOL_HEADER_0_9,
+    on_login,
     on_open,
     on_start_ok,
     on_tune_ok,
@@ -49,6 +51,7 @@ from leveret.amqp.methods import (
     CONNECTION_START_OK,
     CONNECTION_TUNE_OK,
     CONNECTION_UPDATE_SECRET,
+    CONNECTION_UPDATE_SECRET_OK,
     FRAME_BODY,
     FRAME_END,
     FRAME_HEADER,
@@ -57,12 +60,13 @@ from leveret.amqp.methods import (
     FRAME_OVERHEAD,
 )
 from leveret.amqp.reader import MALFORMED_UTF8, Reader
-from leveret.amqp.renewal import on_update_secret
 from leveret.amqp.reply_codes import CONNECTION_FORCED, Reply, reply_for
 from leveret.amqp.writer import Writer
+from leveret.auth import READ, Refusal, User
 from leveret.engine.pulse import NEVER, earlier
 from leveret.engine.queue import Queue
-from leveret.engine.settling import close_session, end_consumers
+from leveret.engine.session import REFUSED
+from leveret.engine.settling import close_session, end_consumer, end_consumers
 from leveret.errors import (
     ChannelFault,
     FrameError,
@@ -78,12 +82,23 @@ OPENING: Final = 3
 RUNNING: Final = 4
 CLOSING: Final = 5
 CLOSED: Final = 6
+LOGGING_IN: Final = 7
 
-STATE_NAMES: Final = ("starting", "starting", "tuning", "opening", "running", "closing", "closed")
+STATE_NAMES: Final = (
+    "starting",
+    "starting",
+    "tuning",
+    "opening",
+    "running",
+    "closing",
+    "closed",
+    "starting",
+)
 
 _HEARTBEAT: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 _FRAME_HEAD: Final = 7  # type, channel, size
 _STREAMED_BYTES: Final = 4096  # a body frame that is larger is taken as it comes
+_EARLY_BYTES_MAX: Final = 65_536  # sent by a peer of whom it is not known yet who it is
 _CHUNKS_MAX: Final = 64  # pieces of a frame that are kept apart: many small ones cost too much
 
 
@@ -99,6 +114,7 @@ class Connection(Link):
         self.received_ms: i64 = now_ms
         self.received_bytes: i64 = 0
         self.channels: dict[int, Channel] = {}
+        self._is_counted = False  # among the open connections of its user and vhost
         self.is_held = False  # the runtime does not read from it for now: silence proves nothing
         self.publishes: i64 = 0  # messages received so far
         self.publisher: Channel | None = None  # the channel that published last
@@ -120,7 +136,8 @@ class Connection(Link):
 
     def feed(self, data: bytes) -> None:
         """Take received bytes, and handle every frame that is complete."""
-        if self.state == CLOSED:
+        if self.state >= CLOSED:
+            self._keep_early(data)
             return
         self.received_ms = self.front.broker.turn.now_ms
         self.received_bytes += len(data)
@@ -146,6 +163,31 @@ class Connection(Link):
         if at >= 0 and self.state != CLOSED and at < len(data):
             self._chunks = [data[at:] if at > 0 else data]
             self._chunk_bytes = len(data) - at
+
+    def _keep_early(self, data: bytes) -> None:
+        """Keep what comes while the login is decided; after the end, nothing."""
+        if self.state == CLOSED:
+            return
+        if not self._chunks:
+            self._chunk_bytes = 0
+        self._chunks.append(data)
+        self._chunk_bytes += len(data)
+        self.received_bytes += len(data)
+        if self._chunk_bytes > _EARLY_BYTES_MAX:
+            self._hang_up()
+
+    def on_login(self, outcome: User | Refusal) -> None:
+        if self.state != LOGGING_IN:  # the peer has gone, or the time is over
+            return
+        if on_login(self, outcome):
+            self.state = TUNING
+        else:
+            self._hang_up_later()
+        if self._chunks:
+            data = b"".join(self._chunks)
+            self._chunks = []
+            self.received_bytes -= len(data)  # they are counted already
+            self.feed(data)
 
     def _read_protocol_header(self, data: bytes) -> i64:
         """The first eight octets; where to go on, or -1."""
@@ -221,8 +263,8 @@ class Connection(Link):
                 channel.on_body(data[start:stop], size)
             else:
                 self._on_unexpected(channel, kind, data[start:stop])
-            if self.state == CLOSED:
-                return end
+            if self.state >= CLOSED:
+                return end if self.state == CLOSED else at
         self.needed = _FRAME_HEAD
         return at
 
@@ -343,21 +385,19 @@ class Connection(Link):
             self.send(0, Writer(CONNECTION_CLOSE_OK))
             self._hang_up()
         elif self.state == STARTING and method == CONNECTION_START_OK:
-            if on_start_ok(self, reader):
-                self.state = TUNING
-            else:
-                self._hang_up_later()
+            self.state = LOGGING_IN
+            on_start_ok(self, reader)
         elif self.state == TUNING and method == CONNECTION_TUNE_OK:
             on_tune_ok(self, reader)
             self.state = OPENING
         elif self.state == OPENING and method == CONNECTION_OPEN:
             on_open(self, reader)
+            self._is_counted = True
             self.state = RUNNING
             self._start_heartbeat()
             self._watch_expiry()
         elif self.state == RUNNING and method == CONNECTION_UPDATE_SECRET:
-            on_update_secret(self, list(self.channels.values()), reader)
-            self._watch_expiry()
+            self._on_update_secret(reader)
         else:
             state = STATE_NAMES[self.state]
             raise ChannelFault(f"unexpected method in connection state {state}")
@@ -400,10 +440,52 @@ class Connection(Link):
         reader = Reader(payload)
         reader.short_string()
         reader.finish()
+        self._count_channel()
         self.channels[number] = Channel(self, number)
         self._channel = None
         self._number = 0
         self.send(number, Writer(CHANNEL_OPEN_OK).long(0))
+
+    def _count_channel(self) -> None:
+        user = self.user
+        assert user is not None
+        try:
+            self.front.quotas.open_channel(user.name)
+        except NotAllowed:
+            self._number = 0
+            self._method = 0
+            raise
+
+    def _on_update_secret(self, reader: Reader) -> None:
+        """The peer renews its credentials: the same user, who may be allowed less from now on."""
+        secret = reader.long_string().decode("utf-8", "replace")
+        reader.short_string()  # the reason, for people
+        reader.finish()
+        user = self.user
+        vhost = self.vhost
+        assert user is not None
+        assert vhost is not None
+        renewed = self.front.authority.renew(user, secret)
+        if renewed is None:
+            raise NotAllowed("New secret was refused by one of the backends")
+        if not renewed.may_open(vhost.name):
+            raise NotAllowed(f"access to vhost '{vhost.name}' refused for user '{renewed.name}'")
+        self.user = renewed
+        self._watch_expiry()
+        self.access_changed()
+        self.send(0, Writer(CONNECTION_UPDATE_SECRET_OK))
+
+    def access_changed(self) -> None:
+        """What the user may do has changed: nothing that was allowed before counts any more."""
+        user = self.user
+        assert user is not None
+        slots = self.front.broker.slots
+        for channel in self.channels.values():
+            channel.forget_routes()
+            for consumer in list(channel.consumers.values()):
+                queue = slots.queue(consumer.queue)
+                if not user.may(READ, channel.vhost.name, "queue", queue.name):
+                    end_consumer(slots, channel, consumer, REFUSED)
 
     # Closing
 
@@ -490,6 +572,9 @@ class Connection(Link):
             if channel.reply_consumer is not None:
                 channel.vhost.replies.pop(channel.reply_name, None)
             close_session(self.front.broker.slots, channel)
+            user = self.user
+            assert user is not None
+            self.front.quotas.close_channel(user.name)
 
     def _remove_channel(self, channel: Channel) -> None:
         self.channels.pop(channel.number, None)
@@ -513,6 +598,14 @@ class Connection(Link):
             for target in list(self.exclusive_queues.values()):
                 assert isinstance(target, Queue)
                 vhost.remove_queue(target)
+            self._uncount(vhost.name)
+
+    def _uncount(self, vhost: str) -> None:
+        user = self.user
+        assert user is not None
+        if self._is_counted:
+            self._is_counted = False
+            self.front.quotas.close_connection(user.name, vhost)
 
     # Time
 

@@ -18,7 +18,7 @@ from leveret.amqp.methods import (
 )
 from leveret.amqp.reader import Reader
 from leveret.amqp.writer import Writer
-from leveret.auth import User
+from leveret.auth import Credentials, Refusal, User
 from leveret.errors import CommandInvalid, NotAllowed, SyntaxFault
 from leveret.wire.tables import Table, decode_table, plain_table, table_of
 
@@ -45,45 +45,40 @@ def send_start(link: Link) -> None:
     properties: dict[str, object] = dict(link.front.server_properties)
     properties["capabilities"] = dict.fromkeys(CAPABILITIES, True)
     method = Writer(CONNECTION_START).octet(0).octet(9).table(table_of(properties))
-    mechanisms = MECHANISMS + b" EXTERNAL" if _takes_certificates(link) else MECHANISMS
+    mechanisms = MECHANISMS
+    if link.tls is not None and link.tls.offers_external:
+        mechanisms += b" EXTERNAL"
     link.send(0, method.long_string(mechanisms).long_string(b"en_US"))
 
 
-def _takes_certificates(link: Link) -> bool:
-    return link.tls is not None and link.tls.offers_external
-
-
-def on_start_ok(link: Link, reader: Reader) -> bool:
-    """Log the peer in and offer the limits; False where the login is refused."""
+def on_start_ok(link: Link, reader: Reader) -> None:
+    """Ask who the peer is; the link's `on_login` is told, at once or in a later turn."""
     properties = reader.table()
     mechanism = reader.short_string()
     response = reader.long_string()
     reader.short_string()
     _note_client(link, properties)
-    user = _login(link, mechanism, response)
-    if user is None:
+    link.mechanism = mechanism
+    name, password = _credentials(link, mechanism, response)
+    credentials = Credentials(name, password, host=link.host, is_loopback=link.is_loopback)
+    link.front.authority.login(credentials, link.on_login)
+
+
+def on_login(link: Link, outcome: User | Refusal) -> bool:
+    """Offer the limits to a user; False where the login is refused, and the peer was told."""
+    if isinstance(outcome, Refusal):
         if link.wants_failure_close:
             text = (
                 "ACCESS_REFUSED - Login was refused using authentication mechanism "
-                f"{mechanism}. For details see the broker logfile."
+                f"{link.mechanism}. For details see the broker logfile."
             )
             link.send(0, Writer(CONNECTION_CLOSE).short(403).short_string(text).long(0))
         return False
-    link.user = user
+    link.user = outcome
     limits = link.front.limits
     method = Writer(CONNECTION_TUNE).short(limits.channel_max).long(limits.frame_max)
     link.send(0, method.short(limits.heartbeat_s))
     return True
-
-
-def _login(link: Link, mechanism: str, response: bytes) -> User | None:
-    """The user whom the peer has proven to be."""
-    authority = link.front.authority
-    if mechanism == EXTERNAL and _takes_certificates(link):
-        assert link.tls is not None
-        return authority.login_certified(link.tls.login_name, is_loopback=link.is_loopback)
-    name, password = _credentials(mechanism, response)
-    return authority.login(name, password, is_loopback=link.is_loopback)
 
 
 def _note_client(link: Link, properties: Table) -> None:
@@ -102,16 +97,20 @@ def _is_true(table: Table, name: str) -> bool:
     return field is not None and field.value is True
 
 
-def _credentials(mechanism: str, response: bytes) -> tuple[str, str]:
-    """User and password of a SASL response."""
+def _credentials(link: Link, mechanism: str, response: bytes) -> tuple[str, str | None]:
+    """User and password of a SASL response; no password where a certificate proves the user."""
+    tls = link.tls
+    if mechanism == EXTERNAL and tls is not None and tls.offers_external:
+        return tls.login_name, None
     if mechanism == "PLAIN":
         parts = response.split(b"\x00")
         if len(parts) != 3:
             raise SyntaxFault("Invalid PLAIN response")
-        return _text(parts[1]), _text(parts[2])
+        return _text(parts[1]), parts[2].decode("utf-8", "surrogateescape")
     if mechanism == "AMQPLAIN":
         table = decode_table(response, 0, len(response))
-        return _login_field(table, "LOGIN"), _login_field(table, "PASSWORD")
+        name = _login_field(table, "LOGIN").encode("utf-8", "surrogateescape")
+        return _text(name), _login_field(table, "PASSWORD")
     raise CommandInvalid(f"unknown authentication mechanism '{mechanism}'")
 
 
@@ -123,7 +122,7 @@ def _login_field(table: Table, name: str) -> str:
     field = table.get(name)
     if field is None or not isinstance(field.value, str):
         raise SyntaxFault(f"AMQPLAIN auth info is missing {name} field")
-    return _text(field.value.encode("utf-8", "surrogateescape"))
+    return field.value
 
 
 def on_tune_ok(link: Link, reader: Reader) -> None:
@@ -151,5 +150,6 @@ def on_open(link: Link, reader: Reader) -> None:
         raise NotAllowed(f"vhost {name} not found")
     if not user.may_open(name):
         raise NotAllowed(f"access to vhost '{name}' refused for user '{user.name}'")
+    link.front.quotas.open_connection(user.name, name)
     link.vhost = vhost
     link.send(0, Writer(CONNECTION_OPEN_OK).short_string(""))

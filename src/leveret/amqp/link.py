@@ -16,10 +16,11 @@ from mypy_extensions import i16, i32, i64, u8
 
 from leveret.amqp.methods import FRAME_BODY, FRAME_BYTES_BEFORE_LOGIN, FRAME_END, FRAME_OVERHEAD
 from leveret.amqp.writer import Writer, signed16
-from leveret.auth import Authority, User
+from leveret.auth import CONFIGURE, READ, WRITE, Authority, Refusal, User
 from leveret.auth.certificates import TlsPeer
 from leveret.engine.broker import Broker
 from leveret.engine.dead_letter import counted_header
+from leveret.engine.exchanges.exchange import Exchange
 from leveret.engine.message import COUNTED, REDELIVERED, Message
 from leveret.engine.session import Consumer, Outlet
 from leveret.engine.vhost import Vhost
@@ -58,6 +59,8 @@ class Front:
     ) -> None:
         self.broker = broker
         self.authority = authority
+        self.audit = authority.audit
+        self.quotas = authority.quotas
         self.limits = limits
         self.token = token  # 22 random characters for names that the broker gives
         self.server_properties: dict[str, object] = {}
@@ -72,6 +75,7 @@ class Link(Outlet):
         super().__init__()
         self.front = front
         self.peer = peer  # host:port, for people
+        self.host = peer.rpartition(":")[0]
         self.is_loopback = is_loopback
         self.tls: TlsPeer | None = None  # what is known of a peer that came through TLS
         self.credit = CREDIT_BYTES
@@ -79,6 +83,7 @@ class Link(Outlet):
         self.frame_max: i64 = FRAME_BYTES_BEFORE_LOGIN
         self.channel_max: i64 = 0
         self.heartbeat_s: i64 = 0
+        self.mechanism = ""  # by which the peer logged in
         self.user: User | None = None
         self.vhost: Vhost | None = None
         self.client_properties: dict[str, object] = {}
@@ -194,6 +199,10 @@ class Link(Outlet):
         """End a channel by an error that no method of the peer caused."""
         raise NotImplementedError
 
+    def on_login(self, outcome: User | Refusal) -> None:
+        """The authority has decided who the peer is."""
+        raise NotImplementedError
+
     # Permission
 
     def require(self, permission: str, what: str, name: str) -> None:
@@ -208,3 +217,36 @@ class Link(Outlet):
                 f"{permission} access to {what} '{shown}' in vhost '{vhost.name}' "
                 f"refused for user '{user.name}'"
             )
+
+    def require_any(self, what: str, name: str) -> None:
+        """Raise AccessRefused unless the user has some permission on a queue or exchange."""
+        user = self.user
+        vhost = self.vhost
+        assert user is not None
+        assert vhost is not None
+        if not user.may(READ, vhost.name, what, name) and not user.may(
+            WRITE, vhost.name, what, name
+        ):
+            self.require(CONFIGURE, what, name)
+
+    def require_topic(self, permission: str, exchange: Exchange, routing_key: str) -> None:
+        """Raise AccessRefused unless the user may use a key with an exchange, if it is a topic."""
+        if exchange.kind != "topic":
+            return
+        user = self.user
+        vhost = self.vhost
+        assert user is not None
+        assert vhost is not None
+        if not user.may_topic(permission, vhost.name, exchange.name, routing_key):
+            raise AccessRefused(
+                f"{permission} access to topic '{routing_key}' in exchange '{exchange.name}' "
+                f"in vhost '{vhost.name}' refused for user '{user.name}'"
+            )
+
+    def note(self, action: str, name: str) -> None:
+        """Keep account of what the user did to a queue or exchange."""
+        user = self.user
+        vhost = self.vhost
+        assert user is not None
+        assert vhost is not None
+        self.front.audit.note(user.name, self.peer, action, f"{vhost.name}: {name}", "ok")

@@ -31,6 +31,7 @@ from leveret.amqp.connection import RUNNING, Connection
 from leveret.amqp.link import CREDIT_BYTES, Front
 from leveret.amqp.methods import CONNECTION_BLOCKED, CONNECTION_UNBLOCKED
 from leveret.amqp.writer import Writer
+from leveret.auth import is_loopback
 from leveret.auth.certificates import NameRule, tls_peer
 from leveret.engine.consuming import refill
 from leveret.engine.queue import Queue
@@ -75,7 +76,7 @@ class AmqpProtocol(asyncio.BufferedProtocol):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         name = _address(peer)
         self._server.begin_turn()
-        self.connection = Connection(self._front, name, _is_loopback(peer))
+        self.connection = Connection(self._front, name, not peer or is_loopback(peer[0]))
         self.connection.name = f"{name} -> {_address(transport.get_extra_info('sockname'))}"
         secured = transport.get_extra_info("ssl_object")
         self._is_secured = secured is not None
@@ -273,13 +274,6 @@ class AmqpProtocol(asyncio.BufferedProtocol):
             self._server.turn_soon()
 
 
-def _is_loopback(peer: tuple[str, int] | None) -> bool:
-    if not peer:
-        return True
-    host = peer[0]
-    return host.startswith("127.") or host == "::1" or host.startswith("::ffff:127.")
-
-
 class Turns(Protocol):
     """What the server needs of whoever drives the engine."""
 
@@ -311,6 +305,7 @@ class AmqpServer:
         self._drained: asyncio.Event = asyncio.Event()
         self.protocols: dict[Connection, AmqpProtocol] = {}
         self.waiting: dict[AmqpProtocol, None] = {}  # paused, for a backlog or an alarm
+        self._changed_users: set[str] = set()  # whose open connections must be looked at
         self._check: asyncio.TimerHandle | None = None
         self._servers: list[asyncio.Server] = []
         self.name_rule: NameRule | None = None  # how certificates of peers are logins, if they are
@@ -366,6 +361,29 @@ class AmqpServer:
     def alarms_changed(self) -> None:
         """Alarms are new or over: whoever waits for them looks again."""
         self._wake_waiting(len(self.waiting))
+
+    def access_changed(self, user: str) -> None:
+        """What a user may do has changed. Many changes at once are looked at once."""
+        if not self._changed_users:
+            self.loop.call_soon(self._check_access)
+        self._changed_users.add(user)
+
+    def _check_access(self) -> None:
+        users = self._changed_users
+        self._changed_users = set()
+        self.begin_turn()
+        for connection in self._connections_of(users):
+            connection.access_changed()
+        self.end_turn()
+
+    def user_gone(self, user: str) -> None:
+        """A user was deleted: their connections end. RabbitMQ: with these words."""
+        for connection in self._connections_of({user}):
+            connection.force_close(f"user '{user}' is deleted")
+        self.turn_soon()
+
+    def _connections_of(self, users: set[str]) -> list[Connection]:
+        return [c for c in self.protocols if c.user is not None and c.user.name in users]
 
     async def stop(self, drain_s: float) -> None:
         """Accept no more, tell every peer, and give them a moment to answer."""

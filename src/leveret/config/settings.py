@@ -99,10 +99,26 @@ class Settings:
         "", "The nodes of the cluster, separated by commas.", metavar="NAME=HOST:PORT,…"
     )
     default_user: str = _option(
-        "guest", "User that exists from the start.", pattern=r".{1,255}", metavar="NAME"
+        "guest",
+        "User that the first start makes, an administrator.",
+        pattern=r".{1,255}",
+        metavar="NAME",
     )
     default_pass: Secret = _option(
-        Secret("guest"), "Password of that user.", pattern=r"(?s).{1,255}", metavar="PASSWORD"
+        Secret("guest"),
+        "Password of that user. Set one to listen on other addresses than this machine's own.",
+        pattern=r"(?s).{1,255}",
+        metavar="PASSWORD",
+    )
+    login_failures_max: int = _option(
+        10,
+        "Failed logins of one user from one address before further ones must wait, longer with each"
+        " failure; ten times as many for all users of an address. 0 turns this off.",
+        low=0,
+        high=1_000_000,
+    )
+    connections_max: int = _option(
+        0, "Most AMQP connections that are open at once; 0 sets no limit.", low=0, high=10_000_000
     )
     oauth2_resource_server_id: str = _option(
         "",

@@ -5,7 +5,7 @@ from mypy_extensions import i64
 from leveret.engine.arguments import consumer_settings
 from leveret.engine.message import Message
 from leveret.engine.queue import Queue
-from leveret.engine.session import NOT_ALLOWED, Consumer, Outlet, Session
+from leveret.engine.session import Consumer, Outlet, Session
 from leveret.engine.slots import Slots
 from leveret.engine.streams.reader import Reader
 from leveret.engine.streams.stream import Stream
@@ -90,14 +90,6 @@ def cancel(slots: Slots, session: Session, tag: str) -> None:
     consumer = session.consumers.pop(tag, None)
     if consumer is not None:
         slots.queue(consumer.queue).remove_consumer(consumer)
-
-
-def expel(slots: Slots, session: Session, tag: str) -> None:
-    """End a subscription whose user may no longer read the queue, and tell the peer."""
-    consumer = session.consumers[tag]
-    cancel(slots, session, tag)
-    consumer.ended = NOT_ALLOWED
-    session.turn.ended.append(consumer)
 
 
 def get(session: Session, queue: Queue, no_ack: bool) -> Message | None:

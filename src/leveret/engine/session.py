@@ -30,7 +30,8 @@ DELIVERY_BYTES: Final = 64
 # Why the broker ended a consumer.
 QUEUE_GONE: Final = 1
 TIMED_OUT: Final = 2
-NOT_ALLOWED: Final = 3  # its user may no longer read the queue
+REFUSED: Final = 3  # it may not read from its queue any more
+
 
 # Why messages leave.
 REJECTED: Final = "rejected"
@@ -168,7 +169,7 @@ class Consumer(Holder):
         self.prefetch: i64 = session.prefetch
         self.prefetch_bytes: i64 = session.prefetch_bytes
         self.active = True  # False while it waits behind a single active consumer
-        self.ended: i64 = 0  # QUEUE_GONE, TIMED_OUT, NOT_ALLOWED
+        self.ended: i64 = 0  # QUEUE_GONE, TIMED_OUT, REFUSED
         self.delivered: i64 = 0
         self.wire: bytes = b""  # the tag as the front writes it into each delivery
 

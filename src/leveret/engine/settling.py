@@ -164,6 +164,15 @@ def end_consumers(slots: Slots, session: Session) -> None:
     session.consumers.clear()
 
 
+def end_consumer(slots: Slots, session: Session, consumer: Consumer, reason: i64) -> None:
+    """The broker ends a subscription, and lets the peer know; what it holds stays in flight."""
+    if session.consumers.pop(consumer.tag, None) is None:
+        return
+    consumer.ended = reason
+    slots.queue(consumer.queue).remove_consumer(consumer)
+    session.turn.ended.append(consumer)
+
+
 # Timeouts
 
 
@@ -211,10 +220,5 @@ def _timeout_ms(slots: Slots, message: Message) -> i64:
 def _end_holder(slots: Slots, session: Session, message: Message) -> None:
     """A consumer that holds a message for too long gets no more of them."""
     consumer = message.holder
-    if not isinstance(consumer, Consumer) or consumer.ended != 0:
-        return
-    if session.consumers.pop(consumer.tag, None) is None:
-        return
-    consumer.ended = TIMED_OUT
-    slots.queue(consumer.queue).remove_consumer(consumer)
-    session.turn.ended.append(consumer)
+    if isinstance(consumer, Consumer) and consumer.ended == 0:
+        end_consumer(slots, session, consumer, TIMED_OUT)

@@ -1,5 +1,6 @@
 """Who asks: the login of a request, and where its user may work."""
 
+import asyncio
 import binascii
 from base64 import b64decode
 from typing import Final
@@ -8,10 +9,11 @@ from urllib.parse import unquote
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from leveret.auth import User
+from leveret.auth import Credentials, Refusal, User, is_loopback
 from leveret.http.facts import BrokerFacts
 
 _CHALLENGE: Final = {"WWW-Authenticate": 'Basic realm="RabbitMQ Management"'}
+_PROTOCOL: Final = "http"
 
 
 def facts_of(request: Request) -> BrokerFacts:
@@ -19,20 +21,50 @@ def facts_of(request: Request) -> BrokerFacts:
     return facts
 
 
-def login(request: Request) -> User:
-    """Log in whoever asks; 401 where that fails."""
-    scheme, _, sent = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "basic":
-        try:
-            name, _, password = b64decode(sent, validate=True).decode().partition(":")
-        except (binascii.Error, UnicodeDecodeError):
-            name = password = ""
-        host = request.client.host if request.client is not None else "127.0.0.1"
-        is_loopback = host.startswith("127.") or host in ("::1", "localhost")
-        user = facts_of(request).authority.login(name, password, is_loopback=is_loopback)
-        if user is not None:
-            return user
+def host_of(request: Request) -> str:
+    """The address that the request comes from."""
+    return request.client.host if request.client is not None else "127.0.0.1"
+
+
+async def login(request: Request) -> User:
+    """Log in whoever asks; 401 where that fails, 429 where it failed too often."""
+    credentials = _credentials(request)
+    if credentials is None:
+        raise HTTPException(401, "Login failed", _CHALLENGE)
+    outcome = await _ask(request, credentials)
+    if isinstance(outcome, User):
+        return outcome
+    if outcome.retry_ms > 0:
+        wait_s = -(-outcome.retry_ms // 1000)
+        raise HTTPException(429, "Too many failed logins", {"Retry-After": str(wait_s)})
     raise HTTPException(401, "Login failed", _CHALLENGE)
+
+
+def _credentials(request: Request) -> Credentials | None:
+    scheme, _, sent = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        name, password = "", sent.strip()
+    elif scheme.lower() == "basic":
+        try:
+            text = b64decode(sent, validate=True).decode("utf-8", "surrogateescape")
+        except (binascii.Error, ValueError):
+            return None
+        name, _, password = text.partition(":")
+    else:
+        return None
+    host = host_of(request)
+    return Credentials(name, password, host=host, is_loopback=is_loopback(host), protocol=_PROTOCOL)
+
+
+async def _ask(request: Request, credentials: Credentials) -> User | Refusal:
+    decided: asyncio.Future[User | Refusal] = asyncio.get_running_loop().create_future()
+
+    def told(outcome: User | Refusal) -> None:
+        if not decided.done():  # the client may have gone
+            decided.set_result(outcome)
+
+    facts_of(request).authority.login(credentials, told)
+    return await decided
 
 
 def user_of(request: Request) -> User:
@@ -42,9 +74,11 @@ def user_of(request: Request) -> User:
 
 
 def vhost_of(request: Request) -> str:
-    """The vhost of the path, in which the user may work."""
+    """The vhost of the path, in which the user may work, or look if they only ask."""
     vhost = part_of(request, "vhost")
-    if not user_of(request).may_open(vhost):
+    user = user_of(request)
+    may_enter = user.may_see if request.method in ("GET", "HEAD") else user.may_open
+    if not may_enter(vhost):
         raise HTTPException(401, "User not authorised to access virtual host")
     return vhost
 

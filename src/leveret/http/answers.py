@@ -41,13 +41,20 @@ async def on_http_error(request: Request, fault: Exception) -> Response:
 async def on_refusal(request: Request, fault: Exception) -> Response:
     """A command that the broker refuses, or storage that cannot be used."""
     assert isinstance(fault, LeveretError)
-    status = 400
-    if isinstance(fault, NotFound):
+    status = status_of(request, fault)
+    if status == 404:
         return json(Failure(_ERROR_WORDS[404], "Not Found"), status=404)
-    if isinstance(fault, StorageError) and request.method == "GET":
-        status = 503
     phrase = http.HTTPStatus(status).phrase
     return json(Failure(_ERROR_WORDS.get(status, phrase), str(fault)), status=status)
+
+
+def status_of(request: Request, fault: HTTPException | LeveretError) -> int:
+    """The status by which a fault is answered."""
+    if isinstance(fault, HTTPException):
+        return fault.status_code
+    if isinstance(fault, NotFound):
+        return 404
+    return 503 if isinstance(fault, StorageError) and request.method == "GET" else 400
 
 
 async def on_crash(request: Request, fault: Exception) -> Response:

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from leveret.arrow.reads import BulkReads
-from leveret.auth import Authority
+from leveret.auth import Authority, Directory
 from leveret.engine.broker import Broker
 
 
@@ -40,6 +40,10 @@ class BrokerFacts(Protocol):
     @property
     def authority(self) -> Authority:
         """Who may ask."""
+
+    @property
+    def directory(self) -> Directory:
+        """Users and permissions. They are changed inside a `turn` only."""
 
     @property
     def broker(self) -> Broker:

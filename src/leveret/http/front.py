@@ -9,22 +9,13 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from leveret.http.facts import BrokerFacts
+from leveret.http.listener import Listener
 
 _BACKLOG: Final = 256
 _STOP_WITHIN_S: Final = 5
-
-
-@dataclass(frozen=True)
-class Listener:
-    """A bound socket, and how it is secured."""
-
-    socket: socket.socket
-    context: ssl.SSLContext | None = None
-    handshake_s: float | None = None  # within which a client must have agreed on TLS
 
 
 class HttpFront:

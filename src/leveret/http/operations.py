@@ -2,7 +2,8 @@
 
 An `Operation` is a method on a path with what it needs of the user, what its body and answer look
 like, and a sentence about it. From the declarations come the routes of the application, the check
-of every login (no handler can forget it) and the description at `/api/openapi.json`.
+of every login (no handler can forget it), an account of every request that is not a GET, and the
+description at `/api/openapi.json`.
 
 RabbitMQ: tags include others. An administrator may do all; monitoring and policymaker include
 management; an operation that a user's tags do not allow answers 401.
@@ -19,7 +20,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from leveret.http.access import login
+from leveret.errors import LeveretError
+from leveret.http.access import facts_of, host_of, login
+from leveret.http.answers import status_of
 
 BODY_BYTES_MAX: Final = 16 * 1024 * 1024  # of a body that is read whole
 
@@ -109,18 +112,43 @@ class _Endpoint:
         operation = self._operations.get(method)
         if operation is None:
             raise HTTPException(405, "Method Not Allowed", self._allow)
-        _admit(request, operation.needs)
-        return await operation.handler(request)
+        if method == "GET":
+            await _admit(request, operation.needs)
+            return await operation.handler(request)
+        return await _answer_change(request, operation)
 
 
-def _admit(request: Request, needs: Needs) -> None:
+async def _answer_change(request: Request, operation: Operation) -> ASGIApp:
+    """Answer a request that may change something, and keep account of it."""
+    status = 500
+    try:
+        await _admit(request, operation.needs)
+        response = await operation.handler(request)
+        status = response.status_code if isinstance(response, Response) else operation.status
+        return response
+    except (HTTPException, LeveretError) as fault:
+        status = status_of(request, fault)
+        raise
+    finally:
+        _note(request, status)
+
+
+def _note(request: Request, status: int) -> None:
+    user = getattr(request.state, "user", None)
+    if user is not None:  # a failed login was noted as such
+        audit = facts_of(request).authority.audit
+        path = request.scope["path"]
+        audit.note(user.name, host_of(request), request.method, path, str(status))
+
+
+async def _admit(request: Request, needs: Needs) -> None:
     """Let the request pass, with its user in its state, or refuse it."""
     if needs is Needs.NOTHING:
         return
-    user = login(request)
+    user = await login(request)
+    request.state.user = user
     if needs is not Needs.LOGIN and not _INCLUDED[needs].intersection(user.tags):
         raise HTTPException(401, _MISSING[needs])
-    request.state.user = user
 
 
 async def body_of(request: Request, kind: type[Body]) -> Body:

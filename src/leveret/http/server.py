@@ -19,7 +19,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from leveret.http.app import make_app
 from leveret.http.facts import BrokerFacts
-from leveret.http.front import Listener
+from leveret.http.listener import Listener
 
 _KEEP_ALIVE_S: Final = 65  # longer than the polling interval of any page or scraper
 _CONNECTIONS_MAX: Final = 4096

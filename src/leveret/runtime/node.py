@@ -5,18 +5,21 @@ import contextlib
 import logging
 import secrets
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from leveret import __version__
 from leveret.amqp.link import Front, Limits
 from leveret.amqp.server import AmqpServer
 from leveret.arrow.reads import BulkReads
-from leveret.auth import Authority, FixedAuthority
+from leveret.auth import Authority, Directory, is_loopback
+from leveret.auth.throttle import Throttle
 from leveret.clock import Clock
 from leveret.config.settings import Settings, memory_high_bytes
 from leveret.engine.broker import Broker
 from leveret.engine.message import Message
+from leveret.errors import ConfigError
 from leveret.http.front import HttpFront
+from leveret.runtime.apart import Apart
 from leveret.runtime.backups import Backups
 from leveret.runtime.certificates import Certificates
 from leveret.runtime.memory import REASON, MemoryWatch, machine_bytes
@@ -33,6 +36,10 @@ PRODUCT = "RabbitMQ"
 PRODUCT_VERSION = "4.3.0"
 
 DRAIN_S = 2.0
+NO_PASSWORD = (
+    "host is {host}, which other machines can reach, and nobody has a password but the public"
+    " guest/guest: give the default user one with --default-pass or LEVERET_DEFAULT_PASS"
+)
 NO_STORE = "none"  # the durability of a node that has no data directory
 
 
@@ -51,12 +58,11 @@ class Node:
         self.broker = Broker(secrets.randbits(62))
         self.broker.parks = settings.park_over_limit
         self.broker.begin_turn(clock.now_ms())
-        self.front = Front(
-            self.broker,
-            FixedAuthority(settings.default_user, str(settings.default_pass)),
-            _limits(settings),
-            _token,
+        self.directory = Directory(
+            self.broker.register, clock.now_ms, Throttle(settings.login_failures_max)
         )
+        self.directory.quotas.connections_max = settings.connections_max
+        self.front = Front(self.broker, self.directory, _limits(settings), _token)
         self.front.server_properties = _server_properties(settings.node)
         self.amqp_address = ("", 0)
         self.http_address = ("", 0)
@@ -64,6 +70,8 @@ class Node:
         self.amqps_address: tuple[str, int] | None = None
         self.https_address: tuple[str, int] | None = None
         self._certificates: Certificates | None = None
+        self._reloads: list[Callable[[], object]] = []  # of files that may change
+        self._key_care: asyncio.Task[None] | None = None
         self._store: Store | None = None
         if disk is not None:
             self._store = Store(disk, self.broker, settings.durability)
@@ -73,7 +81,7 @@ class Node:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Listen. Raises OSError where an address cannot be used, ConfigError for certificates."""
+        """Listen. Raises OSError where an address cannot be used, ConfigError where none may be."""
         loop = asyncio.get_running_loop()
         self._certificates = _certificates(self.settings)
         self.turns = Turns(self.broker, self._clock, loop)
@@ -98,6 +106,8 @@ class Node:
             self._syncing,
             self._in_flight,
         )
+        self._load_users()
+        await self._take_tokens()
         self.turns.on_pulse()  # what became due meanwhile comes before anything new
         await self._listen_amqp()
         if self._serves_http:
@@ -117,6 +127,8 @@ class Node:
         settings = self.settings
         self.amqp_address = await self.amqp.listen(settings.host, settings.amqp_port)
         certificates = self._certificates
+        if certificates is not None:
+            self._reloads.append(certificates.reload)
         if certificates is not None and settings.amqps_port is not None:
             self.amqp.name_rule = certificates.name_rule
             self.amqps_address = await self.amqp.listen(
@@ -124,12 +136,40 @@ class Node:
             )
 
     def reload(self) -> None:
-        """Read again what may change while the node runs: certificates."""
-        if self._certificates is not None:
-            self._certificates.reload()
+        """Read again what may change while the node runs: certificates and keys."""
+        for reload in self._reloads:
+            reload()
+
+    def _load_users(self) -> None:
+        directory = self.directory
+        self.turns.begin()
+        directory.load(self.settings.default_user, str(self.settings.default_pass))
+        self.turns.end()
+        if not is_loopback(self.settings.host) and not directory.has_own_password():
+            raise ConfigError(NO_PASSWORD.format(host=self.settings.host))
+        directory.on_change = self.amqp.access_changed
+        directory.on_gone = self.amqp.user_gone
+        self._apart = Apart(self.turns, asyncio.get_running_loop())
+        directory.verification.apart = self._apart.run
+
+    async def _take_tokens(self) -> None:
+        """Where tokens are configured, take them as logins too."""
+        if not self.settings.oauth2_resource_server_id:
+            return
+        from leveret.runtime.oauth2 import TokenLogins  # imports much that few need
+
+        logins = TokenLogins(self.settings, self.directory, self._clock.now_ms)
+        await logins.start()
+        self.front.authority = logins.authority
+        self._reloads.append(logins.reload)
+        self._key_care = asyncio.get_running_loop().create_task(logins.run(), name="keys")
+        self._key_care.add_done_callback(_log_failure)
 
     async def stop(self) -> None:
         """Say goodbye to every peer, and end."""
+        self._apart.stop()
+        if self._key_care is not None:
+            self._key_care.cancel()
         await self.amqp.stop(DRAIN_S)
         self._memory.stop()
         self.turns.stop()

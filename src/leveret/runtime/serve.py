@@ -47,7 +47,7 @@ async def _serve(settings: Settings) -> int:
     except OSError as fault:
         sys.stderr.write(f"leveret serve: cannot start: {fault.strerror or fault}\n")
         return 1
-    except (StorageError, ConfigError) as fault:
+    except (ConfigError, StorageError) as fault:
         sys.stderr.write(f"leveret serve: cannot start: {fault}\n")
         return 1
     gc.collect()

@@ -3,7 +3,7 @@
 from typing import Final
 
 from leveret.amqp.channel import Channel
-from leveret.amqp.handlers.queue import require_remembering
+from leveret.amqp.handlers.queue import require_remembering, require_source
 from leveret.amqp.methods import (
     EXCHANGE_BIND_OK,
     EXCHANGE_DECLARE_OK,
@@ -14,7 +14,8 @@ from leveret.amqp.reader import Reader
 from leveret.amqp.writer import Writer
 from leveret.auth import CONFIGURE, READ, WRITE
 from leveret.engine.exchanges.super_stream import SUPER_STREAM, partition_names
-from leveret.engine.vhost import require_not_default
+from leveret.engine.vhost import require_known_kind, require_not_default
+from leveret.wire.tables import Table
 
 _PASSIVE: Final = 1
 _DURABLE: Final = 2
@@ -36,17 +37,14 @@ def on_declare(channel: Channel, reader: Reader) -> None:
     vhost = channel.vhost
     if flags & _PASSIVE:
         require_not_default(name)
+        channel.link.require_any("exchange", name)
         vhost.exchange(name)
     else:
+        require_known_kind(kind)
+        require_not_default(name)
         channel.link.require(CONFIGURE, "exchange", name)
-        alternate = arguments.get("alternate-exchange")
-        if alternate is not None and isinstance(alternate.value, str):
-            channel.link.require(READ, "exchange", name)
-            channel.link.require(WRITE, "exchange", alternate.value)
-        require_remembering(channel, arguments)
-        if kind == SUPER_STREAM:
-            for partition in partition_names(name, arguments):
-                channel.link.require(CONFIGURE, "queue", partition)
+        if name not in vhost.exchanges:
+            _require_new(channel, name, kind, arguments)
         vhost.declare_exchange(
             name,
             kind,
@@ -59,13 +57,30 @@ def on_declare(channel: Channel, reader: Reader) -> None:
         channel.reply(Writer(EXCHANGE_DECLARE_OK))
 
 
+def _require_new(channel: Channel, name: str, kind: str, arguments: Table) -> None:
+    """RabbitMQ: whoever sets an alternate exchange must be allowed to read and to write there."""
+    link = channel.link
+    alternate = arguments.get("alternate-exchange")
+    if alternate is not None and isinstance(alternate.value, str):
+        link.require(READ, "exchange", name)
+        link.require(WRITE, "exchange", alternate.value)
+    require_remembering(channel, arguments)
+    if kind == SUPER_STREAM:
+        for partition in partition_names(name, arguments):
+            link.require(CONFIGURE, "queue", partition)
+
+
 def on_delete(channel: Channel, reader: Reader) -> None:
     reader.short()
     name = reader.short_string()
     flags = reader.octet()
     reader.finish()
+    require_not_default(name)
     channel.link.require(CONFIGURE, "exchange", name)
+    is_there = name in channel.vhost.exchanges
     channel.vhost.delete_exchange(name, (flags & _IF_UNUSED) != 0)
+    if is_there:
+        channel.link.note("exchange.delete", name)
     if not flags & _DELETE_NO_WAIT:
         channel.reply(Writer(EXCHANGE_DELETE_OK))
 
@@ -78,7 +93,7 @@ def on_bind(channel: Channel, reader: Reader) -> None:
     no_wait = reader.bit()
     arguments = reader.table()
     reader.finish()
-    _require(channel, target, source)
+    _require(channel, target, source, routing_key)
     vhost = channel.vhost
     vhost.exchange(source)
     vhost.bind(source, vhost.exchange(target), routing_key, arguments)
@@ -94,7 +109,7 @@ def on_unbind(channel: Channel, reader: Reader) -> None:
     no_wait = reader.bit()
     arguments = reader.table()
     reader.finish()
-    _require(channel, target, source)
+    _require(channel, target, source, routing_key)
     found = channel.vhost.exchanges.get(target)
     if found is not None:
         channel.vhost.unbind(source, found, routing_key, arguments)
@@ -102,8 +117,7 @@ def on_unbind(channel: Channel, reader: Reader) -> None:
         channel.reply(Writer(EXCHANGE_UNBIND_OK))
 
 
-def _require(channel: Channel, target: str, source: str) -> None:
+def _require(channel: Channel, target: str, source: str, routing_key: str) -> None:
     require_not_default(target)
-    require_not_default(source)
     channel.link.require(WRITE, "exchange", target)
-    channel.link.require(READ, "exchange", source)
+    require_source(channel, source, routing_key)

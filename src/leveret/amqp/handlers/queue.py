@@ -39,6 +39,7 @@ def on_declare(channel: Channel, reader: Reader) -> None:
         _declare_reply(channel, name, flags)
         return
     if flags & _PASSIVE:
+        channel.link.require_any("queue", name)
         queue = channel.vhost.queue(name, channel.link)
         queue.used_ms = channel.turn.now_ms
     else:
@@ -69,6 +70,8 @@ def _require_declare(channel: Channel, name: str, arguments: Table) -> None:
     """RabbitMQ: whoever sets a dead-letter exchange must be allowed to read and to write there."""
     link = channel.link
     link.require(CONFIGURE, "queue", name)
+    if name in channel.vhost.queues:
+        return
     require_remembering(channel, arguments)
     exchange = arguments.get("x-dead-letter-exchange")
     if exchange is not None and isinstance(exchange.value, str):
@@ -116,7 +119,7 @@ def on_bind(channel: Channel, reader: Reader) -> None:
     name = named(channel, given)
     if not given and not routing_key:
         routing_key = name
-    _require_binding(channel, name, source)
+    _require_binding(channel, name, source, routing_key)
     channel.vhost.exchange(source)
     queue = channel.vhost.queue(name, channel.link)
     channel.vhost.bind(source, queue, routing_key, arguments)
@@ -134,7 +137,7 @@ def on_unbind(channel: Channel, reader: Reader) -> None:
     name = named(channel, given)
     if not given and not routing_key:
         routing_key = name
-    _require_binding(channel, name, source)
+    _require_binding(channel, name, source, routing_key)
     queue = channel.vhost.queues.get(name)
     if queue is not None and channel.vhost.has_binding(source, queue, routing_key, arguments):
         channel.vhost.queue(name, channel.link)
@@ -142,10 +145,18 @@ def on_unbind(channel: Channel, reader: Reader) -> None:
     channel.reply(Writer(QUEUE_UNBIND_OK))
 
 
-def _require_binding(channel: Channel, name: str, source: str) -> None:
-    require_not_default(source)
+def _require_binding(channel: Channel, name: str, source: str, routing_key: str) -> None:
     channel.link.require(WRITE, "queue", name)
+    require_source(channel, source, routing_key)
+
+
+def require_source(channel: Channel, source: str, routing_key: str) -> None:
+    """Whoever binds must be allowed to read from the exchange, with this key if it is a topic."""
+    require_not_default(source)
     channel.link.require(READ, "exchange", source)
+    exchange = channel.vhost.exchanges.get(source)
+    if exchange is not None:
+        channel.link.require_topic(READ, exchange, routing_key)
 
 
 def on_purge(channel: Channel, reader: Reader) -> None:
@@ -156,6 +167,8 @@ def on_purge(channel: Channel, reader: Reader) -> None:
     name = named(channel, given)
     channel.link.require(READ, "queue", name)
     count = channel.vhost.queue(name, channel.link).purge()
+    if name not in channel.link.exclusive_queues:
+        channel.link.note("queue.purge", name)
     if not no_wait:
         channel.reply(Writer(QUEUE_PURGE_OK).long(count))
 
@@ -167,8 +180,11 @@ def on_delete(channel: Channel, reader: Reader) -> None:
     reader.finish()
     name = named(channel, given)
     channel.link.require(CONFIGURE, "queue", name)
+    is_own = name in channel.link.exclusive_queues or name not in channel.vhost.queues
     count = channel.vhost.delete_queue(
         name, (flags & _IF_UNUSED) != 0, (flags & _IF_EMPTY) != 0, channel.link
     )
+    if not is_own:
+        channel.link.note("queue.delete", name)
     if not flags & _DELETE_NO_WAIT:
         channel.reply(Writer(QUEUE_DELETE_OK).long(count))

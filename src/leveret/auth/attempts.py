@@ -1,0 +1,47 @@
+"""How often logins succeeded and failed: by protocol, and by address and user.
+
+The latter grows with what strangers send, so only the `SOURCES_MAX` that tried last are kept.
+"""
+
+from typing import Final
+
+SOURCES_MAX: Final = 10_000
+
+Source = tuple[str, str, str]  # address, user, protocol
+
+
+class Tally:
+    """Attempts of one kind."""
+
+    __slots__ = ("failed", "succeeded")
+
+    def __init__(self) -> None:
+        self.succeeded = 0
+        self.failed = 0
+
+    def add(self, succeeded: bool) -> None:
+        if succeeded:
+            self.succeeded += 1
+        else:
+            self.failed += 1
+
+
+class Attempts:
+    """Counts of logins since the start, or since they were reset."""
+
+    def __init__(self) -> None:
+        self.by_protocol: dict[str, Tally] = {}
+        self.by_source: dict[Source, Tally] = {}  # in the order of the last attempt
+
+    def count(self, host: str, user: str, protocol: str, *, succeeded: bool) -> None:
+        self.by_protocol.setdefault(protocol, Tally()).add(succeeded)
+        source = (host, user, protocol)
+        tally = self.by_source.pop(source, None) or Tally()
+        tally.add(succeeded)
+        self.by_source[source] = tally
+        if len(self.by_source) > SOURCES_MAX:
+            del self.by_source[next(iter(self.by_source))]
+
+    def reset(self) -> None:
+        self.by_protocol.clear()
+        self.by_source.clear()

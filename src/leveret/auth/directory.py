@@ -1,0 +1,177 @@
+"""The directory: users and permissions of this node, and the decision over every login.
+
+It is made with the node and filled by `load`, once the register is recovered. Fronts ask `login`;
+whoever changes users or permissions does it through `users`, `permissions` and `drop_user`, inside
+a turn of the engine. `on_change` is told the name of a user whose access may have changed, and
+`on_gone` of one that exists no more.
+
+The first start makes the default user, who can be changed and deleted like any other.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from leveret.auth.attempts import Attempts
+from leveret.auth.audit import Audit
+from leveret.auth.authority import (
+    DEFAULT_NAME,
+    DEFAULT_PASSWORD,
+    Authority,
+    is_public_from_afar,
+)
+from leveret.auth.hashes import hash_password, quick_hash
+from leveret.auth.limits import USER_LIMIT, Quotas
+from leveret.auth.permissions import Permissions
+from leveret.auth.throttle import Throttle
+from leveret.auth.user import ADMINISTRATOR, Credentials, Refusal, Then, User
+from leveret.auth.users import Users
+from leveret.auth.verification import Verification
+from leveret.engine.register import Register
+
+HTTP: Final = "http"
+DEFAULT_VHOST: Final = "/"
+
+_SEEDED: Final = "seeded"  # a kind of the register: the default user was made once
+_SEED: Final = "default_user"
+_EVERYTHING: Final = ".*"
+
+
+class Member(User):
+    """A user of the directory. What they may do is looked up there each time."""
+
+    def __init__(self, directory: "Directory", name: str) -> None:
+        super().__init__(name)
+        self._directory = directory
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        account = self._directory.users.get(self.name)
+        return account.tags if account is not None else ()
+
+    def may_open(self, vhost: str) -> bool:
+        return self._directory.permissions.may_open(self.name, vhost)
+
+    def may(self, permission: str, vhost: str, what: str, name: str) -> bool:
+        return self._directory.permissions.may(self.name, permission, vhost, name)
+
+    def may_topic(self, permission: str, vhost: str, exchange: str, routing_key: str) -> bool:
+        return self._directory.permissions.may_topic(
+            self.name, permission, vhost, exchange, routing_key
+        )
+
+
+class Directory(Authority):
+    """Users, permissions, logins."""
+
+    def __init__(
+        self, register: Register, now_ms: Callable[[], int], throttle: Throttle | None = None
+    ) -> None:
+        super().__init__(Audit(now_ms), Quotas(register))
+        self._register = register
+        self._now_ms = now_ms
+        self.users = Users(register, self._changed)
+        self.permissions = Permissions(register, self._changed)
+        self.verification = Verification()
+        self.throttle = throttle or Throttle()
+        self.attempts = Attempts()
+        self.on_change: Callable[[str], None] = _ignore
+        self.on_gone: Callable[[str], None] = _ignore
+
+    # The start
+
+    def load(self, default_user: str, default_password: str) -> None:
+        """Read the register; make the default user where none was ever made."""
+        self.users.load()
+        self.permissions.load()
+        if self._register.get(_SEEDED, _SEED) is None:
+            self._register.put(_SEEDED, _SEED, default_user)
+            self._seed(default_user, default_password)
+        elif default_password != DEFAULT_PASSWORD and not self.has_own_password():
+            self._seed(default_user, default_password)
+
+    def _seed(self, name: str, password: str) -> None:
+        is_public = name == DEFAULT_NAME and password == DEFAULT_PASSWORD
+        kept = quick_hash(password) if is_public else hash_password(password)
+        self.users.put(name, kept, (ADMINISTRATOR,))
+        self.permissions.put(DEFAULT_VHOST, name, _EVERYTHING, _EVERYTHING, _EVERYTHING)
+
+    def has_own_password(self) -> bool:
+        """Whether somebody has a password that is not the one that everybody knows."""
+        for account in self.users.all():
+            is_public = account.name == DEFAULT_NAME and account.password.fits(DEFAULT_PASSWORD)
+            if account.password.text and not is_public:
+                return True
+        return False
+
+    # Logins
+
+    def login(self, credentials: Credentials, then: Then) -> None:
+        wait_ms = self.throttle.wait_ms(credentials.host, credentials.name, self._now_ms())
+        if wait_ms > 0:
+            self._refuse_unseen(credentials, wait_ms, then)
+            return
+        account = self.users.get(credentials.name)
+        if credentials.password is None:
+            self._decide(credentials, account is not None, then)
+            return
+
+        def told(is_right: bool) -> None:
+            self._decide(credentials, is_right, then)
+
+        kept = account.password if account is not None else None
+        self.verification.ask(credentials.name, kept, credentials.password, told)
+
+    def _decide(self, credentials: Credentials, is_right: bool, then: Then) -> None:
+        if not is_right or self.users.get(credentials.name) is None:
+            self.throttle.failed(credentials.host, credentials.name, self._now_ms())
+            self._refuse(credentials, Refusal("invalid credentials"), then)
+        elif is_public_from_afar(credentials):
+            self._refuse(credentials, Refusal("the default password is for this machine"), then)
+        else:
+            self._admit(credentials, then)
+
+    def _admit(self, credentials: Credentials, then: Then) -> None:
+        self.throttle.succeeded(credentials.host, credentials.name)
+        self._count(credentials, succeeded=True)
+        if credentials.protocol != HTTP:  # there each request logs in
+            self._note(credentials, "ok")
+        then(Member(self, credentials.name))
+
+    def _refuse(self, credentials: Credentials, refusal: Refusal, then: Then) -> None:
+        self._count(credentials, succeeded=False)
+        self._note(credentials, refusal.reason)
+        then(refusal)
+
+    def _refuse_unseen(self, credentials: Credentials, wait_ms: int, then: Then) -> None:
+        refusal = Refusal("too many failed logins", wait_ms)
+        self._count(credentials, succeeded=False)
+        if self.throttle.is_news(credentials.host, credentials.name):
+            self._note(credentials, refusal.reason)
+        then(refusal)
+
+    def _count(self, credentials: Credentials, *, succeeded: bool) -> None:
+        self.attempts.count(
+            credentials.host, credentials.name, credentials.protocol, succeeded=succeeded
+        )
+
+    def _note(self, credentials: Credentials, result: str) -> None:
+        peer = credentials.host
+        self.audit.note(credentials.name, peer, "login", credentials.protocol, result)
+
+    # Changes
+
+    def drop_user(self, name: str) -> bool:
+        """Forget a user, their permissions and limits; False where there is none."""
+        if not self.users.drop(name):
+            return False
+        self.permissions.drop_user(name)
+        self._register.drop(USER_LIMIT, name)
+        self.on_gone(name)
+        return True
+
+    def _changed(self, name: str) -> None:
+        self.on_change(name)
+
+
+def _ignore(name: str) -> None:
+    """Nobody wants to know."""

@@ -1,0 +1,96 @@
+"""Users: their password hashes and tags, kept in the register.
+
+An entry of the kind `user` has the user's name for its key and this for its value:
+
+    {"password_hash": "…", "hashing_algorithm": "…", "tags": ["…"]}
+
+Changes are made inside a turn of the engine; whoever must know of them is told by `on_change`.
+"""
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from leveret.auth.hashes import PasswordHash
+from leveret.engine.register import Register
+from leveret.errors import PreconditionFailed
+
+USER: Final = "user"
+NAME_LENGTH_MAX: Final = 255
+TAGS_MAX: Final = 64
+
+
+class Account:
+    """A user as it is kept."""
+
+    __slots__ = ("name", "password", "tags")
+
+    def __init__(self, name: str, password: PasswordHash, tags: tuple[str, ...]) -> None:
+        self.name = name
+        self.password = password
+        self.tags = tags
+
+
+class Users:
+    """All users by name."""
+
+    def __init__(self, register: Register, on_change: Callable[[str], None]) -> None:
+        self._register = register
+        self._on_change = on_change
+        self._accounts: dict[str, Account] = {}
+
+    def load(self) -> None:
+        """Read what the register has; once, before anybody asks."""
+        for name, text in self._register.entries(USER).items():
+            fields = json.loads(text)
+            password = PasswordHash(fields["password_hash"], fields["hashing_algorithm"])
+            self._accounts[name] = Account(name, password, tuple(fields["tags"]))
+
+    def get(self, name: str) -> Account | None:
+        return self._accounts.get(name)
+
+    def all(self) -> list[Account]:
+        """Every user, by name."""
+        return sorted(self._accounts.values(), key=_name_of)
+
+    def put(self, name: str, password: PasswordHash, tags: Iterable[str]) -> bool:
+        """Make a user, or change one; True if new. Raises PreconditionFailed for a bad name."""
+        account = Account(name, password, tuple(tags))
+        _require_valid(account)
+        is_new = name not in self._accounts
+        self._accounts[name] = account
+        fields = {
+            "password_hash": password.text,
+            "hashing_algorithm": password.algorithm,
+            "tags": account.tags,
+        }
+        self._register.put(USER, name, json.dumps(fields))
+        self._on_change(name)
+        return is_new
+
+    def drop(self, name: str) -> bool:
+        """Forget a user; False where there is none. `Directory.drop_user` forgets the rest too."""
+        if self._accounts.pop(name, None) is None:
+            return False
+        self._register.drop(USER, name)
+        self._on_change(name)
+        return True
+
+
+def tags_of(tags: str | Iterable[str]) -> tuple[str, ...]:
+    """Tags as they come: a list, or a text with commas."""
+    parts = tags.split(",") if isinstance(tags, str) else tags
+    return tuple(tag for tag in (part.strip() for part in parts) if tag)
+
+
+def _name_of(account: Account) -> str:
+    return account.name
+
+
+def _require_valid(account: Account) -> None:
+    if not account.name or len(account.name) > NAME_LENGTH_MAX:
+        raise PreconditionFailed(f"a user's name has 1 to {NAME_LENGTH_MAX} characters")
+    if len(account.tags) > TAGS_MAX or any(len(tag) > NAME_LENGTH_MAX for tag in account.tags):
+        raise PreconditionFailed(
+            f"a user has at most {TAGS_MAX} tags of at most {NAME_LENGTH_MAX} characters"
+        )

@@ -1,0 +1,50 @@
+"""Work that takes long, done beside the loop: the verification of passwords.
+
+One thread does one piece of work after the other, so that whoever floods the node with logins gets
+one core at most. What comes of it is told in a turn of the engine.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from leveret.runtime.turns import Turns
+
+log = logging.getLogger(__name__)
+
+
+class Apart:
+    """A thread that starts with the first work."""
+
+    def __init__(self, turns: Turns, loop: asyncio.AbstractEventLoop) -> None:
+        self._turns = turns
+        self._loop = loop
+        self._pool: ThreadPoolExecutor | None = None
+        self._stopped = False
+
+    def run(self, work: Callable[[], bool], then: Callable[[bool], None]) -> None:
+        """Do the work, then tell what came of it; False where it failed."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(1, thread_name_prefix="leveret-login")
+        done = self._loop.run_in_executor(self._pool, work)
+
+        def on_done(future: asyncio.Future[bool]) -> None:
+            if not self._stopped:
+                self._tell(future, then)
+
+        done.add_done_callback(on_done)
+
+    def _tell(self, future: asyncio.Future[bool], then: Callable[[bool], None]) -> None:
+        fault = future.exception()
+        if fault is not None:
+            log.error("verifying a password failed", exc_info=fault)
+        self._turns.begin()
+        then(fault is None and future.result())
+        self._turns.end()
+
+    def stop(self) -> None:
+        """Do nothing more; what waits is dropped."""
+        self._stopped = True
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
