@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -30,6 +31,6 @@ def server(authority: TestAuthority) -> Pair:
 @pytest.fixture(scope="module")
 def secured(server: Pair) -> Iterator[BrokerUrl]:
     """A broker with TLS for both fronts, which asks for no certificates."""
-    ports = {"amqps_port": 0, "https_port": 0}
-    with broker(http=True, tls_cert=server.cert, tls_key=server.key, **ports) as url:
+    files: dict[str, Any] = {"tls_cert": server.cert, "tls_key": server.key}
+    with broker(http=True, amqps_port=0, https_port=0, **files) as url:
         yield url

@@ -72,8 +72,8 @@ def test_aio_pika_consumes(authority: TestAuthority, secured: BrokerUrl) -> None
             channel = await connection.channel()
             queue = await channel.declare_queue("numbers", auto_delete=True)
             for number in range(100):
-                message = aio_pika.Message(b"%d" % number)
-                await channel.default_exchange.publish(message, "numbers")
+                wanted = aio_pika.Message(b"%d" % number)
+                await channel.default_exchange.publish(wanted, "numbers")
             bodies = []
             async with queue.iterator() as messages:
                 async for message in messages:

@@ -43,7 +43,8 @@ class FixedAuthority(Authority):
 
     def login(self, credentials: Credentials, then: Then) -> None:
         is_same = compare_digest(credentials.name.encode(), self._name.encode())
-        sent = (credentials.password or "").encode("utf-8", "surrogateescape")
+        password = self._password if credentials.password is None else credentials.password
+        sent = password.encode("utf-8", "surrogateescape")
         is_right = compare_digest(sent, self._password.encode())
         if not (is_same and is_right) or is_public_from_afar(credentials):
             then(Refusal("invalid credentials"))

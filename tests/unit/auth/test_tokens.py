@@ -153,7 +153,7 @@ def test_leeway_is_given_at_both_ends(keys: list[Key]) -> None:
 
 
 def jwk(private: Any, algorithm: str, **more: object) -> dict[str, object]:
-    made = {"RS256": jwt.algorithms.RSAAlgorithm, "ES256": jwt.algorithms.ECAlgorithm}[algorithm]
+    made: Any = jwt.algorithms.RSAAlgorithm if algorithm == "RS256" else jwt.algorithms.ECAlgorithm
     found: dict[str, object] = json.loads(made.to_jwk(private.public_key()))
     return {**found, **more}
 
@@ -233,7 +233,7 @@ def answering(status: int, body: bytes, **headers: str) -> Iterator[str]:
             """Quiet."""
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
             yield f"http://127.0.0.1:{server.server_address[1]}/keys"
