@@ -15,7 +15,7 @@ from typing import Final, cast
 
 from leveret.amqp.connection import Connection
 from leveret.amqp.link import CREDIT_BYTES, Front, Limits
-from leveret.auth import FixedAuthority
+from leveret.auth import Authority, FixedAuthority, is_loopback
 from leveret.engine.broker import Broker
 from leveret.engine.consuming import refill
 from leveret.engine.pulse import NEVER
@@ -93,20 +93,24 @@ def opening(tune: bytes | None = None) -> bytes:
 class Stage:
     """One broker, its peers and its time."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
+    def __init__(self, limits: Limits | None = None, authority: Authority | None = None) -> None:
         self.now_ms = START_MS
         self.limits = limits or Limits()
         self.broker = Broker(1)
         self.broker.begin_turn(self.now_ms)
         numbers = itertools.count(1)
-        authority = FixedAuthority("guest", "guest")
-        self.front = Front(self.broker, authority, self.limits, lambda: f"{next(numbers):022d}")
+        self.front = Front(
+            self.broker,
+            authority or FixedAuthority("guest", "guest"),
+            self.limits,
+            lambda: f"{next(numbers):022d}",
+        )
         self.peers: dict[Connection, Peer] = {}
 
-    def peer(self) -> Peer:
+    def peer(self, host: str = "127.0.0.1") -> Peer:
         """A peer whose socket is open and who has said nothing."""
         self.broker.begin_turn(self.now_ms)
-        connection = Connection(self.front, "127.0.0.1:1", True)
+        connection = Connection(self.front, f"{host}:1", is_loopback(host))
         peer = Peer(self, connection)
         self.peers[connection] = peer
         self.end_turn()

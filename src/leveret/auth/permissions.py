@@ -12,7 +12,7 @@ are asked for again and again.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from leveret.auth.user import CONFIGURE, READ, WRITE
@@ -125,7 +125,7 @@ class Permissions:
     def put(self, vhost: str, user: str, configure: str, write: str, read: str) -> bool:
         """Grant; True if new. Raises PreconditionFailed for what is no pattern."""
         patterns = {CONFIGURE: configure, WRITE: write, READ: read}
-        _require_patterns(patterns)
+        require_patterns(patterns.values())
         grants = self._grants.setdefault(user, {})
         is_new = vhost not in grants
         grants[vhost] = Grant(patterns)
@@ -144,7 +144,7 @@ class Permissions:
     def put_topic(self, vhost: str, user: str, exchange: str, write: str, read: str) -> bool:
         """Restrict the keys of a topic exchange; True if new. Raises as `put` does."""
         patterns = {WRITE: write, READ: read}
-        _require_patterns(patterns)
+        require_patterns(patterns.values())
         topics = self._topics.setdefault(user, {})
         is_new = (vhost, exchange) not in topics
         topics[vhost, exchange] = Grant(patterns)
@@ -189,8 +189,9 @@ def _compile(text: str) -> Pattern:
     return Pattern(text or _NOTHING)
 
 
-def _require_patterns(patterns: Patterns) -> None:
-    for text in patterns.values():
+def require_patterns(patterns: Iterable[str]) -> None:
+    """Raise PreconditionFailed where one of these is no pattern."""
+    for text in patterns:
         Pattern(text)
 
 

@@ -88,9 +88,14 @@ def _name_of(account: Account) -> str:
 
 
 def _require_valid(account: Account) -> None:
-    if not account.name or len(account.name) > NAME_LENGTH_MAX:
-        raise PreconditionFailed(f"a user's name has 1 to {NAME_LENGTH_MAX} characters")
+    if not account.name or len(account.name) > NAME_LENGTH_MAX or not _is_text(account.name):
+        raise PreconditionFailed(f"a user's name has 1 to {NAME_LENGTH_MAX} characters of UTF-8")
     if len(account.tags) > TAGS_MAX or any(len(tag) > NAME_LENGTH_MAX for tag in account.tags):
         raise PreconditionFailed(
             f"a user has at most {TAGS_MAX} tags of at most {NAME_LENGTH_MAX} characters"
         )
+
+
+def _is_text(name: str) -> bool:
+    """Whether a name has no bytes in it that are not UTF-8."""
+    return not any("\ud800" <= character <= "\udfff" for character in name)

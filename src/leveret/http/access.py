@@ -42,18 +42,31 @@ async def login(request: Request) -> User:
 
 def _credentials(request: Request) -> Credentials | None:
     scheme, _, sent = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "bearer":
-        name, password = "", sent.strip()
-    elif scheme.lower() == "basic":
-        try:
-            text = b64decode(sent, validate=True).decode("utf-8", "surrogateescape")
-        except (binascii.Error, ValueError):
-            return None
-        name, _, password = text.partition(":")
-    else:
+    try:
+        name, password = _NAME_AND_PASSWORD[scheme.lower()](sent)
+    except (KeyError, binascii.Error, ValueError):
         return None
     host = host_of(request)
-    return Credentials(name, password, host=host, is_loopback=is_loopback(host), protocol=_PROTOCOL)
+    return Credentials(
+        name.decode("utf-8", "replace"),
+        password.decode("utf-8", "surrogateescape"),
+        host=host,
+        is_loopback=is_loopback(host),
+        protocol=_PROTOCOL,
+    )
+
+
+def _basic(sent: str) -> tuple[bytes, bytes]:
+    name, _, password = b64decode(sent, validate=True).partition(b":")
+    return name, password
+
+
+def _bearer(sent: str) -> tuple[bytes, bytes]:
+    """A token is a password that needs no name."""
+    return b"", sent.strip().encode("latin-1")
+
+
+_NAME_AND_PASSWORD: Final = {"basic": _basic, "bearer": _bearer}
 
 
 async def _ask(request: Request, credentials: Credentials) -> User | Refusal:

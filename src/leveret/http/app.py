@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from leveret import __version__, build_info
 from leveret.errors import LeveretError
-from leveret.http import backups, queues, streams
+from leveret.http import audit, backups, permissions, queues, streams, users
 from leveret.http.answers import json, on_crash, on_http_error, on_refusal
 from leveret.http.facts import BrokerFacts
 from leveret.http.operations import Needs, Operation, routes_of
@@ -99,4 +99,7 @@ OPERATIONS: Final = (
     *queues.OPERATIONS,
     *backups.OPERATIONS,
     *streams.OPERATIONS,
+    *users.OPERATIONS,
+    *permissions.OPERATIONS,
+    *audit.OPERATIONS,
 )

@@ -1,0 +1,82 @@
+"""Verification of passwords: what is computed apart, what is remembered, what it costs to guess."""
+
+from leveret.auth.hashes import PasswordHash, hash_password, quick_hash
+from leveret.auth.verification import QUESTIONS_MAX, Told, Verification, Work
+
+KEPT = hash_password("right")
+
+
+class Bench:
+    """Keeps work that was put apart until it is done by hand."""
+
+    def __init__(self) -> None:
+        self.work: list[tuple[Work, Told]] = []
+
+    def put(self, work: Work, told: Told) -> None:
+        self.work.append((work, told))
+
+    def do_one(self) -> None:
+        work, told = self.work.pop(0)
+        told(work())
+
+
+def asked(
+    verification: Verification, kept: PasswordHash | None, password: str, user: str = "u"
+) -> list[bool]:
+    answers: list[bool] = []
+    verification.ask(user, kept, password, answers.append)
+    return answers
+
+
+def test_slow_hash_is_computed_apart_once_and_then_remembered() -> None:
+    bench = Bench()
+    verification = Verification(bench.put)
+    first, second = asked(verification, KEPT, "right"), asked(verification, KEPT, "right")
+    assert (first, second, len(bench.work)) == ([], [], 1)
+    bench.do_one()
+    assert (first, second) == ([True], [True])
+    assert asked(verification, KEPT, "right") == [True]
+    assert not bench.work
+
+
+def test_changed_hash_makes_what_was_remembered_worthless() -> None:
+    verification = Verification()
+    assert asked(verification, KEPT, "right") == [True]
+    changed = hash_password("other")
+    assert asked(verification, changed, "right") == [False]
+    assert asked(verification, changed, "other") == [True]
+
+
+def test_wrong_password_is_not_what_was_remembered() -> None:
+    verification = Verification()
+    assert asked(verification, KEPT, "right") == [True]
+    assert asked(verification, KEPT, "wrong") == [False]
+    assert asked(verification, KEPT, "right", user="somebody else") == [True]
+
+
+def test_every_refusal_costs_one_slow_hash() -> None:
+    """An unknown user and one with a quick hash take the time of one with a slow hash."""
+    bench = Bench()
+    verification = Verification(bench.put)
+    unknown = asked(verification, None, "x")
+    quick = asked(verification, quick_hash("right"), "wrong")
+    slow = asked(verification, KEPT, "wrong")
+    assert (unknown, quick, slow, len(bench.work)) == ([], [], [], 3)
+    for _ in range(3):
+        bench.do_one()
+    assert (unknown, quick, slow) == ([False], [False], [False])
+
+
+def test_quick_hash_that_fits_is_answered_at_once() -> None:
+    bench = Bench()
+    assert asked(Verification(bench.put), quick_hash("right"), "right") == [True]
+    assert not bench.work
+
+
+def test_too_many_questions_are_refused() -> None:
+    bench = Bench()
+    verification = Verification(bench.put)
+    for number in range(QUESTIONS_MAX):
+        assert asked(verification, None, str(number)) == []
+    assert asked(verification, None, "one more") == [False]
+    assert len(bench.work) == QUESTIONS_MAX
