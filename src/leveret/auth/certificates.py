@@ -72,6 +72,31 @@ class TlsPeer:
     validity: str = ""
     serial_number: str = ""
 
+    def facts(self) -> dict[str, str]:
+        """For people, under the names of RabbitMQ's management API without `ssl_`."""
+        key_exchange, cipher, digest = _suite(self.cipher)
+        found = {
+            "protocol": self.version.lower(),
+            "key_exchange": key_exchange,
+            "cipher": cipher,
+            "hash": digest,
+            "peer_cert_subject": self.subject,
+            "peer_cert_issuer": self.issuer,
+            "peer_cert_validity": self.validity,
+        }
+        return {name: text for name, text in found.items() if text}
+
+
+def _suite(name: str) -> tuple[str, str, str]:
+    """Key exchange, cipher and hash: of TLS_AES_256_GCM_SHA384 or ECDHE-RSA-AES256-GCM-SHA384."""
+    if name.startswith("TLS_"):  # TLS 1.3: the suite says nothing of the key exchange
+        cipher, _, digest = name.removeprefix("TLS_").lower().rpartition("_")
+        return "any", cipher, digest
+    parts = name.lower().split("-")
+    digest = parts.pop() if parts[-1].startswith("sha") else "aead"
+    at = next((i for i, part in enumerate(parts) if part.startswith(("aes", "chacha"))), 0)
+    return "_".join(parts[:at]), "_".join(parts[at:]), digest
+
 
 def tls_peer(secured: ssl.SSLObject, rule: NameRule | None) -> TlsPeer:
     """What is known of the other end of a connection; without a rule certificates do not count."""

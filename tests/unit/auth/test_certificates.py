@@ -2,7 +2,7 @@
 
 import pytest
 
-from leveret.auth.certificates import NameRule, distinguished_name
+from leveret.auth.certificates import NameRule, TlsPeer, distinguished_name
 
 CERTIFICATE = {
     "subject": (
@@ -53,3 +53,21 @@ def test_special_characters_are_escaped(value: str, written: str) -> None:
 
 def test_attribute_without_a_short_name_keeps_its_own() -> None:
     assert distinguished_name(((("1.2.3.4", "x"),),)) == "1.2.3.4=x"
+
+
+@pytest.mark.parametrize(
+    ("suite", "parts"),
+    [
+        ("TLS_AES_256_GCM_SHA384", ("any", "aes_256_gcm", "sha384")),
+        ("TLS_CHACHA20_POLY1305_SHA256", ("any", "chacha20_poly1305", "sha256")),
+        ("ECDHE-RSA-AES256-GCM-SHA384", ("ecdhe_rsa", "aes256_gcm", "sha384")),
+        ("ECDHE-ECDSA-CHACHA20-POLY1305", ("ecdhe_ecdsa", "chacha20_poly1305", "aead")),
+        ("AES128-SHA", ("", "aes128", "sha")),
+    ],
+)
+def test_facts_of_a_peer(suite: str, parts: tuple[str, str, str]) -> None:
+    facts = TlsPeer("TLSv1.3", suite, False, subject="CN=hare").facts()
+    shown = tuple(facts.get(name, "") for name in ("key_exchange", "cipher", "hash"))
+    assert shown == parts
+    assert (facts["protocol"], facts["peer_cert_subject"]) == ("tlsv1.3", "CN=hare")
+    assert "peer_cert_issuer" not in facts
