@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from tools.certificates import SelfSigned
+
 HOST: Final = "127.0.0.1"
 SERVER: Final = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -65,6 +67,19 @@ def environment(directory: Path, name: str, port: int, epmd_port: int) -> dict[s
         "ERL_EPMD_ADDRESS": HOST,
         "ERL_EPMD_PORT": str(epmd_port),
     }
+
+
+def tls_config(directory: Path, tls: SelfSigned, port: int) -> Path:
+    """A configuration file with a listener for TLS, which asks for no client certificates."""
+    path = directory / "tls.conf"
+    path.write_text(
+        f"listeners.ssl.1 = {HOST}:{port}\n"
+        f"ssl_options.certfile = {tls.cert}\n"
+        f"ssl_options.keyfile = {tls.key}\n"
+        "ssl_options.verify = verify_none\n"
+        "ssl_options.fail_if_no_peer_cert = false\n"
+    )
+    return path
 
 
 def end_epmd(port: int) -> None:

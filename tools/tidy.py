@@ -61,6 +61,8 @@ ONLY_IN: Final = {
     "rich": "cli",
     "uvloop": "runtime",
     "pyarrow": "arrow",
+    "jwt": "auth",
+    "cryptography": "auth",
     "re2": "patterns",
 }
 MODULE_LINES_MAX: Final = 500

@@ -20,6 +20,7 @@
     │   ├── Corrupt                bytes that are not what was written
     │   └── NewerFormat            written by a later version
     ├── ConfigError                the configuration cannot be used; names every fault
+    ├── TokenRefused               a token that cannot be trusted, or not any more
     └── Closed                     the broker or queue was closed under the caller
         └── Refused                another broker refused something, and said why
 
@@ -106,6 +107,10 @@ class NewerFormat(StorageError):
 
 class ConfigError(LeveretError):
     """The configuration cannot be used; the text names every fault."""
+
+
+class TokenRefused(LeveretError):
+    """A token that cannot be trusted, or not any more; the text says why, and not what it held."""
 
 
 class Closed(LeveretError):

@@ -7,6 +7,7 @@ from typing import cast
 import pytest
 
 from leveret.amqp.link import Limits
+from leveret.auth.certificates import TlsPeer
 from tests.compat import wire
 from tests.compat.client import Method, Preamble
 from tests.protocol.stage import CAPABILITIES, Peer, Stage, closes, method, start_ok, tune_ok
@@ -316,3 +317,43 @@ def test_capabilities_of_another_type_are_none(properties: dict[str, object]) ->
     assert not connection.wants_blocked_notify
     assert not connection.wants_cancel_notify
     assert not connection.wants_failure_close
+
+
+def certified(stage: Stage, name: str, *, offers: bool = True) -> Peer:
+    """A peer whose certificate was verified, and who has been told how to log in."""
+    peer = stage.peer()
+    peer.connection.tls = TlsPeer("TLSv1.3", "a cipher", offers, login_name=name)
+    peer.feed(wire.PROTOCOL_HEADER)
+    return peer
+
+
+def test_external_is_offered_where_certificates_are_verified() -> None:
+    for offers, mechanisms in ((True, b"PLAIN AMQPLAIN EXTERNAL"), (False, b"PLAIN AMQPLAIN")):
+        (start,) = certified(Stage(), "guest", offers=offers).take()
+        assert isinstance(start, Method)
+        assert start.fields["mechanisms"] == mechanisms
+
+
+def test_certificate_logs_in_whom_it_names() -> None:
+    peer = certified(Stage(), "guest")
+    peer.take()
+    peer.feed(start_ok(mechanism="EXTERNAL", response=b"ignored"))
+    assert peer.names() == ["connection.tune"]
+
+
+@pytest.mark.parametrize("name", ["", "fox"])
+def test_certificate_of_nobody_is_refused(name: str) -> None:
+    peer = certified(Stage(), name)
+    peer.take()
+    peer.feed(start_ok(mechanism="EXTERNAL", response=b"\x00guest\x00guest"))
+    code, text = REFUSED[1], REFUSED[2].format("EXTERNAL")
+    assert closes(peer.take()) == [("connection", code, text)]
+
+
+@pytest.mark.parametrize("offers", [None, False])
+def test_external_without_a_verified_certificate_is_unknown(offers: bool | None) -> None:
+    stage = Stage()
+    peer = starting(stage) if offers is None else certified(stage, "guest", offers=offers)
+    peer.take()
+    peer.feed(start_ok(mechanism="EXTERNAL", response=b"guest"))
+    assert hangs_up_later(stage, peer)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from tools import rabbitmq as node
+from tools.certificates import SelfSigned
 from tools.rabbitmq import HOST, Unavailable, free_port
 
 START_S: Final = 120.0
@@ -43,9 +44,11 @@ class Broker:
         *,
         user: str | None = None,
         pid_file: Path | None = None,
+        tls_port: int = 0,
     ) -> None:
         self.name = name
         self.port = port
+        self.tls_port = tls_port  # 0: it has none
         self.directory = directory
         self.start_s = 0.0  # from the start of the process to accepting
         self.pid = 0  # of the process that is the broker; scripts around it do not count
@@ -142,24 +145,31 @@ class Broker:
 
 
 @contextlib.contextmanager
-def leveret(directory: Path) -> Iterator[Broker]:
+def leveret(directory: Path, tls: SelfSigned | None = None) -> Iterator[Broker]:
     """`leveret serve`, of the package that this Python imports; gone with the block."""
-    port = free_port()
+    port, tls_port = free_port(), free_port() if tls is not None else 0
     flags = ["--host", HOST, "--amqp-port", str(port), "--http-port", "0"]
+    if tls is not None:
+        flags += ["--amqps-port", str(tls_port)]
+        flags += ["--tls-cert", str(tls.cert), "--tls-key", str(tls.key)]
     command = [sys.executable, "-m", "leveret", "serve", *flags, "--data", str(directory / "data")]
     clean = {k: v for k, v in os.environ.items() if not k.startswith("LEVERET_")}
     directory.mkdir(parents=True, exist_ok=True)
-    with _running(Broker("Leveret", port, command, clean, directory)) as broker:
+    made = Broker("Leveret", port, command, clean, directory, tls_port=tls_port)
+    with _running(made) as broker:
         yield broker
 
 
 @contextlib.contextmanager
-def rabbitmq(directory: Path) -> Iterator[Broker]:
+def rabbitmq(directory: Path, tls: SelfSigned | None = None) -> Iterator[Broker]:
     """Debian's RabbitMQ, as the user `rabbitmq` where this is root; gone with the block."""
     node.require_installed()
     port, epmd_port = free_port(), free_port()
     directory.mkdir(parents=True, exist_ok=True)
+    tls_port = free_port() if tls is not None else 0
     environment = {**os.environ, **node.environment(directory, "bench", port, epmd_port)}
+    if tls is not None:
+        environment["RABBITMQ_CONFIG_FILE"] = str(node.tls_config(directory, tls, tls_port))
     pid_file = directory / "pid"
     broker = Broker(
         "RabbitMQ",
@@ -169,6 +179,7 @@ def rabbitmq(directory: Path) -> Iterator[Broker]:
         directory,
         user=node.user(),
         pid_file=pid_file,
+        tls_port=tls_port,
     )
     try:
         with _running(broker):

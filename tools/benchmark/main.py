@@ -24,6 +24,7 @@ from tools.benchmark.measure import LoadFailed, measure, warm_up
 from tools.benchmark.report import markdown, show, write_page
 from tools.benchmark.results import Row, save
 from tools.benchmark.scenarios import BACKLOG, IDLE, SCENARIOS, choose
+from tools.certificates import self_signed
 from tools.rabbitmq import Unavailable
 
 DIRECTORY: Final = machine.ROOT / "build" / "bench"
@@ -120,11 +121,14 @@ def _run_rounds(rows: list[Row], options: argparse.Namespace) -> None:
 def _run_round(rows: list[Row], seconds: float, compares: bool) -> bool:
     """One round of the scenarios that share their brokers; whether RabbitMQ took part."""
     with contextlib.ExitStack() as stack:
-        ours = stack.enter_context(leveret(DIRECTORY / "leveret"))
+        tls = None
+        if any(row.scenario.is_secured for row in rows):
+            tls = self_signed(DIRECTORY / "tls")
+        ours = stack.enter_context(leveret(DIRECTORY / "leveret", tls))
         theirs: Broker | None = None
         if compares:
             try:
-                theirs = stack.enter_context(rabbitmq(DIRECTORY / "rabbitmq"))
+                theirs = stack.enter_context(rabbitmq(DIRECTORY / "rabbitmq", tls))
             except Unavailable as reason:
                 print(f"Without RabbitMQ: {reason}", file=sys.stderr)
         brokers = [broker for broker in (ours, theirs) if broker is not None]

@@ -114,7 +114,8 @@ def generate(load: Load, broker: Broker, directory: Path) -> Found:
 
 def start_generator(load: Load, broker: Broker, directory: Path) -> "subprocess.Popen[str]":
     """The load generator as a process."""
-    aimed = asdict(replace(load, host=HOST, port=broker.port))
+    port = broker.tls_port if load.tls else broker.port
+    aimed = asdict(replace(load, host=HOST, port=port))
     command = [sys.executable, "-m", "leveret.perf", "--load", json.dumps(aimed)]
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=directory

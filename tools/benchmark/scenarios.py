@@ -5,11 +5,11 @@ A scenario is a load for `leveret.perf`, or several at once, or what is done to 
 measured here is left out with its reason.
 """
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Final
 
-from leveret.config.settings import Settings
 from leveret.perf.load import Load
+from tools import certificates
 from tools.benchmark.bounds import Bound
 
 # What is done. IDLE and LOAD happen to a broker that all scenarios share, BACKLOG to its own.
@@ -36,13 +36,12 @@ class Scenario:
     @property
     def why_not(self) -> str:
         """Why it cannot be measured; empty where it can."""
-        if self.load is not None and self.load.tls and not _has_tls():
-            return "the broker has no TLS yet"
-        return ""
+        return certificates.why_not() if self.is_secured else ""
 
-
-def _has_tls() -> bool:
-    return any("tls" in each.name or "amqps" in each.name for each in fields(Settings))
+    @property
+    def is_secured(self) -> bool:
+        """Whether its load goes through TLS."""
+        return self.load is not None and self.load.tls
 
 
 _FLOW: Final = ("rate", "share", "cpu_us", "p50_us", "p95_us", "p99_us", "memory_mb")

@@ -64,7 +64,7 @@ from leveret.amqp.reader import MALFORMED_UTF8, Reader
 from leveret.amqp.reply_codes import CONNECTION_FORCED, Reply, reply_for
 from leveret.amqp.writer import Writer
 from leveret.auth import READ, Refusal, User
-from leveret.engine.pulse import NEVER
+from leveret.engine.pulse import NEVER, earlier
 from leveret.engine.queue import Queue
 from leveret.engine.session import REFUSED
 from leveret.engine.settling import close_session, end_consumer, end_consumers
@@ -125,6 +125,7 @@ class Connection(Link):
         self.publishes: i64 = 0  # messages received so far
         self.publisher: Channel | None = None  # the channel that published last
         self._deadline_ms: i64 = now_ms + front.limits.handshake_ms  # until RUNNING, and of CLOSING
+        self._expires_ms: i64 = NEVER  # when the credentials of the user end
         self._chunks: list[bytes] = []  # received, but not enough for a frame
         self._chunk_bytes: i64 = 0
         self.needed: i64 = 8  # bytes before it is worth looking
@@ -407,8 +408,9 @@ class Connection(Link):
             if self.front.broker.turn.listens:
                 tell_opened(self)
             self._start_heartbeat()
+            self._watch_expiry()
         elif self.state == RUNNING and method == CONNECTION_UPDATE_SECRET:
-            self.send(0, Writer(CONNECTION_UPDATE_SECRET_OK))
+            self._on_update_secret(reader)
         else:
             state = STATE_NAMES[self.state]
             raise ChannelFault(f"unexpected method in connection state {state}")
@@ -469,6 +471,25 @@ class Connection(Link):
             self._number = 0
             self._method = 0
             raise
+
+    def _on_update_secret(self, reader: Reader) -> None:
+        """The peer renews its credentials: the same user, who may be allowed less from now on."""
+        secret = reader.long_string().decode("utf-8", "replace")
+        reader.short_string()  # the reason, for people
+        reader.finish()
+        user = self.user
+        vhost = self.vhost
+        assert user is not None
+        assert vhost is not None
+        renewed = self.front.authority.renew(user, secret)
+        if renewed is None:
+            raise NotAllowed("New secret was refused by one of the backends")
+        if not renewed.may_open(vhost.name):
+            raise NotAllowed(f"access to vhost '{vhost.name}' refused for user '{renewed.name}'")
+        self.user = renewed
+        self._watch_expiry()
+        self.access_changed()
+        self.send(0, Writer(CONNECTION_UPDATE_SECRET_OK))
 
     def access_changed(self) -> None:
         """What the user may do has changed: nothing that was allowed before counts any more."""
@@ -638,7 +659,18 @@ class Connection(Link):
                 return self._deadline_ms
             self._hang_up()
             return NEVER
-        return self._beat(now_ms) if self.heartbeat_s != 0 else NEVER
+        if self._expires_ms != NEVER and now_ms >= self._expires_ms:
+            self.force_close("credential expired")
+            return self._deadline_ms
+        due_ms = self._beat(now_ms) if self.heartbeat_s != 0 else NEVER
+        return earlier(due_ms, self._expires_ms)
+
+    def _watch_expiry(self) -> None:
+        """Credentials that end by themselves end the connection, unless they are renewed."""
+        assert self.user is not None
+        self._expires_ms = self.user.expires_ms
+        if self._expires_ms != NEVER:
+            self.front.broker.pulse.arm(self, self._expires_ms)
 
     def _beat(self, now_ms: i64) -> i64:
         """RabbitMQ: a heartbeat every half interval, and after three silent ones the end."""

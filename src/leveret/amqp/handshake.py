@@ -26,6 +26,7 @@ PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
 PROTOCOL_HEADER_0_9: Final = b"AMQP\x01\x01\x00\x09"  # how clients of 0-9 ask; RabbitMQ takes it
 
 MECHANISMS: Final = b"PLAIN AMQPLAIN"
+EXTERNAL: Final = "EXTERNAL"  # the peer's certificate is the login
 
 CAPABILITIES: Final = (
     "publisher_confirms",
@@ -44,7 +45,10 @@ def send_start(link: Link) -> None:
     properties: dict[str, object] = dict(link.front.server_properties)
     properties["capabilities"] = dict.fromkeys(CAPABILITIES, True)
     method = Writer(CONNECTION_START).octet(0).octet(9).table(table_of(properties))
-    link.send(0, method.long_string(MECHANISMS).long_string(b"en_US"))
+    mechanisms = MECHANISMS
+    if link.tls is not None and link.tls.offers_external:
+        mechanisms += b" EXTERNAL"
+    link.send(0, method.long_string(mechanisms).long_string(b"en_US"))
 
 
 def on_start_ok(link: Link, reader: Reader) -> None:
@@ -55,7 +59,7 @@ def on_start_ok(link: Link, reader: Reader) -> None:
     reader.short_string()
     _note_client(link, properties)
     link.mechanism = mechanism
-    name, password = _credentials(mechanism, response)
+    name, password = _credentials(link, mechanism, response)
     credentials = Credentials(name, password, host=link.host, is_loopback=link.is_loopback)
     link.front.authority.login(credentials, link.on_login)
 
@@ -94,8 +98,11 @@ def _is_true(table: Table, name: str) -> bool:
     return field is not None and field.value is True
 
 
-def _credentials(mechanism: str, response: bytes) -> tuple[str, str]:
-    """User and password of a SASL response."""
+def _credentials(link: Link, mechanism: str, response: bytes) -> tuple[str, str | None]:
+    """User and password of a SASL response; no password where a certificate proves the user."""
+    tls = link.tls
+    if mechanism == EXTERNAL and tls is not None and tls.offers_external:
+        return tls.login_name, None
     if mechanism == "PLAIN":
         parts = response.split(b"\x00")
         if len(parts) != 3:

@@ -17,6 +17,7 @@ from mypy_extensions import i16, i32, i64, u8
 from leveret.amqp.methods import FRAME_BODY, FRAME_BYTES_BEFORE_LOGIN, FRAME_END, FRAME_OVERHEAD
 from leveret.amqp.writer import Writer, signed16
 from leveret.auth import CONFIGURE, READ, WRITE, Authority, Refusal, User
+from leveret.auth.certificates import TlsPeer
 from leveret.engine.broker import Broker
 from leveret.engine.dead_letter import counted_header
 from leveret.engine.exchanges.exchange import Exchange
@@ -76,6 +77,7 @@ class Link(Outlet):
         self.peer = peer  # host:port, for people
         self.host = peer.rpartition(":")[0]
         self.is_loopback = is_loopback
+        self.tls: TlsPeer | None = None  # what is known of a peer that came through TLS
         self.credit = CREDIT_BYTES
         # Agreed with the peer
         self.frame_max: i64 = FRAME_BYTES_BEFORE_LOGIN

@@ -22,6 +22,7 @@ import asyncio
 import contextlib
 import logging
 import socket
+import ssl
 from collections.abc import Callable
 from itertools import islice
 from typing import Final, Protocol, cast
@@ -31,6 +32,7 @@ from leveret.amqp.link import CREDIT_BYTES, Front
 from leveret.amqp.methods import CONNECTION_BLOCKED, CONNECTION_UNBLOCKED
 from leveret.amqp.writer import Writer
 from leveret.auth import is_loopback
+from leveret.auth.certificates import NameRule, tls_peer
 from leveret.engine.consuming import refill
 from leveret.engine.queue import Queue
 
@@ -43,6 +45,8 @@ BIG_READ_BYTES: Final = 262_144
 WAKE_MAX: Final = 16  # waiting publishers that one turn looks at
 JOURNAL_BYTES_MAX: Final = 4_194_304  # written but not taken by the log: publishers wait
 UNREAD_BYTES_MAX: Final = 4_194_304
+# TLS makes a record of each piece, however small: up to here, copying pieces together is cheaper.
+JOINED_BYTES_MAX: Final = 1_048_576
 
 
 class AmqpProtocol(asyncio.BufferedProtocol):
@@ -74,6 +78,10 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         self._server.begin_turn()
         self.connection = Connection(self._front, name, not peer or is_loopback(peer[0]))
         self.connection.name = f"{name} -> {_address(transport.get_extra_info('sockname'))}"
+        secured = transport.get_extra_info("ssl_object")
+        self._is_secured = secured is not None
+        if secured is not None:
+            self.connection.tls = tls_peer(secured, self._server.name_rule)
         self._feed = self.connection.feed
         self._server.protocols[self.connection] = self
         self._server.end_turn()
@@ -136,6 +144,9 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         pieces = connection.take_output()
         if len(pieces) == 1:
             self._transport.write(pieces[0])
+        elif self._is_secured and sum(map(len, pieces)) <= JOINED_BYTES_MAX:
+            if pieces:
+                self._transport.write(b"".join(pieces))
         elif pieces:
             self._transport.writelines(pieces)
         if connection.drop:
@@ -300,14 +311,26 @@ class AmqpServer:
         self.waiting: dict[AmqpProtocol, None] = {}  # paused, for a backlog or an alarm
         self._changed_users: set[str] = set()  # whose open connections must be looked at
         self._check: asyncio.TimerHandle | None = None
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
+        self.name_rule: NameRule | None = None  # how certificates of peers are logins, if they are
 
-    async def listen(self, host: str, port: int) -> tuple[str, int]:
-        """Accept connections; the address that was bound."""
-        self._server = await self.loop.create_server(
-            lambda: AmqpProtocol(self), host, port, backlog=1024, reuse_address=True
+    async def listen(
+        self, host: str, port: int, context: ssl.SSLContext | None = None
+    ) -> tuple[str, int]:
+        """Accept connections, through TLS where there is a context; the address that was bound."""
+        limits = self.front.limits
+        server = await self.loop.create_server(
+            lambda: AmqpProtocol(self),
+            host,
+            port,
+            backlog=1024,
+            reuse_address=True,
+            ssl=context,
+            ssl_handshake_timeout=limits.handshake_ms / 1000 if context is not None else None,
+            ssl_shutdown_timeout=limits.close_ms / 1000 if context is not None else None,
         )
-        name = self._server.sockets[0].getsockname()
+        self._servers.append(server)
+        name = server.sockets[0].getsockname()
         return name[0], name[1]
 
     def flush(self) -> None:
@@ -376,8 +399,8 @@ class AmqpServer:
         """Accept no more, tell every peer, and give them a moment to answer."""
         if self._check is not None:
             self._check.cancel()
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
         self.begin_turn()
         for connection in list(self.protocols):
             connection.force_close("broker forced connection closure with reason 'shutdown'")

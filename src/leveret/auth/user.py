@@ -19,6 +19,8 @@ MONITORING: Final = "monitoring"
 class User:
     """An authenticated user. This one may do everything."""
 
+    expires_ms = 0  # when the login ends by itself; 0 = never
+
     def __init__(self, name: str, tags: tuple[str, ...] = ()) -> None:
         self.name = name
         self._tags = tags

@@ -36,6 +36,7 @@ _WHO, _WHAT, _WHERE, _HOW, _OUT = "Who", "What", "Where", "How fast and long", "
 Uri = Annotated[
     str, _option(1, "--uri", "Broker: amqp(s)://user:password@host:port/vhost.", _WHERE)
 ]
+Ca = Annotated[str, _option(0, "--ca", "FILE with the authorities to trust for TLS.", _WHERE)]
 Insecure = Annotated[bool, _option(0, "--insecure", "Trust any TLS certificate.", _WHERE)]
 Producers = Annotated[int, _option(1, "--producers", "Connections that publish.", _WHO)]
 Consumers = Annotated[int, _option(1, "--consumers", "Connections that consume.", _WHO)]
@@ -96,6 +97,7 @@ ChartFile = Annotated[
 
 def perf(
     uri: Uri = "amqp://guest:guest@127.0.0.1:5672",
+    ca: Ca = "",
     insecure: Insecure = False,
     producers: Producers = 1,
     consumers: Consumers = 1,
@@ -169,6 +171,7 @@ def load_of(flags: dict[str, Any]) -> Load:
         burst=flags["burst"] or _burst(rate, flags["producers"]),
         interval_s=flags["interval"],
         tls_verify=not flags["insecure"],
+        tls_ca=flags["ca"],
     )
     load = with_uri(load, flags["uri"])
     load.check()

@@ -46,7 +46,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add(parser: argparse.ArgumentParser, name: str, option: Option, default: object) -> None:
-    help_text = option.help if default == "" else f"{option.help} Default: {default}."
+    help_text = option.help if default in ("", None) else f"{option.help} Default: {default}."
     help_text = help_text.replace("%", "%%")
     if option.kind == "bool":
         action = argparse.BooleanOptionalAction

@@ -13,6 +13,7 @@ from leveret.config.settings import Settings, env_name, flag_name, options
 from leveret.errors import ConfigError
 
 CONFIG_ENV = "LEVERET_CONFIG"
+SECRET_CHARACTERS_MIN = 32  # RFC 7518: a secret is at least as long as its hash
 
 
 def load(
@@ -71,12 +72,49 @@ def _read(name: str, raw: object, place: str, values: dict[str, object], faults:
 
 def _faults_together(settings: Settings) -> list[str]:
     """What no single option shows."""
-    faults = []
-    if settings.amqp_port == settings.http_port != 0:
-        faults.append(f"amqp_port and http_port: both are {settings.amqp_port}")
+    faults = [*_port_faults(settings), *_tls_faults(settings), *_oauth2_faults(settings)]
     faults += [
         f"{flag_name(name)}: nodes cannot be joined yet; clustering comes with a later version"
         for name in ("cluster_listen", "cluster_peers")
         if getattr(settings, name)
     ]
+    return faults
+
+
+def _port_faults(settings: Settings) -> list[str]:
+    faults = []
+    seen: dict[int, str] = {}
+    for name in ("amqp_port", "http_port", "amqps_port", "https_port"):
+        port = getattr(settings, name)
+        if not port:
+            continue
+        if port in seen:
+            faults.append(f"{seen[port]} and {name}: both are {port}")
+        seen.setdefault(port, name)
+    return faults
+
+
+def _tls_faults(settings: Settings) -> list[str]:
+    faults = []
+    listens = settings.amqps_port is not None or settings.https_port is not None
+    if listens and settings.tls_cert is None:
+        faults.append("tls_cert: a port for TLS needs a certificate")
+    if settings.tls_verify != "none" and settings.tls_ca is None:
+        faults.append("tls_ca: client certificates cannot be verified without an authority")
+    return faults
+
+
+def _oauth2_faults(settings: Settings) -> list[str]:
+    given = [
+        name
+        for name in ("oauth2_secret", "oauth2_keys", "oauth2_jwks_file", "oauth2_jwks_url")
+        if getattr(settings, name)
+    ]
+    faults = []
+    if settings.oauth2_resource_server_id and not given:
+        faults.append("oauth2_resource_server_id: tokens cannot be verified without a key")
+    if given and not settings.oauth2_resource_server_id:
+        faults.append(f"{given[0]}: tokens are not taken without oauth2_resource_server_id")
+    if 0 < len(settings.oauth2_secret) < SECRET_CHARACTERS_MIN:
+        faults.append(f"oauth2_secret: it is shorter than {SECRET_CHARACTERS_MIN} characters")
     return faults

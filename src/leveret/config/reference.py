@@ -59,6 +59,8 @@ def _flag(name: str, option: Option) -> str:
 
 
 def _shown(default: object) -> str:
+    if default is None:
+        return "none"
     if isinstance(default, bool):
         return f"`{str(default).lower()}`"
     if isinstance(default, str | Path | int | float):

@@ -16,15 +16,20 @@ _KINDS: Final = {bool: "bool", int: "int", float: "float", str: "str", Secret: "
 _MEBIBYTE: Final = 1024 * 1024
 
 
-def _option(default: Any, help: str, **facts: Any) -> Any:
-    """A field of Settings that carries its Option."""
-    kind = _KINDS.get(type(default), "path")
+def _option(default: Any, help: str, *, kind: str = "", **facts: Any) -> Any:
+    """A field of Settings that carries its Option; one without a default names its kind."""
+    kind = kind or _KINDS.get(type(default), "path")
     option = Option(kind=kind, help=help, secret=isinstance(default, Secret), **facts)
     return field(default=default, metadata={"option": option})
 
 
-def _port(default: int, help: str) -> Any:
-    return _option(default, help + " 0 picks a free one.", low=0, high=65535, metavar="PORT")
+def _port(default: int | None, help: str) -> Any:
+    help += " 0 picks a free one."
+    return _option(default, help, kind="int", low=0, high=65535, metavar="PORT")
+
+
+def _file(help: str) -> Any:
+    return _option(None, help, kind="path", metavar="FILE")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +60,35 @@ class Settings:
     )
     amqp_port: int = _port(5672, "Port for AMQP clients.")
     http_port: int = _port(15672, "Port for the HTTP API and the page.")
+    amqps_port: int | None = _port(
+        None, "Port for AMQP clients over TLS, 5671 by custom; without it there is none."
+    )
+    https_port: int | None = _port(
+        None, "Port for the HTTP API over TLS, 15671 by custom; without it there is none."
+    )
+    tls_cert: Path | None = _file(
+        "Certificate of this node and those that lead to its authority, as PEM."
+    )
+    tls_key: Path | None = _file("Its private key, as PEM; without it, it is in tls_cert.")
+    tls_key_pass: Secret = _option(Secret(""), "Password of the key.", metavar="PASSWORD")
+    tls_version_min: str = _option("1.2", "Oldest version of TLS.", choices=("1.2", "1.3"))
+    tls_ca: Path | None = _file("Authorities whose client certificates are trusted, as PEM.")
+    tls_verify: str = _option(
+        "none",
+        "Whether AMQP clients over TLS show a certificate: none, they are not asked; optional, one"
+        " that is shown must be trusted; required, all must show a trusted one.",
+        choices=("none", "optional", "required"),
+    )
+    tls_login_from: str = _option(
+        "distinguished_name",
+        "What of its certificate is the name of a client that logs in by EXTERNAL.",
+        choices=("distinguished_name", "common_name", "subject_alternative_name"),
+    )
+    tls_login_san_type: str = _option(
+        "dns",
+        "Which kind of subject alternative name that is; the first of the kind counts.",
+        choices=("dns", "email", "uri", "ip"),
+    )
     node: str = _option(
         "leveret", "Name of this node.", pattern=r"[A-Za-z0-9_.@-]{1,255}", metavar="NAME"
     )
@@ -90,6 +124,61 @@ class Settings:
         "",
         "File of definitions (JSON, as exported by RabbitMQ or by this) to take in at every start.",
         metavar="FILE",
+    )
+    oauth2_resource_server_id: str = _option(
+        "",
+        "Name of this broker in OAuth2 tokens; with it, tokens are taken as passwords and as"
+        " bearers.",
+        metavar="NAME",
+    )
+    oauth2_audience: str = _option(
+        "", "Audience that a token must name; else the resource server id.", metavar="NAME"
+    )
+    oauth2_issuer: str = _option("", "Issuer that a token must name; else any.", metavar="URL")
+    oauth2_algorithms: str = _option(
+        "RS256,ES256,HS256",
+        "Algorithms of signatures that are taken, each by keys of its own kind only.",
+        pattern=r"[A-Za-z0-9]+(,[A-Za-z0-9]+)*",
+        metavar="NAME,…",
+    )
+    oauth2_secret: Secret = _option(
+        Secret(""), "Secret of HS256 tokens, 32 characters or more.", metavar="SECRET"
+    )
+    oauth2_keys: str = _option(
+        "",
+        "Public keys of RS256 and ES256 tokens: files with PEM, each with the key id it is for, or"
+        " without one.",
+        metavar="[KID=]FILE,…",
+    )
+    oauth2_jwks_file: Path | None = _file("Public keys as a JSON Web Key Set.")
+    oauth2_jwks_url: str = _option(
+        "",
+        "Where to fetch a JSON Web Key Set: at the start, every five minutes, and for an unknown"
+        " key.",
+        pattern=r"https://\S+|http://(localhost|127\.0\.0\.1|\[::1\])[:/]\S*|",
+        metavar="https://…",
+    )
+    oauth2_leeway_s: int = _option(
+        0, "By how much the clock of the issuer may be off.", unit="s", low=0, high=600
+    )
+    oauth2_username_claims: str = _option(
+        "sub,client_id", "The first of these that a token has is the user.", metavar="CLAIM,…"
+    )
+    oauth2_scope_prefix: str | None = _option(
+        None,
+        "What scopes for this broker begin with; else the resource server id and a dot.",
+        kind="str",
+        metavar="TEXT",
+    )
+    oauth2_scope_claims: str = _option(
+        "",
+        "Claims that hold scopes besides scope; dots lead into objects: realm_access.roles.",
+        metavar="CLAIM,…",
+    )
+    oauth2_scope_aliases: str = _option(
+        "",
+        "Scopes that stand for others, with spaces between these.",
+        metavar="ALIAS=SCOPE…;…",
     )
     handshake_timeout_ms: int = _option(
         10_000, "A client must have logged in after this time.", unit="ms", low=1, high=600_000

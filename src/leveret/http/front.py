@@ -7,10 +7,12 @@ in between waits in the socket's backlog and is answered.
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from leveret.http.facts import BrokerFacts
+from leveret.http.listener import Listener
 
 _BACKLOG: Final = 256
 _STOP_WITHIN_S: Final = 5
@@ -23,30 +25,48 @@ class HttpFront:
         self._host = host
         self._port = port
         self._facts = facts
-        self._listener: socket.socket | None = None
+        self._listeners: list[Listener] = []
         self._stopping = asyncio.Event()
 
     def bind(self) -> tuple[str, int]:
         """Opens the socket and gives its address; port 0 has become a free one. Raises OSError."""
-        found = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
-        family, address = found[0][0], found[0][4]
-        self._listener = socket.create_server(address, family=family, backlog=_BACKLOG)
-        self._listener.setblocking(False)
-        host, port = self._listener.getsockname()[:2]
-        return host, port
+        bound = _bound(self._host, self._port)
+        self._listeners.append(Listener(bound))
+        return _address(bound)
+
+    def bind_secured(
+        self, port: int, context: ssl.SSLContext, handshake_s: float
+    ) -> tuple[str, int]:
+        """The same for a second socket, which speaks TLS."""
+        bound = _bound(self._host, port)
+        self._listeners.append(Listener(bound, context, handshake_s))
+        return _address(bound)
 
     async def run(self) -> None:
         """Serves until `stop`; belongs into a task group of the node."""
-        assert self._listener is not None, "run before bind"
+        assert self._listeners, "run before bind"
         serve = await asyncio.to_thread(_load)
-        await serve(self._facts, self._listener, self._stopping, _STOP_WITHIN_S)
+        await serve(self._facts, self._listeners, self._stopping, _STOP_WITHIN_S)
 
     def stop(self) -> None:
         """Lets `run` return once running requests are answered, or after a deadline."""
         self._stopping.set()
 
 
-def _load() -> Callable[[BrokerFacts, socket.socket, asyncio.Event, int], Awaitable[None]]:
+def _bound(host: str, port: int) -> socket.socket:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    family, address = found[0][0], found[0][4]
+    bound = socket.create_server(address, family=family, backlog=_BACKLOG)
+    bound.setblocking(False)
+    return bound
+
+
+def _address(bound: socket.socket) -> tuple[str, int]:
+    host, port = bound.getsockname()[:2]
+    return host, port
+
+
+def _load() -> Callable[[BrokerFacts, Sequence[Listener], asyncio.Event, int], Awaitable[None]]:
     from leveret.http.server import serve
 
     return serve

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from email.utils import formatdate
 from typing import Final
 
@@ -19,15 +19,20 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from leveret.http.app import make_app
 from leveret.http.facts import BrokerFacts
+from leveret.http.listener import Listener
 
 _KEEP_ALIVE_S: Final = 65  # longer than the polling interval of any page or scraper
 _CONNECTIONS_MAX: Final = 4096
+_BYE_S: Final = 1.0  # in which a client must answer the end of TLS; less than a stop may take
 
 
 async def serve(
-    facts: BrokerFacts, listener: socket.socket, stopping: asyncio.Event, stop_within_s: int
+    facts: BrokerFacts,
+    listeners: Sequence[Listener],
+    stopping: asyncio.Event,
+    stop_within_s: int,
 ) -> None:
-    """Serves the application on a bound socket until `stopping`; closes the socket."""
+    """Serves the application on bound sockets until `stopping`; closes them."""
     config = uvicorn.Config(
         with_date(make_app(facts)),
         loop="none",
@@ -44,7 +49,7 @@ async def serve(
         limit_concurrency=_CONNECTIONS_MAX,
         timeout_graceful_shutdown=stop_within_s,
     )
-    await _Server(config, stopping).serve(sockets=[listener])
+    await _Server(config, stopping, listeners).serve(sockets=[each.socket for each in listeners])
 
 
 class _Protocol(H11Protocol):
@@ -58,13 +63,37 @@ class _Protocol(H11Protocol):
 class _Server(uvicorn.Server):
     """uvicorn's server without signal handlers and without ticks."""
 
-    def __init__(self, config: uvicorn.Config, stopping: asyncio.Event) -> None:
+    def __init__(
+        self, config: uvicorn.Config, stopping: asyncio.Event, listeners: Sequence[Listener]
+    ) -> None:
         super().__init__(config)
         self._stopping = stopping
+        self._listeners = listeners
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen on each socket in its own way; uvicorn knows one way for all."""
+        loop = asyncio.get_running_loop()
+        self.servers = [
+            await loop.create_server(
+                self._protocol,
+                sock=each.socket,
+                backlog=self.config.backlog,
+                ssl=each.context,
+                ssl_handshake_timeout=each.handshake_s,
+                ssl_shutdown_timeout=_BYE_S if each.context is not None else None,
+            )
+            for each in self._listeners
+        ]
+        self.started = True
+
+    def _protocol(self) -> asyncio.Protocol:
+        return _Protocol(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
 
     async def main_loop(self) -> None:
         await self._stopping.wait()

@@ -202,7 +202,7 @@ def _connect(load: Load) -> socket.socket:
 
 
 def _secured(plain: socket.socket, load: Load) -> socket.socket:
-    context = ssl.create_default_context()
+    context = ssl.create_default_context(cafile=load.tls_ca or None)
     if not load.tls_verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

@@ -32,6 +32,7 @@ class Load:
     vhost: str = "/"
     tls: bool = False
     tls_verify: bool = True  # the broker's certificate must be one that this machine trusts
+    tls_ca: str = ""  # file of the authorities to trust instead of those of this machine
     producers: int = 1
     consumers: int = 1
     processes: int = 1  # for producers, and as many for consumers

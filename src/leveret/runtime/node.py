@@ -6,7 +6,7 @@ import logging
 import os
 import secrets
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from leveret import __version__
 from leveret.amqp.link import Front, Limits
@@ -28,6 +28,7 @@ from leveret.http.front import HttpFront
 from leveret.runtime import machine
 from leveret.runtime.apart import Apart
 from leveret.runtime.backups import Backups
+from leveret.runtime.certificates import Certificates
 from leveret.runtime.connections import Connections
 from leveret.runtime.memory import REASON, MemoryWatch, held_bytes, machine_bytes
 from leveret.runtime.shovels import load_shovels, make_shovels
@@ -78,6 +79,12 @@ class Node:
         self.front.server_properties = _server_properties(settings.node)
         self.amqp_address = ("", 0)
         self.http_address = ("", 0)
+        # Where clients come in by TLS, if they can
+        self.amqps_address: tuple[str, int] | None = None
+        self.https_address: tuple[str, int] | None = None
+        self._certificates: Certificates | None = None
+        self._reloads: list[Callable[[], object]] = []  # of files that may change
+        self._key_care: asyncio.Task[None] | None = None
         self._store: Store | None = None
         if disk is not None:
             self._store = Store(disk, self.broker, settings.durability)
@@ -90,6 +97,7 @@ class Node:
     async def start(self) -> None:
         """Listen. Raises OSError where an address cannot be used, ConfigError where none may be."""
         loop = asyncio.get_running_loop()
+        self._certificates = _certificates(self.settings)
         self.turns = Turns(self.broker, self._clock, loop)
         limit_bytes = memory_high_bytes(self.settings.memory_high, machine_bytes())
         self._memory_limit_bytes = limit_bytes
@@ -124,17 +132,41 @@ class Node:
         )
         self.shovels = make_shovels(self, self._clock)
         self._load_users()
+        await self._take_tokens()
         self.turns.begin()
         pausing.load(self.broker.register, self.broker.slots.queues)
         self.turns.on_pulse()  # what became due meanwhile comes before anything new
-        self.amqp_address = await self.amqp.listen(self.settings.host, self.settings.amqp_port)
+        await self._listen_amqp()
         load_shovels(self)
         if self._serves_http:
             self._http = HttpFront(self.settings.host, self.settings.http_port, self)
             self.http_address = self._http.bind()
+            if self._certificates is not None and self.settings.https_port is not None:
+                self.https_address = self._http.bind_secured(
+                    self.settings.https_port,
+                    self._certificates.http,
+                    self.settings.handshake_timeout_ms / 1000,
+                )
             task = loop.create_task(self._http.run(), name="http")
             task.add_done_callback(_log_failure)
             self._tasks.add(task)
+
+    async def _listen_amqp(self) -> None:
+        settings = self.settings
+        self.amqp_address = await self.amqp.listen(settings.host, settings.amqp_port)
+        certificates = self._certificates
+        if certificates is not None:
+            self._reloads.append(certificates.reload)
+        if certificates is not None and settings.amqps_port is not None:
+            self.amqp.name_rule = certificates.name_rule
+            self.amqps_address = await self.amqp.listen(
+                settings.host, settings.amqps_port, certificates.amqp
+            )
+
+    def reload(self) -> None:
+        """Read again what may change while the node runs: certificates and keys."""
+        for reload in self._reloads:
+            reload()
 
     def _load_users(self) -> None:
         directory = self.directory
@@ -153,11 +185,26 @@ class Node:
         self._apart = Apart(self.turns, asyncio.get_running_loop())
         directory.verification.apart = self._apart.run
 
+    async def _take_tokens(self) -> None:
+        """Where tokens are configured, take them as logins too."""
+        if not self.settings.oauth2_resource_server_id:
+            return
+        from leveret.runtime.oauth2 import TokenLogins  # imports much that few need
+
+        logins = TokenLogins(self.settings, self.directory, self._clock.now_ms)
+        await logins.start()
+        self.front.authority = logins.authority
+        self._reloads.append(logins.reload)
+        self._key_care = asyncio.get_running_loop().create_task(logins.run(), name="keys")
+        self._key_care.add_done_callback(_log_failure)
+
     async def stop(self) -> None:
         """Say goodbye to every peer, and end."""
         await self.shovels.stop()
         await self.tasks.stop()
         self._apart.stop()
+        if self._key_care is not None:
+            self._key_care.cancel()
         await self.amqp.stop(DRAIN_S)
         self._memory.stop()
         self.turns.stop()
@@ -294,6 +341,12 @@ def _log_failure(task: asyncio.Task[None]) -> None:
     """A task that ends by a fault says so at once, not when the node stops."""
     if not task.cancelled() and task.exception() is not None:
         log.error("the task %s failed", task.get_name(), exc_info=task.exception())
+
+
+def _certificates(settings: Settings) -> Certificates | None:
+    if settings.amqps_port is None and settings.https_port is None:
+        return None
+    return Certificates(settings)
 
 
 def _limits(settings: Settings) -> Limits:

@@ -1,11 +1,13 @@
 """Runs one node until it is told to stop: loop, logging, signals, the ready line.
 
-The ready line on stdout is a promise to scripts and is printed once, when both ports accept
+The ready line on stdout is a promise to scripts and is printed once, when all ports accept
 connections. SIGTERM and SIGINT drain the node and the exit code is 0; a second signal ends the
-process at once. A node that cannot start says why in one line on stderr, and the code is 1.
+process at once; SIGHUP reads certificates again. A node that cannot start says why in one line on
+stderr, and the code is 1.
 """
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
@@ -52,6 +54,7 @@ async def _serve(settings: Settings) -> int:
     gc.freeze()
     gc.enable()
     gc.set_threshold(*GC_THRESHOLDS)
+    _reload_on_hangup(node)
     _say_ready(node)
     await stopping.wait()
     await node.stop()
@@ -84,10 +87,20 @@ def _stop_on_signals(stopping: asyncio.Event) -> None:
             signal.signal(number, lambda n, frame: loop.call_soon_threadsafe(on_signal, n))
 
 
+def _reload_on_hangup(node: Node) -> None:
+    """SIGHUP: read certificates again."""
+    with contextlib.suppress(AttributeError, NotImplementedError):  # Windows has no such signal
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, node.reload)
+
+
 def _say_ready(node: Node) -> None:
     amqp = _shown(node.amqp_address)
     http = _shown(node.http_address)
-    sys.stdout.write(f"leveret ready amqp={amqp} http={http}\n")
+    ways = [f"amqp={amqp}", f"http={http}"]
+    for name, address in (("amqps", node.amqps_address), ("https", node.https_address)):
+        if address is not None:
+            ways.append(f"{name}={_shown(address)}")
+    sys.stdout.write(f"leveret ready {' '.join(ways)}\n")
     if sys.stdout.isatty():
         sys.stdout.write(
             f"\n  Publish and consume   amqp://guest:guest@{amqp}/ with any RabbitMQ client\n"

@@ -115,6 +115,35 @@ def test_names_of_an_option_follow_from_its_field() -> None:
 def test_every_default_passes_the_check_of_its_own_option() -> None:
     for name, option in options().items():
         default = getattr(Settings(), name)
-        if default != "":
+        if default not in ("", None):
             raw = default if isinstance(default, bool | int | float) else str(default)
             assert option.read(raw) == default
+
+
+def test_ports_for_tls_are_off_unless_they_are_given(tmp_path: Path) -> None:
+    assert load({}, {}).amqps_port is None
+    cert = str(tmp_path / "cert.pem")
+    settings = load({"amqps_port": "0", "tls_cert": cert}, {"LEVERET_HTTPS_PORT": "15671"})
+    assert (settings.amqps_port, settings.https_port) == (0, 15671)
+    assert settings.tls_cert == Path(cert)
+
+
+def test_settings_of_tls_must_fit_together() -> None:
+    assert faults_of({"amqps_port": "5671", "https_port": "5671", "tls_verify": "required"}) == [
+        "amqps_port and https_port: both are 5671",
+        "tls_cert: a port for TLS needs a certificate",
+        "tls_ca: client certificates cannot be verified without an authority",
+    ]
+
+
+def test_settings_of_tokens_must_fit_together() -> None:
+    assert faults_of({"oauth2_resource_server_id": "broker"}) == [
+        "oauth2_resource_server_id: tokens cannot be verified without a key"
+    ]
+    assert faults_of({"oauth2_secret": "short"}) == [
+        "oauth2_secret: tokens are not taken without oauth2_resource_server_id",
+        "oauth2_secret: it is shorter than 32 characters",
+    ]
+    assert faults_of({"oauth2_jwks_url": "http://elsewhere/keys"})[0] == (
+        "--oauth2-jwks-url: 'http://elsewhere/keys' does not have the form https://…"
+    )

@@ -1,0 +1,170 @@
+"""Keys that verify tokens: a secret, public keys as PEM, or a JSON Web Key Set.
+
+Each key knows its kind and verifies only by algorithms of that kind. A token that names an
+algorithm of another kind (an HMAC made with a public key, the oldest trick) finds no key at all.
+
+PyJWT and cryptography are imported by this module and `tokens`, which are imported only where
+tokens are taken.
+"""
+
+import time
+import urllib.request
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import jwt
+import msgspec
+
+from leveret.errors import ConfigError
+
+# What a kind of key verifies.
+ALGORITHMS: Final = {
+    "oct": frozenset(("HS256", "HS384", "HS512")),
+    "RSA": frozenset(("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")),
+    "EC": frozenset(("ES256", "ES384", "ES512")),
+    "OKP": frozenset(("EdDSA",)),
+}
+KNOWN_ALGORITHMS: Final = frozenset().union(*ALGORITHMS.values())
+_CURVES: Final = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
+
+SET_BYTES_MAX: Final = 1_048_576
+SET_KEYS_MAX: Final = 256
+FETCH_S: Final = 5.0  # in which a key set must have come whole
+_PIECE_BYTES: Final = 65_536
+_NO_CRYPTOGRAPHY: Final = "public keys need the package cryptography: pip install leveret[oauth2]"
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key. `id` is what tokens call it by; empty for one that is tried for any."""
+
+    id: str
+    algorithms: frozenset[str]
+    material: Any
+
+
+def matching(keys: Sequence[Key], id: str, algorithm: str) -> list[Key]:
+    """The keys that may have signed: those of that name, or without one, and of the right kind."""
+    fitting = [key for key in keys if algorithm in key.algorithms]
+    return [key for key in fitting if not id or not key.id or key.id == id]
+
+
+def secret_key(secret: str) -> Key:
+    """A secret that issuer and broker share."""
+    return Key("", ALGORITHMS["oct"], secret.encode())
+
+
+def pem_keys(text: str) -> list[Key]:
+    """Public keys of files: `[KID=]FILE,…`. Raises ConfigError."""
+    return [_pem_key(part.strip()) for part in text.split(",") if part.strip()]
+
+
+def _pem_key(part: str) -> Key:
+    id, _, path = part.rpartition("=")
+    try:
+        data = Path(path).read_bytes()
+    except OSError as fault:
+        raise ConfigError(f"oauth2_keys: {path}: {fault.strerror}") from fault
+    try:
+        from cryptography.hazmat.primitives.serialization import load_pem_public_key
+        from cryptography.x509 import load_pem_x509_certificate
+    except ImportError as fault:
+        raise ConfigError(f"oauth2_keys: {_NO_CRYPTOGRAPHY}") from fault
+    try:
+        is_certificate = b"BEGIN CERTIFICATE" in data
+        public = (
+            load_pem_x509_certificate(data).public_key()
+            if is_certificate
+            else load_pem_public_key(data)
+        )
+    except ValueError as fault:
+        raise ConfigError(f"oauth2_keys: {path}: is no public key: {fault}") from fault
+    return Key(id, _algorithms_of(public), public)
+
+
+def _algorithms_of(public: Any) -> frozenset[str]:
+    from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
+
+    if isinstance(public, rsa.RSAPublicKey):
+        return ALGORITHMS["RSA"]
+    if isinstance(public, ec.EllipticCurvePublicKey) and public.curve.name in _CURVES:
+        return frozenset((_CURVES[public.curve.name],))
+    if isinstance(public, ed25519.Ed25519PublicKey | ed448.Ed448PublicKey):
+        return ALGORITHMS["OKP"]
+    raise ConfigError(f"oauth2_keys: tokens are not signed by keys of the kind {type(public)}")
+
+
+def set_keys(data: bytes) -> list[Key]:
+    """The keys of a JSON Web Key Set; those that cannot be used are left out. Raises ConfigError.
+
+    Secrets are left out too: a set is public.
+    """
+    try:
+        found = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
+        raise ConfigError(f"is no JSON: {fault}") from fault
+    items = found.get("keys") if isinstance(found, dict) else None
+    if not isinstance(items, list) or len(items) > SET_KEYS_MAX:
+        raise ConfigError(f"is no key set of at most {SET_KEYS_MAX} keys")
+    return list(_usable(items))
+
+
+def _usable(items: Iterable[Any]) -> Iterable[Key]:
+    for item in items:
+        if not isinstance(item, dict) or item.get("use", "sig") != "sig":
+            continue
+        if item.get("kty") not in ALGORITHMS or item["kty"] == "oct":
+            continue
+        try:
+            material = jwt.PyJWK.from_dict(item).key
+            algorithms = _algorithms_of(material)
+        except (jwt.PyJWTError, ConfigError, ValueError, TypeError):
+            continue
+        if isinstance(item.get("alg"), str):
+            algorithms &= {item["alg"]}
+        yield Key(str(item.get("kid", "")), algorithms, material)
+
+
+def read_set(path: Path) -> list[Key]:
+    """The keys of a file. Raises ConfigError."""
+    try:
+        return set_keys(path.read_bytes())
+    except OSError as fault:
+        raise ConfigError(f"{path}: {fault.strerror}") from fault
+    except ConfigError as fault:
+        raise ConfigError(f"{path}: {fault}") from fault
+
+
+def fetch_set(url: str, within_s: float = FETCH_S) -> list[Key]:
+    """The keys that a server tells; this waits, so not on the loop. Raises ConfigError."""
+    deadline_s = time.monotonic() + within_s
+    request = urllib.request.Request(url, headers={"Accept": "application/json"})  # noqa: S310
+    pieces: list[bytes] = []
+    size = 0
+    try:
+        with _opener().open(request, timeout=within_s) as answer:
+            while piece := answer.read1(_PIECE_BYTES):
+                pieces.append(piece)
+                size += len(piece)
+                if size > SET_BYTES_MAX or time.monotonic() > deadline_s:
+                    raise ConfigError("is too large or comes too slowly")
+        return set_keys(b"".join(pieces))
+    except (OSError, ValueError) as fault:
+        raise ConfigError(f"{url}: {fault}") from fault
+    except ConfigError as fault:
+        raise ConfigError(f"{url}: {fault}") from fault
+
+
+def _opener() -> urllib.request.OpenerDirector:
+    """HTTP and HTTPS only, no proxies of the environment, and no way to anywhere else."""
+    opener = urllib.request.OpenerDirector()
+    for handler in (
+        urllib.request.HTTPHandler,
+        urllib.request.HTTPSHandler,
+        urllib.request.HTTPDefaultErrorHandler,
+        urllib.request.HTTPErrorProcessor,
+    ):
+        opener.add_handler(handler())
+    return opener

@@ -1,0 +1,128 @@
+"""Logins by OAuth2 tokens: a token is a password, whatever the user name beside it.
+
+`TokenAuthority` takes what has the form of a token and leaves every other login to the directory,
+so that both kinds of users work side by side. Who a token speaks for and what it allows stands in
+it alone: the user need not exist here. The login ends with the token, unless it is renewed.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from leveret.auth.authority import Authority
+from leveret.auth.directory import HTTP, Directory
+from leveret.auth.scopes import Scopes, without_prefix
+from leveret.auth.tokens import Claims, Tokens, looks_like_token
+from leveret.auth.user import Credentials, Refusal, Then, User
+from leveret.errors import TokenRefused
+
+NAMELESS: Final = "unknown"  # RabbitMQ's name for the user of a token that names none
+
+
+@dataclass(frozen=True)
+class TokenForm:
+    """Where a token says what."""
+
+    resource_server_id: str
+    scope_prefix: str
+    username_claims: tuple[str, ...] = ("sub", "client_id")
+    scope_claims: tuple[str, ...] = ()  # besides `scope`; dots lead into objects
+    aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def user_name(self, claims: Claims) -> str:
+        for claim in self.username_claims:
+            found = claims.get(claim)
+            if isinstance(found, str) and found:
+                return found
+        return NAMELESS
+
+    def scopes(self, claims: Claims) -> Scopes:
+        """What the token allows here."""
+        found = list(self._listed(claims.get("scope")))
+        for path in self.scope_claims:
+            found += self._listed(_at(claims, path))
+        found += [scope for alias in found for scope in self.aliases.get(alias, ())]
+        return Scopes(without_prefix(found, self.scope_prefix), claims)
+
+    def _listed(self, value: object) -> Iterable[str]:
+        """Scopes as a text with spaces, as a list, or as an object with some for each server."""
+        if isinstance(value, dict):
+            inner = value.get(self.resource_server_id)
+            inner = inner if isinstance(inner, str | list) else None
+            return [f"{self.resource_server_id}.{scope}" for scope in self._listed(inner)]
+        if isinstance(value, str):
+            return value.split()
+        return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
+
+
+def _at(claims: Claims, path: str) -> object:
+    value: object = claims
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
+
+
+class TokenUser(User):
+    """Whoever a token speaks for, as long as it does."""
+
+    def __init__(self, name: str, scopes: Scopes, expires_ms: int) -> None:
+        super().__init__(name, scopes.tags)
+        self._scopes = scopes
+        self.expires_ms = expires_ms
+
+    def may_open(self, vhost: str) -> bool:
+        return self._scopes.may_open(vhost)
+
+    def may(self, permission: str, vhost: str, what: str, name: str) -> bool:
+        return self._scopes.may(permission, vhost, name)
+
+    def may_topic(self, permission: str, vhost: str, exchange: str, routing_key: str) -> bool:
+        return self._scopes.may_topic(permission, vhost, exchange, routing_key)
+
+
+class TokenAuthority(Authority):
+    """Takes tokens; everything else is for the directory."""
+
+    def __init__(
+        self, tokens: Tokens, form: TokenForm, directory: Directory, now_ms: Callable[[], int]
+    ) -> None:
+        super().__init__(directory.audit, directory.quotas)
+        self._tokens = tokens
+        self._form = form
+        self._directory = directory
+        self._now_ms = now_ms
+
+    def login(self, credentials: Credentials, then: Then) -> None:
+        if credentials.password is None or not looks_like_token(credentials.password):
+            self._directory.login(credentials, then)
+            return
+        try:
+            user = self._user(credentials.password)
+        except TokenRefused as fault:
+            self._note(credentials, credentials.name, str(fault))
+            then(Refusal(str(fault)))
+        else:
+            self._note(credentials, user.name)
+            then(user)
+
+    def renew(self, user: User, secret: str) -> User | None:
+        if not isinstance(user, TokenUser):
+            return user
+        try:
+            renewed = self._user(secret)
+        except TokenRefused as fault:
+            self.audit.note(user.name, "", "renew", "token", str(fault))
+            return None
+        return renewed if renewed.name == user.name else None
+
+    def _user(self, token: str) -> TokenUser:
+        claims = self._tokens.verify(token, self._now_ms())
+        form = self._form
+        expires_ms = self._tokens.expires_ms(claims)
+        return TokenUser(form.user_name(claims), form.scopes(claims), expires_ms)
+
+    def _note(self, credentials: Credentials, name: str, fault: str = "") -> None:
+        host, protocol = credentials.host, credentials.protocol
+        self._directory.attempts.count(host, name, protocol, succeeded=not fault)
+        if fault or protocol != HTTP:  # there each request logs in
+            self.audit.note(name, host, "login", protocol, fault or "ok")

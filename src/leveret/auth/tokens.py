@@ -1,0 +1,124 @@
+"""Verifies JSON Web Tokens. Whatever takes tokens uses this and nothing else.
+
+A token counts when its algorithm is one of those that are allowed, a key of that algorithm's kind
+has signed it, it names the audience (and the issuer, if one is wanted), and its time has come and
+not gone. A token without an end is refused: it could never be taken back.
+
+Time is given, as everywhere: PyJWT checks signatures and form, the times are checked here.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import jwt
+
+from leveret.auth.keys import Key, matching
+from leveret.errors import TokenRefused
+
+TOKEN_CHARACTERS_MAX: Final = 65_536
+KEYS_TRIED_MAX: Final = 8  # of a token that does not say which key signed it
+_EXPIRES_MS_MAX: Final = 253_402_300_799_000  # the end of the year 9999
+
+Claims = Mapping[str, Any]
+
+# What may come of bytes that strangers made up. PyJWT's JSON decoder recurses as deep as they say.
+MALFORMED: Final = (jwt.PyJWTError, ValueError, TypeError, RecursionError)
+
+# PyJWT checks neither times nor names: what is checked here is checked in one place.
+_SIGNATURE_ONLY: Final[Any] = {
+    "verify_signature": True,
+    **dict.fromkeys(("verify_exp", "verify_nbf", "verify_iat", "verify_aud", "verify_iss"), False),
+    **dict.fromkeys(("verify_sub", "verify_jti"), False),
+}
+
+
+@dataclass(frozen=True)
+class TokenRules:
+    """What a token must be like."""
+
+    algorithms: frozenset[str]
+    audience: str
+    issuer: str = ""  # empty: any
+    leeway_ms: int = 0
+
+
+class Tokens:
+    """Verifies tokens by rules and keys; keys may be replaced at any time."""
+
+    def __init__(self, rules: TokenRules, keys: Sequence[Key]) -> None:
+        self.rules = rules
+        self.keys = keys
+        # Told when no key fits: whoever fetches keys may have to look for new ones.
+        self.on_unknown_key: Callable[[], None] | None = None
+
+    def verify(self, token: str, now_ms: int) -> Claims:
+        """What the token says. Raises TokenRefused."""
+        claims = self._signed(token)
+        self._check_names(claims)
+        self._check_times(claims, now_ms)
+        return claims
+
+    def expires_ms(self, claims: Claims) -> int:
+        """When a token that was verified ends for us."""
+        return min(int(claims["exp"] * 1000) + self.rules.leeway_ms, _EXPIRES_MS_MAX)
+
+    def _signed(self, token: str) -> Claims:
+        algorithm, key_id = self._header(token)
+        found = matching(self.keys, key_id, algorithm)
+        for key in found[:KEYS_TRIED_MAX]:
+            try:
+                return _decoded(token, key, algorithm)
+            except jwt.InvalidSignatureError:
+                continue
+            except MALFORMED as fault:
+                raise TokenRefused("the token is not well-formed") from fault
+        if self.on_unknown_key is not None and not any(key.id == key_id for key in found):
+            self.on_unknown_key()
+        raise TokenRefused("no key that is known has signed the token")
+
+    def _header(self, token: str) -> tuple[str, str]:
+        if len(token) > TOKEN_CHARACTERS_MAX:
+            raise TokenRefused("the token is too long")
+        try:
+            header = jwt.get_unverified_header(token)
+        except MALFORMED as fault:
+            raise TokenRefused("the token is not well-formed") from fault
+        algorithm = header.get("alg")
+        if not isinstance(algorithm, str) or algorithm not in self.rules.algorithms:
+            raise TokenRefused("the token is not signed by an algorithm that is allowed")
+        return algorithm, str(header.get("kid", ""))
+
+    def _check_names(self, claims: Claims) -> None:
+        audience = claims.get("aud")
+        named = [audience] if isinstance(audience, str) else audience
+        if not isinstance(named, list) or self.rules.audience not in named:
+            raise TokenRefused("the token is for another audience")
+        if self.rules.issuer and claims.get("iss") != self.rules.issuer:
+            raise TokenRefused("the token is of another issuer")
+
+    def _check_times(self, claims: Claims, now_ms: int) -> None:
+        if not _is_time(claims.get("exp")):
+            raise TokenRefused("the token does not say when it expires")
+        if now_ms >= self.expires_ms(claims):
+            raise TokenRefused("the token has expired")
+        begins = claims.get("nbf", 0)
+        if not _is_time(begins) or begins * 1000 - self.rules.leeway_ms > now_ms:
+            raise TokenRefused("the token is not valid yet")
+
+
+def looks_like_token(text: str) -> bool:
+    """Whether it has the form of a signed token, so that no password is taken for one."""
+    return text.startswith("eyJ") and text.count(".") == 2
+
+
+def _decoded(token: str, key: Key, algorithm: str) -> Claims:
+    claims: Claims = jwt.decode(
+        token, key.material, algorithms=[algorithm], options=_SIGNATURE_ONLY
+    )
+    return claims
+
+
+def _is_time(value: object) -> bool:
+    """A number of seconds: no boolean, and nothing that is not a number or has no end."""
+    return type(value) in (int, float) and abs(value) < 1e15  # type: ignore[arg-type]

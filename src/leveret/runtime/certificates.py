@@ -1,0 +1,128 @@
+"""The node's certificate and key: TLS contexts for the fronts, renewed while the node runs.
+
+A listener's context decides nothing itself: at each handshake it hands over to the context of the
+files as they are now. The files are looked at then, at most once in `LOOK_S`, and on SIGHUP. New
+files are loaded into a new context, which takes over only when all of it is sound: a broken file
+changes nothing and is reported once. Connections that exist keep what they were made with.
+
+There are no session tickets: connections of a broker last long.
+"""
+
+import logging
+import ssl
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from leveret.auth.certificates import NameRule
+from leveret.config.settings import Settings
+from leveret.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+LOOK_S: Final = 1.0
+_VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+_VERIFY: Final = {
+    "none": ssl.CERT_NONE,
+    "optional": ssl.CERT_OPTIONAL,
+    "required": ssl.CERT_REQUIRED,
+}
+
+# Of each file: when it was changed, its size, and its inode, because a new file may replace it.
+Stamps = tuple[tuple[int, int, int], ...]
+
+
+class Certificates:
+    """The contexts of one node."""
+
+    def __init__(self, settings: Settings, now_s: Callable[[], float] = time.monotonic) -> None:
+        """Load the files. Raises ConfigError where they cannot be used."""
+        assert settings.tls_cert is not None
+        self._settings = settings
+        self._now_s = now_s
+        paths = (settings.tls_cert, settings.tls_key, settings.tls_ca)
+        self._paths = [path for path in paths if path is not None]
+        self._stamps = self._look()
+        self._looked_s = now_s()
+        # Clients of AMQP may be asked for certificates; those of HTTP log in by passwords.
+        self._verified, self._plain = self._load()
+        self.amqp = self._listening(settings.tls_verify, lambda: self._verified)
+        self.http = self._listening("none", lambda: self._plain)
+
+    @property
+    def name_rule(self) -> NameRule | None:
+        """How AMQP clients are named by their certificates; None where they show none."""
+        settings = self._settings
+        if settings.tls_verify == "none":
+            return None
+        return NameRule(settings.tls_login_from, settings.tls_login_san_type)
+
+    def reload(self) -> bool:
+        """Load the files again; False, and a line in the log, where they cannot be used."""
+        self._stamps = self._look()
+        try:
+            self._verified, self._plain = self._load()
+        except ConfigError as fault:
+            log.error("the certificates stay as they were: %s", fault)
+            return False
+        log.info("the certificates of TLS are loaded anew")
+        return True
+
+    def _maybe_reload(self) -> None:
+        now_s = self._now_s()
+        if now_s - self._looked_s < LOOK_S:
+            return
+        self._looked_s = now_s
+        if self._look() != self._stamps:
+            self.reload()
+
+    def _look(self) -> Stamps:
+        return tuple(_stamp(path) for path in self._paths)
+
+    def _load(self) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+        """A context that verifies clients, and one that does not ask them."""
+        settings = self._settings
+        try:
+            verified = self._context(settings.tls_verify)
+            if settings.tls_ca is not None:
+                verified.load_verify_locations(settings.tls_ca)
+            plain = self._context("none")
+            for context in (verified, plain):
+                context.load_cert_chain(
+                    str(settings.tls_cert),
+                    str(settings.tls_key) if settings.tls_key is not None else None,
+                    str(settings.tls_key_pass),  # even an empty one: OpenSSL would ask a terminal
+                )
+        except (OSError, ValueError) as fault:
+            names = ", ".join(map(str, self._paths))
+            reason = getattr(fault, "reason", None) or getattr(fault, "strerror", None) or fault
+            raise ConfigError(f"{names}: cannot be used for TLS: {reason}") from fault
+        return verified, plain
+
+    def _listening(self, verify: str, current: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
+        """A context for a listener, which hands each handshake over to the current one."""
+
+        def on_hello(secured: Any, name: str | None, context: ssl.SSLContext) -> None:
+            self._maybe_reload()
+            secured.context = current()
+
+        context = self._context(verify)
+        context.sni_callback = on_hello  # OpenSSL calls it for clients without a name too
+        return context
+
+    def _context(self, verify: str) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = _VERSIONS[self._settings.tls_version_min]
+        context.verify_mode = _VERIFY[verify]
+        context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
+        context.num_tickets = 0
+        return context
+
+
+def _stamp(path: Path) -> tuple[int, int, int]:
+    try:
+        found = path.stat()
+    except OSError:
+        return (0, 0, 0)
+    return (found.st_mtime_ns, found.st_size, found.st_ino)

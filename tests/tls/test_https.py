@@ -1,0 +1,46 @@
+"""The HTTP API over TLS."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from base64 import b64encode
+from contextlib import closing
+from http.client import HTTPSConnection
+
+import pytest
+
+from leveret.testing.broker import BrokerUrl
+from tests.tls.certificates import TestAuthority
+
+GUEST = {"Authorization": "Basic " + b64encode(b"guest:guest").decode()}
+
+
+def asked(url: BrokerUrl, context: ssl.SSLContext, path: str) -> int:
+    assert url.node.https_address is not None
+    client = HTTPSConnection("localhost", url.node.https_address[1], timeout=10, context=context)
+    with closing(client):
+        client.request("GET", path, headers=GUEST)
+        answer = client.getresponse()
+        answer.read()
+        return answer.status
+
+
+def test_request_is_answered(authority: TestAuthority, secured: BrokerUrl) -> None:
+    context = authority.client_context()
+    assert asked(secured, context, "/api/health") == 200
+    assert asked(secured, context, "/api/queues") == 200
+    assert asked(secured, context, "/api/nothing") == 404
+
+
+def test_client_that_trusts_another_authority_does_not_ask(
+    stranger: TestAuthority, secured: BrokerUrl
+) -> None:
+    with pytest.raises(ssl.SSLCertVerificationError):
+        asked(secured, stranger.client_context(), "/api/health")
+
+
+def test_plain_port_still_answers(secured: BrokerUrl) -> None:
+    with socket.create_connection((secured.host, secured.http_port), 10) as client:
+        client.sendall(b"GET /api/health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert client.recv(15) == b"HTTP/1.1 200 OK"
