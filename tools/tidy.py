@@ -24,12 +24,13 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
     for part, below in {
         "errors": "",
         "clock": "",
+        "checksum": "",
         "build_info": "",
         "config": "errors",
         "wire": "errors",
-        "journal": "errors wire",
-        "engine": "errors wire journal",
-        "storage": "errors wire journal engine",
+        "journal": "errors checksum wire",
+        "engine": "errors checksum wire journal",
+        "storage": "errors checksum wire journal engine",
         "auth": "errors engine",
         "arrow": "errors wire journal engine storage",
         "embedded": "errors clock engine",
@@ -56,6 +57,7 @@ ONLY_IN: Final = {
     "rich": "cli",
     "uvloop": "runtime",
     "pyarrow": "arrow",
+    "isal": "checksum",
 }
 MODULE_LINES_MAX: Final = 500
 MODULE_LINES_HARD: Final = 800

@@ -6,10 +6,11 @@ synchronous; there is no task and no await for a connection.
 Flow control decides whether a broker is usable: a publisher at full speed must neither starve the
 consumers nor fill the memory. A publishing connection
 
-- reads at most `QUOTA_BYTES`, then waits for the next round of the loop, so that deliveries and
-  acks of others come in between;
+- reads at most `QUOTA_BYTES` (more where its messages are large), then waits for the next round of
+  the loop, so that deliveries and acks of others come in between;
 - while a queue that it publishes to has consumers and more than `backlog` ready messages, waits for
-  the queue to get shorter, but at most `PAUSE_S` for each quota;
+  the queue to get shorter, but for each quota at most `PAUSE_S`; the more publishers wait, the
+  longer each of them, as long as consumers get on: otherwise ten would press ten times as hard;
 - while the log has much to write, waits for the disk;
 - while an alarm is on, waits until it is over, and is told so (`connection.blocked`).
 
@@ -36,7 +37,10 @@ from leveret.engine.queue import Queue
 log = logging.getLogger(__name__)
 
 QUOTA_BYTES: Final = 32_768
+LARGE_BYTES: Final = 512  # from this mean size on, a publisher's messages are large
+LARGE_QUOTA_BYTES: Final = 131_072  # and this is its quota: a turn should be worth its cost
 PAUSE_S: Final = 0.01
+PAUSE_MAX_S: Final = 0.1  # however many wait
 WRITE_BUFFER_BYTES: Final = 262_144
 BIG_READ_BYTES: Final = 262_144
 WAKE_MAX: Final = 16  # waiting publishers that one turn looks at
@@ -50,11 +54,14 @@ class AmqpProtocol(asyncio.BufferedProtocol):
     def __init__(self, server: "AmqpServer") -> None:
         self._server = server
         self._front = server.front
+        self._quota_bytes = QUOTA_BYTES
+        self._read_into = server.buffer  # where the last read went
         self._read_bytes = 0  # since the last pause
         self._is_paused = False  # as a publisher
         self._is_unread = False  # the peer does not read its answers
         self._paused_at = 0.0  # loop time at which the present wait for a backlog began
         self._pressing: Queue | None = None  # the long queue that it waits for
+        self._progress = 0  # of that queue's consumers, when the wait began
         self._can_write = True
         self._end: asyncio.TimerHandle | None = None  # of a close that takes too long
 
@@ -83,13 +90,18 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         Its size is the quota. Only a frame that is larger is worth a larger one.
         """
         server = self._server
-        return server.big_buffer if self.connection.needed > QUOTA_BYTES else server.buffer
+        if self.connection.needed > QUOTA_BYTES:
+            self._read_into = server.frame_buffer
+        elif self._quota_bytes > QUOTA_BYTES:
+            self._read_into = server.large_buffer
+        else:
+            self._read_into = server.buffer
+        return self._read_into
 
     def buffer_updated(self, size: int) -> None:
         server = self._server
         connection = self.connection
-        is_big = connection.needed > QUOTA_BYTES
-        data = bytes((server.big_buffer if is_big else server.buffer)[:size])
+        data = bytes(self._read_into[:size])
         server.begin_turn()
         published = connection.publishes
         try:
@@ -98,9 +110,11 @@ class AmqpProtocol(asyncio.BufferedProtocol):
             log.exception("connection %s broke", connection.peer)
             connection.fail_internally()
         if connection.publishes != published:
-            self._read_bytes += len(data)
-            server.note_received(len(data))
-            if self._read_bytes >= QUOTA_BYTES or self._front.alarms:
+            is_large = size > (connection.publishes - published) * LARGE_BYTES
+            self._quota_bytes = LARGE_QUOTA_BYTES if is_large else QUOTA_BYTES
+            self._read_bytes += size
+            server.note_received(size)
+            if self._read_bytes >= self._quota_bytes or self._front.alarms:
                 self._pause()
         server.end_turn()
 
@@ -198,10 +212,7 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         if self._is_log_behind():
             server.waiting[self] = None
             return
-        now = server.loop.time()
-        if self._is_pressing() and (self._paused_at == 0.0 or now - self._paused_at < PAUSE_S):
-            if self._paused_at == 0.0:
-                self._paused_at = now
+        if self._is_pressing() and self._waits_on():
             server.waiting[self] = None
             server.check_waiting_within(PAUSE_S)
             return
@@ -219,6 +230,21 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         """Whether the disk is slower than the publishers: every sync looks at this again."""
         journal = self._front.broker.turn.journal
         return journal is not None and journal.waiting_bytes() > JOURNAL_BYTES_MAX
+
+    def _waits_on(self) -> bool:
+        """Whether the wait for a long queue, which begins with the first call, goes on."""
+        queue = self._pressing
+        assert queue is not None
+        now = self._server.loop.time()
+        progress = queue.delivered + queue.delivered_no_ack + queue.acked
+        if self._paused_at == 0.0:
+            self._paused_at = now
+            self._progress = progress
+            return True
+        most_s = PAUSE_S
+        if progress != self._progress:
+            most_s = min(PAUSE_S * (1 + len(self._server.waiting)), PAUSE_MAX_S)
+        return now - self._paused_at < most_s
 
     def _is_pressing(self) -> bool:
         """Whether a queue with consumers has more to do than it should wait for."""
@@ -296,7 +322,8 @@ class AmqpServer:
         self.turn_soon = turns.soon
         self.note_received = note_received  # told how many bytes publishers sent
         self.buffer = memoryview(bytearray(QUOTA_BYTES))
-        self.big_buffer = memoryview(bytearray(BIG_READ_BYTES))
+        self.frame_buffer = memoryview(bytearray(BIG_READ_BYTES))
+        self.large_buffer = self.frame_buffer[:LARGE_QUOTA_BYTES]
         self._drained: asyncio.Event = asyncio.Event()
         self.protocols: dict[Connection, AmqpProtocol] = {}
         self.waiting: dict[AmqpProtocol, None] = {}  # paused, for a backlog or an alarm
