@@ -50,7 +50,12 @@ BANNED_IN_CORE: Final = frozenset(
     "asyncio logging time random os socket threading subprocess uuid".split()
 )
 # Compiled modules that are no part of the core: between it and the event loop, once for each turn.
-EDGE: Final = ("leveret.amqp.sockets", "leveret.runtime.turns")
+EDGE: Final = (
+    "leveret.amqp.sockets",
+    "leveret.runtime.turns",
+    "leveret.storage.log",
+    "leveret.storage.store",
+)
 # Libraries that belong to one part each, so that they can be replaced there.
 ONLY_IN: Final = {
     "starlette": "http",
