@@ -48,7 +48,7 @@ LIBRARIES: Final = (
     ("copying and memory", r"libc\.so"),
     ("interpreter", EVALUATION),
     ("objects: made, grown, freed", r"libpython|python3"),
-    ("kernel, other", r"kernel|vdso|\[unknown\]"),
+    ("kernel, other", r"kernel|vdso"),
 )
 OTHER: Final = "other"
 _FRAME: Final = re.compile(r"^\s+[0-9a-f]+ (?P<name>.*) \((?P<library>[^()]*)\)$")
