@@ -2,8 +2,8 @@
 
 Runs scenarios on Leveret alone, has `perf` take samples of the broker's stacks meanwhile, and gives
 each sample to one cause: the first in `CAUSES` that names a function of the stack, from the
-innermost outwards, or failing that the function or library in which it was. The broker's CPU for a message,
-shared out so, is a table. It works without hardware counters (the clock is sampled).
+innermost outwards, or failing that the function or library in which it was. The broker's CPU for a
+message, shared out so, is a table. It works without hardware counters: the clock is sampled.
 """
 
 import argparse
