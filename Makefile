@@ -98,6 +98,10 @@ bench: setup ## Measure Leveret beside RabbitMQ; ROWS=stream,quorum ROUNDS=1 TIM
 bench-scale: setup ## Measure what a message costs as queues, bindings, connections, backlogs grow
 	@$(PY) tools/bench.py scale $(BENCH_FLAGS) $(ARGS)
 
+.PHONY: bench-profile
+bench-profile: setup ## Show what the microseconds of a message go to, by perf
+	@$(PY) tools/bench.py profile $(if $(ROWS),--rows $(ROWS)) $(if $(TIME),--seconds $(TIME)) $(ARGS)
+
 .PHONY: bench-report
 bench-report: setup ## Draw the history of saved runs as a page and a table
 	@$(PY) tools/bench.py report $(ARGS)

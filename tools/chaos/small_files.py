@@ -16,12 +16,17 @@ from leveret.storage.store import Store
 FILE_BYTES: Final = 512 * 1024
 
 
-class SmallFilesStore(Store):
-    """A store whose log files are small."""
+class SmallFilesStore:
+    """A store whose log files are small. The store is compiled: it cannot be inherited from."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self._store = Store(*arguments)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
 
     def open(self, *arguments: Any, **options: Any) -> Recovered:
-        options["file_bytes"] = FILE_BYTES
-        return super().open(*arguments, **options)
+        return self._store.open(*arguments, file_bytes=FILE_BYTES, **options)
 
 
 if __name__ == "__main__":

@@ -1,281 +1,20 @@
-"""Sockets around the AMQP front: an asyncio protocol for each connection, and flow control.
+"""The AMQP front's server: accepts connections, and says goodbye to them.
 
-One read is one turn of the engine: feed the bytes, end the turn, write what it caused. All of it is
-synchronous; there is no task and no await for a connection.
-
-Flow control decides whether a broker is usable: a publisher at full speed must neither starve the
-consumers nor fill the memory. A publishing connection
-
-- reads at most `QUOTA_BYTES`, then waits for the next round of the loop, so that deliveries and
-  acks of others come in between;
-- while a queue that it publishes to has consumers and more than `backlog` ready messages, waits for
-  the queue to get shorter, but at most `PAUSE_S` for each quota;
-- while the log has much to write, waits for the disk;
-- while an alarm is on, waits until it is over, and is told so (`connection.blocked`).
-
-A consumer that does not read stops getting deliveries: its credit is not renewed while its socket's
-buffer is full. A peer that asks for answers and reads none is not read from beyond
-`UNREAD_BYTES_MAX`; heartbeats go on counting, so that a dead one is found.
+What happens on a connection is in `sockets`, which is compiled; this module is what awaits.
 """
 
 import asyncio
 import contextlib
-import logging
-import socket
 import ssl
 from collections.abc import Callable
-from itertools import islice
 from typing import Final, Protocol, cast
 
-from leveret.amqp.connection import RUNNING, Connection
-from leveret.amqp.link import CREDIT_BYTES, Front
-from leveret.amqp.methods import CONNECTION_BLOCKED, CONNECTION_UNBLOCKED
-from leveret.amqp.writer import Writer
-from leveret.auth import is_loopback
-from leveret.auth.certificates import NameRule, tls_peer
-from leveret.engine.consuming import refill
-from leveret.engine.queue import Queue
+from leveret.amqp.connection import Connection
+from leveret.amqp.link import Front
+from leveret.amqp.sockets import AmqpProtocol, Sockets
+from leveret.auth.certificates import NameRule
 
-log = logging.getLogger(__name__)
-
-QUOTA_BYTES: Final = 32_768
-PAUSE_S: Final = 0.01
-WRITE_BUFFER_BYTES: Final = 262_144
-BIG_READ_BYTES: Final = 262_144
-WAKE_MAX: Final = 16  # waiting publishers that one turn looks at
-JOURNAL_BYTES_MAX: Final = 4_194_304  # written but not taken by the log: publishers wait
-UNREAD_BYTES_MAX: Final = 4_194_304
-# TLS makes a record of each piece, however small: up to here, copying pieces together is cheaper.
-JOINED_BYTES_MAX: Final = 1_048_576
-
-
-class AmqpProtocol(asyncio.BufferedProtocol):
-    """One connection's socket."""
-
-    def __init__(self, server: "AmqpServer") -> None:
-        self._server = server
-        self._front = server.front
-        self._read_bytes = 0  # since the last pause
-        self._is_paused = False  # as a publisher
-        self._is_unread = False  # the peer does not read its answers
-        self._paused_at = 0.0  # loop time at which the present wait for a backlog began
-        self._pressing: Queue | None = None  # the long queue that it waits for
-        self._can_write = True
-        self._end: asyncio.TimerHandle | None = None  # of a close that takes too long
-
-    # asyncio's side
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports do not inherit from asyncio's.
-        self._transport = cast(asyncio.Transport, transport)
-        transport = self._transport
-        transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
-        peer = transport.get_extra_info("peername")
-        sock = transport.get_extra_info("socket")
-        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        name = _address(peer)
-        self._server.begin_turn()
-        self.connection = Connection(self._front, name, not peer or is_loopback(peer[0]))
-        self.connection.name = f"{name} -> {_address(transport.get_extra_info('sockname'))}"
-        secured = transport.get_extra_info("ssl_object")
-        self._is_secured = secured is not None
-        if secured is not None:
-            self.connection.tls = tls_peer(secured, self._server.name_rule)
-        self._feed = self.connection.feed
-        self._server.protocols[self.connection] = self
-        self._server.end_turn()
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        """Where to read into: shared by all connections, because what is read is taken at once.
-
-        Its size is the quota. Only a frame that is larger is worth a larger one.
-        """
-        server = self._server
-        return server.big_buffer if self.connection.needed > QUOTA_BYTES else server.buffer
-
-    def buffer_updated(self, size: int) -> None:
-        server = self._server
-        connection = self.connection
-        is_big = connection.needed > QUOTA_BYTES
-        data = bytes((server.big_buffer if is_big else server.buffer)[:size])
-        server.begin_turn()
-        published = connection.publishes
-        try:
-            self._feed(data)
-        except Exception:
-            log.exception("connection %s broke", connection.peer)
-            connection.fail_internally()
-        if connection.publishes != published:
-            self._read_bytes += len(data)
-            server.note_received(len(data))
-            if self._read_bytes >= QUOTA_BYTES or self._front.alarms:
-                self._pause()
-        server.end_turn()
-
-    def eof_received(self) -> bool:
-        return False
-
-    def pause_writing(self) -> None:
-        self._can_write = False
-
-    def resume_writing(self) -> None:
-        self._can_write = True
-        if self._is_unread:
-            self._is_unread = False
-            self._read_on()
-        self._server.begin_turn()
-        self._renew_credit()
-        self._server.end_turn()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        if self._end is not None:
-            self._end.cancel()
-        self._server.forget(self)
-        self._server.begin_turn()
-        self.connection.lost()
-        self._server.end_turn()
-
-    # The server's side
-
-    def flush(self) -> None:
-        """Write what waits, hang up if that is wanted, renew the credit if the peer reads."""
-        connection = self.connection
-        pieces = connection.take_output()
-        if len(pieces) == 1:
-            self._transport.write(pieces[0])
-        elif self._is_secured and sum(map(len, pieces)) <= JOINED_BYTES_MAX:
-            if pieces:
-                self._transport.write(b"".join(pieces))
-        elif pieces:
-            self._transport.writelines(pieces)
-        if connection.drop:
-            self._hang_up()
-        elif not self._can_write:
-            self._check_unread()
-        elif connection.credit < CREDIT_BYTES:
-            self._renew_credit()
-
-    def _hang_up(self) -> None:
-        """Close our side when everything is written, and the socket when the peer does so too.
-
-        A peer may still be writing: closing at once would reset the connection under it, and our
-        last words with it. It has a while to notice.
-        """
-        if self._end is not None or self._transport.is_closing():
-            return
-        if self._transport.can_write_eof():
-            self._transport.write_eof()
-        else:
-            self._transport.close()
-        self._is_paused = self._is_unread = False
-        self._transport.resume_reading()
-        wait_s = self._front.limits.close_ms / 1000
-        self._end = self._server.loop.call_later(wait_s, self._transport.abort)
-
-    def _check_unread(self) -> None:
-        if not self._is_unread and self._transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
-            self._is_unread = True
-            self._transport.pause_reading()
-
-    def unsent_bytes(self) -> int:
-        """What the peer has not taken yet."""
-        return self._transport.get_write_buffer_size()
-
-    def abort(self) -> None:
-        """Close the socket, whatever waits to be written."""
-        self._transport.abort()
-
-    def _renew_credit(self) -> None:
-        connection = self.connection
-        if connection.starved:
-            self._server.turn_soon()
-        refill(self._front.broker.slots, connection, CREDIT_BYTES)
-
-    # Flow control
-
-    def _pause(self) -> None:
-        self._read_bytes = 0
-        if not self._is_paused and not self._transport.is_closing():
-            self._is_paused = True
-            self.connection.is_held = True
-            self._transport.pause_reading()
-            self._server.loop.call_soon(self.maybe_resume)
-
-    def maybe_resume(self) -> None:
-        """Read on, unless there is a reason to wait."""
-        server = self._server
-        if self._transport.is_closing() or self._end is not None:
-            return
-        if self._front.alarms:
-            self._block()
-            server.waiting[self] = None
-            return
-        if self._is_log_behind():
-            server.waiting[self] = None
-            return
-        now = server.loop.time()
-        if self._is_pressing() and (self._paused_at == 0.0 or now - self._paused_at < PAUSE_S):
-            if self._paused_at == 0.0:
-                self._paused_at = now
-            server.waiting[self] = None
-            server.check_waiting_within(PAUSE_S)
-            return
-        self._unblock()
-        self._paused_at = 0.0
-        self._is_paused = False
-        self.connection.is_held = False
-        self._read_on()
-
-    def _read_on(self) -> None:
-        if not self._is_paused and not self._is_unread and not self._transport.is_closing():
-            self._transport.resume_reading()
-
-    def _is_log_behind(self) -> bool:
-        """Whether the disk is slower than the publishers: every sync looks at this again."""
-        journal = self._front.broker.turn.journal
-        return journal is not None and journal.waiting_bytes() > JOURNAL_BYTES_MAX
-
-    def _is_pressing(self) -> bool:
-        """Whether a queue with consumers has more to do than it should wait for."""
-        most = self._front.limits.backlog
-        queue = self._pressing
-        if queue is not None:
-            if queue.ready.count > most and queue.consumers and not queue.paused:
-                return True
-            self._pressing = None
-        publisher = self.connection.publisher
-        route = publisher.route if publisher is not None else None
-        if route is None:
-            return False
-        queues = route.queues
-        pushed = self._front.broker.turn.pushed
-        if not route.fixed and isinstance(pushed, Queue):
-            queues = [pushed]  # where the last message went that was routed by itself
-        for queue in queues:
-            if queue.ready.count > most and queue.consumers and not queue.paused:
-                self._pressing = queue
-                return True
-        return False
-
-    def _block(self) -> None:
-        connection = self.connection
-        if connection.is_blocked or connection.state != RUNNING:
-            return
-        connection.is_blocked = True
-        if connection.wants_blocked_notify:
-            reason = " & ".join(self._front.alarms)
-            connection.send(0, Writer(CONNECTION_BLOCKED).short_string(f"low on {reason}"))
-            self._server.turn_soon()
-
-    def _unblock(self) -> None:
-        connection = self.connection
-        if not connection.is_blocked:
-            return
-        connection.is_blocked = False
-        if connection.wants_blocked_notify:
-            connection.send(0, Writer(CONNECTION_UNBLOCKED))
-            self._server.turn_soon()
+_BACKLOG: Final = 1024  # connections that wait to be accepted
 
 
 class Turns(Protocol):
@@ -298,32 +37,32 @@ class AmqpServer:
         turns: Turns,
         note_received: Callable[[int], None],
     ) -> None:
-        self.front = front
-        self.loop = loop
-        self.begin_turn = turns.begin
-        self.end_turn = turns.end
-        self.turn_soon = turns.soon
-        self.note_received = note_received  # told how many bytes publishers sent
-        self.buffer = memoryview(bytearray(QUOTA_BYTES))
-        self.big_buffer = memoryview(bytearray(BIG_READ_BYTES))
-        self._drained: asyncio.Event = asyncio.Event()
-        self.protocols: dict[Connection, AmqpProtocol] = {}
-        self.waiting: dict[AmqpProtocol, None] = {}  # paused, for a backlog or an alarm
-        self._changed_users: set[str] = set()  # whose open connections must be looked at
-        self._check: asyncio.TimerHandle | None = None
+        self._loop = loop
+        self._turns = turns
+        self._drained = asyncio.Event()
+        self._sockets = Sockets(
+            front, loop, turns.begin, turns.end, turns.soon, note_received, self._drained.set
+        )
+        self.flush = self._sockets.flush
+        self.alarms_changed = self._sockets.alarms_changed
+        self._limits = front.limits
         self._servers: list[asyncio.Server] = []
-        self.name_rule: NameRule | None = None  # how certificates of peers are logins, if they are
+
+    @property
+    def protocols(self) -> dict[Connection, AmqpProtocol]:
+        """The open connections and their sockets."""
+        return self._sockets.protocols
 
     async def listen(
         self, host: str, port: int, context: ssl.SSLContext | None = None
     ) -> tuple[str, int]:
         """Accept connections, through TLS where there is a context; the address that was bound."""
-        limits = self.front.limits
-        server = await self.loop.create_server(
-            lambda: AmqpProtocol(self),
+        limits = self._limits
+        server = await self._loop.create_server(
+            self._make_protocol,
             host,
             port,
-            backlog=1024,
+            backlog=_BACKLOG,
             reuse_address=True,
             ssl=context,
             ssl_handshake_timeout=limits.handshake_ms / 1000 if context is not None else None,
@@ -333,60 +72,31 @@ class AmqpServer:
         name = server.sockets[0].getsockname()
         return name[0], name[1]
 
-    def flush(self) -> None:
-        """Write what the last turn left in the links, then see who may read on."""
-        front = self.front
-        if front.dirty:
-            dirty = front.dirty
-            front.dirty = []
-            for link in dirty:
-                assert isinstance(link, Connection)
-                protocol = self.protocols.get(link)
-                if protocol is not None:
-                    protocol.flush()
-        if self.waiting:
-            self._wake_waiting(WAKE_MAX)
-        if self._changed_users:
-            self._check_access()
+    def take_certificates(self, rule: NameRule | None) -> None:
+        """Certificates of peers are logins by this rule."""
+        self._sockets.name_rule = rule
 
-    def _wake_waiting(self, most: int) -> None:
-        """Let those that have waited longest look again; who still has to wait goes to the end."""
-        for protocol in list(islice(self.waiting, most)):
-            del self.waiting[protocol]
-            protocol.maybe_resume()
+    def _make_protocol(self) -> asyncio.BaseProtocol:
+        protocol = AmqpProtocol(self._sockets)
+        if isinstance(self._loop, asyncio.BaseEventLoop):
+            return _Adapter(protocol)
+        return cast(asyncio.BaseProtocol, protocol)  # uvloop asks for methods, not for a base
 
-    def check_waiting_within(self, delay_s: float) -> None:
-        """Look at the waiting connections even if nothing else happens until then."""
-        if self._check is None:
-            self._check = self.loop.call_later(delay_s, self._on_check)
-
-    def _on_check(self) -> None:
-        self._check = None
-        self._wake_waiting(len(self.waiting))
-
-    def alarms_changed(self) -> None:
-        """Alarms are new or over: whoever waits for them looks again."""
-        self._wake_waiting(len(self.waiting))
+    def close(self, connection: Connection, reason: str) -> None:
+        """Send one peer away."""
+        self._turns.begin()
+        connection.force_close(reason)
+        self._turns.end()
 
     def access_changed(self, user: str) -> None:
         """What a user may do has changed: open connections follow at the end of the turn."""
-        self._changed_users.add(user)
-
-    def _check_access(self) -> None:
-        users = self._changed_users
-        self._changed_users = set()
-        for connection in self._connections_of(users):
-            connection.access_changed()
-        self.turn_soon()  # peers whose consumers have ended are told
+        self._sockets.changed_users.add(user)
 
     def user_gone(self, user: str) -> None:
         """A user was deleted: their connections end. RabbitMQ: with these words."""
-        for connection in self._connections_of({user}):
+        for connection in self._sockets.connections_of({user}):
             connection.force_close(f"user '{user}' is deleted")
-        self.turn_soon()
-
-    def _connections_of(self, users: set[str]) -> list[Connection]:
-        return [c for c in self.protocols if c.user is not None and c.user.name in users]
+        self._turns.soon()
 
     def close_vhost(self, name: str) -> None:
         """A vhost is being deleted: whoever works there is sent away. Inside a turn."""
@@ -397,14 +107,13 @@ class AmqpServer:
 
     async def stop(self, drain_s: float) -> None:
         """Accept no more, tell every peer, and give them a moment to answer."""
-        if self._check is not None:
-            self._check.cancel()
+        self._sockets.stop()
         for server in self._servers:
             server.close()
-        self.begin_turn()
+        self._turns.begin()
         for connection in list(self.protocols):
             connection.force_close("broker forced connection closure with reason 'shutdown'")
-        self.end_turn()
+        self._turns.end()
         if self.protocols:
             self._drained.clear()
             with contextlib.suppress(TimeoutError):
@@ -412,14 +121,30 @@ class AmqpServer:
         for protocol in list(self.protocols.values()):
             protocol.abort()
 
-    def forget(self, protocol: AmqpProtocol) -> None:
-        """A socket is gone."""
-        self.protocols.pop(protocol.connection, None)
-        self.waiting.pop(protocol, None)
-        if not self.protocols:
-            self._drained.set()
 
+class _Adapter(asyncio.BufferedProtocol):
+    """A protocol for asyncio's own loops, which look at the base class."""
 
-def _address(name: tuple[str, int] | None) -> str:
-    """An end of a socket, for people."""
-    return f"{name[0]}:{name[1]}" if name else "?"
+    def __init__(self, protocol: AmqpProtocol) -> None:
+        self._protocol = protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._protocol.connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._protocol.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._protocol.resume_writing()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._protocol.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._protocol.buffer_updated(nbytes)
+
+    def eof_received(self) -> bool:
+        return self._protocol.eof_received()

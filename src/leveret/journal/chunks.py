@@ -16,10 +16,11 @@ stands once; `properties` is the content header from its flags on, without class
 """
 
 from typing import Final
-from zlib import crc32
 
 from librt.strings import BytesWriter, write_i32_le, write_i64_le
 from mypy_extensions import i32, i64
+
+from leveret.checksum import crc32
 
 CHUNK_HEAD_BYTES: Final = 40
 CHUNK_BYTES_MAX: Final = (

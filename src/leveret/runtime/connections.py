@@ -89,9 +89,7 @@ class Connections:
     def close(self, outlet: Outlet, reason: str) -> None:
         connection = self._live(outlet)
         if connection is not None:
-            self._server.begin_turn()
-            connection.force_close(reason)
-            self._server.end_turn()
+            self._server.close(connection, reason)
 
     def _live(self, outlet: Outlet) -> Connection | None:
         is_live = isinstance(outlet, Connection) and outlet in self._server.protocols

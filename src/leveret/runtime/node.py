@@ -158,7 +158,7 @@ class Node:
         if certificates is not None:
             self._reloads.append(certificates.reload)
         if certificates is not None and settings.amqps_port is not None:
-            self.amqp.name_rule = certificates.name_rule
+            self.amqp.take_certificates(certificates.name_rule)
             self.amqps_address = await self.amqp.listen(
                 settings.host, settings.amqps_port, certificates.amqp
             )

@@ -12,8 +12,8 @@ damage if one does.
 """
 
 from typing import Final
-from zlib import crc32
 
+from leveret.checksum import crc32
 from leveret.errors import Corrupt, NewerFormat
 
 MAGIC: Final = b"LEVERET\x01"

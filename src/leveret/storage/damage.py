@@ -8,8 +8,8 @@ is concerned (`is_clear` is not set).
 """
 
 from typing import Final
-from zlib import crc32
 
+from leveret.checksum import crc32
 from leveret.errors import LeveretError
 from leveret.journal.chunks import CHUNK_HEAD_BYTES
 from leveret.journal.records import (

@@ -109,7 +109,7 @@ class Log:
         self._acks_timer: asyncio.TimerHandle | None = None
         self._retry_timer: asyncio.TimerHandle | None = None
         self._queue: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="leveret-log", daemon=True)
+        self._writer = threading.Thread(target=self._run, name="leveret-log", daemon=True)
 
     def start(
         self, files: dict[int, int], covered: int, number: int, last_block: int
@@ -138,7 +138,7 @@ class Log:
             self._retry_later(work)
         else:
             self._note_done(work)
-        self._thread.start()
+        self._writer.start()
         return fault
 
     def _begin_file(self, work: Work, number: int) -> None:
@@ -364,7 +364,7 @@ class Log:
                 last.chunks = self._journal.take_written()
                 self._queue.put(last)
         self._queue.put(None)
-        self._thread.join()
+        self._writer.join()
         if self._file is not None:
             self._file.close()
         for file in self._readers.values():

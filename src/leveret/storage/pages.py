@@ -8,10 +8,10 @@ Bytes that are no block are noted as damaged and passed over; messages in them c
 
 from collections.abc import Callable
 from typing import Final
-from zlib import crc32
 
 from mypy_extensions import i64
 
+from leveret.checksum import crc32
 from leveret.engine.message import LOGGED, NO_ADDRESS, Address, Message, read_address
 from leveret.engine.runs import Pages, Run
 from leveret.errors import Corrupt

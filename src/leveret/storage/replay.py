@@ -7,7 +7,6 @@ Bodies are not looked at.
 
 import sys
 from array import array
-from zlib import crc32
 
 from librt.strings import (
     BytesWriter,
@@ -18,6 +17,7 @@ from librt.strings import (
 )
 from mypy_extensions import i32, i64
 
+from leveret.checksum import crc32
 from leveret.engine.gone import Gone
 from leveret.engine.known_keys import PAGE_KEYS
 from leveret.errors import Corrupt

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from leveret.perf.load import Load
-from tools.benchmark import history, report
+from tools.benchmark import history, profile, report
 from tools.benchmark.backlog import measure_backlog
 from tools.benchmark.bounds import MEASURES, Bound
 from tools.benchmark.brokers import leveret
@@ -193,3 +193,34 @@ def test_broker_is_measured_filled_killed_and_drained(tmp_path: Path) -> None:
     assert found["drain"]["rate"] > 0
     assert found["waiting"]["memory_mb"] > 1
     assert not (tmp_path / "leveret").exists()
+
+
+def test_profile_gives_each_sample_to_one_cause() -> None:
+    printed = """
+        ffff8 copy_user ([kernel.kallsyms])
+        ffff9 tcp_recvmsg ([kernel.kallsyms])
+        7f001 __libc_read (/lib/libc.so.6)
+
+        7f002 CPyDef_queue___Queue___push (/x/leveret__mypyc.cpython-311.so)
+        7f003 _PyEval_EvalFrameDefault (/lib/libpython3.11.so.1.0)
+
+        7f004 crc32_z (/lib/libz.so.1)
+
+        7f005 malloc (/lib/libc.so.6)
+
+        7f006 [unknown] (/lib/libodd.so)
+""".splitlines()
+    causes = [profile.cause_of(stack) for stack in profile.stacks(printed)]
+    assert causes == [
+        "sockets: receive",
+        "compiled core",
+        "checksum",
+        "copying and memory",
+        profile.OTHER,
+    ]
+
+
+def test_profile_is_a_table_with_sums() -> None:
+    text = profile.table({"a": {"checksum": 0.5, "compiled core": 1.0}, "b": {"checksum": 0.25}})
+    assert "| compiled core | 1.00 | 0.00 |" in text
+    assert "| **all** | **1.50** | **0.25** |" in text

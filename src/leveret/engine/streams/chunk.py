@@ -6,11 +6,11 @@ puts its offset between them.
 """
 
 from typing import Final
-from zlib import crc32
 
 from librt.strings import BytesWriter, read_i32_le, read_i64_le, write_i64_be
 from mypy_extensions import i64
 
+from leveret.checksum import crc32
 from leveret.engine.message import NO_EXPIRY, Address, Message, read_address
 from leveret.errors import Corrupt
 from leveret.journal.chunks import CHUNK_HEAD_BYTES, PROPERTIES_AT
