@@ -1,11 +1,11 @@
 """Looking into queues over HTTP: peek, search, what is in flight, pauses, routes."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from leveret.auth import Authority, User
+from leveret.auth import Authority, Credentials, Refusal, User
 from leveret.testing.broker import BrokerUrl, broker
 from leveret.testing.clock import ManualClock
 from leveret.testing.disk import FakeDisk
