@@ -5,8 +5,11 @@ until it is filled. What the browser complains about (scripts that fail, what th
 kept in `complaints`; tests expect none.
 """
 
+import json
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +33,16 @@ def chromium() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=program, args=flags)
         yield browser
         browser.close()
+
+
+def asked(url: BrokerUrl, path: str) -> Any:
+    """What the broker itself says, for comparison."""
+    connection = HTTPConnection(url.host, url.http_port, timeout=20)
+    login = b64encode(b"guest:guest").decode()
+    connection.request("GET", path, headers={"Authorization": f"Basic {login}"})
+    found = json.loads(connection.getresponse().read())
+    connection.close()
+    return found
 
 
 class Reader:

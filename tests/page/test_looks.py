@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from leveret.testing.broker import BrokerUrl, broker
-from tests.page.browser import DESKTOP, PHONE, Reader
+from tests.page.browser import DESKTOP, PHONE, Reader, asked
 
 pytestmark = pytest.mark.interpreted_only("looks are the page's own, and the same in both forms")
 
@@ -53,9 +53,9 @@ def fill(channel: pika.adapters.blocking_connection.BlockingChannel) -> None:
 def views(url: BrokerUrl) -> dict[str, str]:
     """An address for each path of the router."""
     part = quote(MARKUP, safe="")
-    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
-        port = connection._impl.params.port
-    name = quote(f"127.0.0.1:1 -> 127.0.0.1:{port}", safe="")
+    connection = asked(url, "/api/connections")[0]["name"]
+    channel = quote(asked(url, "/api/channels")[0]["name"], safe="")
+    name = quote(connection, safe="")
     return {
         "/": "#/",
         "/queues": "#/queues",
@@ -70,7 +70,7 @@ def views(url: BrokerUrl) -> dict[str, str]:
         "/connections": "#/connections",
         "/connections/:name": f"#/connections/{name}",
         "/channels": "#/channels",
-        "/channels/:name": f"#/channels/{name}",
+        "/channels/:name": f"#/channels/{channel}",
         "/tasks": "#/tasks",
         "/users": "#/users",
         "/users/:name": "#/users/guest",
@@ -117,6 +117,8 @@ def test_every_view_can_be_read_and_fits(
 
 def looked_at(reader: Reader, where: str) -> list[str]:
     faults = [f"{where}: {fault}" for fault in reader.contrast_faults()]
+    said = reader.page.locator("main [role=alert]").all_text_contents()
+    faults += [f"{where}: {text}" for text in said if text]
     if reader.overflow() > 0:
         faults.append(f"{where}: {reader.overflow()} px too wide")
     return faults

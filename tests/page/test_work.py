@@ -1,0 +1,185 @@
+"""What else is done with the page: exchanges, connections, streams, administration."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pika
+import pytest
+from playwright.sync_api import Locator, expect
+
+from leveret.testing.broker import BrokerUrl, broker
+from tests.page.browser import WITHIN_MS, Reader, asked
+
+pytestmark = pytest.mark.interpreted_only("the calls behind the page are tested in both forms")
+expect.set_options(timeout=WITHIN_MS)
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[BrokerUrl]:
+    with broker(http=True) as found:
+        yield found
+
+
+def submit(dialog: Locator, verb: str, **fields: str) -> None:
+    """Fill the fields of a dialog, by the names of its form, and send it."""
+    for name, value in fields.items():
+        field = dialog.locator(f"[name={name}]")
+        if field.evaluate("field => field.tagName") == "SELECT":
+            field.select_option(value)
+        else:
+            field.fill(value)
+    dialog.get_by_role("button", name=verb, exact=True).click()
+    expect(dialog).to_have_count(0)
+
+
+def test_an_exchange_is_declared_bound_drawn_and_tried(reader: Reader, url: BrokerUrl) -> None:
+    page = reader.page
+    dialog = page.get_by_role("dialog")
+    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        connection.channel().queue_declare("eu")
+        connection.channel().queue_declare("all")
+    reader.open("#/exchanges", "/exchanges")
+    page.get_by_role("button", name="Declare an exchange").click()
+    submit(dialog, "Declare", name="orders", type="topic")
+    expect(page.get_by_role("heading", level=1)).to_have_text("orders")
+    for queue, key in (("eu", "order.eu.*"), ("all", "#")):
+        page.get_by_role("button", name="Bind", exact=True).click()
+        submit(dialog, "Bind", other=queue, key=key)
+    graph = page.locator(".graph")
+    expect(graph.get_by_role("link", name="queue eu")).to_be_visible()
+    expect(graph.locator(".label").filter(has_text="order.eu.*")).to_be_visible()
+
+    route = page.locator("[data-route]")
+    page.get_by_label("Routing key").fill("order.us.new")
+    page.get_by_role("button", name="Try").click()
+    expect(route).to_contain_text("It would reach 1 queue: all.")
+    page.get_by_label("Routing key").fill("order.eu.new")
+    page.get_by_role("button", name="Try").click()
+    expect(route).to_contain_text("It would reach 2 queues")
+    expect(graph.get_by_role("link", name="queue eu, reached")).to_be_visible()
+
+    page.get_by_role("button", name="Publish").click()
+    submit(dialog, "Publish", payload="hello", routingKey="order.eu.new")
+    assert [q["messages"] for q in asked(url, "/api/queues/%2F?sort=name")] == [1, 1]
+    page.get_by_role("button", name="Unbind").first.click()
+    expect(page.get_by_role("button", name="Unbind")).to_have_count(1)
+    page.get_by_role("button", name="Delete").click()
+    dialog.get_by_role("button", name="Delete the exchange").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Exchanges")
+
+
+def test_a_connection_is_closed_with_a_reason(reader: Reader, url: BrokerUrl) -> None:
+    page = reader.page
+    connection = pika.BlockingConnection(pika.URLParameters(url))
+    (found,) = asked(url, "/api/connections")
+    reader.open("#/connections", "/connections")
+    page.locator(".rows a").first.click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(found["name"])
+    page.get_by_role("button", name="Close", exact=True).click()
+    submit(page.get_by_role("dialog"), "Close the connection", reason="Time to go")
+    expect(page.get_by_text("The connection is closed.")).to_be_visible()
+    with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="Time to go"):
+        connection.process_data_events(5)
+
+
+def test_a_queue_is_paused_and_resumed(reader: Reader, url: BrokerUrl) -> None:
+    page = reader.page
+    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        connection.channel().queue_declare("stopped")
+    reader.open("#/queues/%2F/stopped", "/queues/:vhost/:name")
+    page.get_by_role("button", name="Pause", exact=True).click()
+    expect(page.get_by_role("button", name="Resume")).to_be_visible()
+    assert asked(url, "/api/queues/%2F/stopped")["paused"] is True
+    page.get_by_role("button", name="Resume").click()
+    expect(page.get_by_role("button", name="Pause", exact=True)).to_be_visible()
+    assert asked(url, "/api/queues/%2F/stopped")["paused"] is False
+
+
+def test_a_stream_is_browsed_by_offset_and_time(reader: Reader, url: BrokerUrl) -> None:
+    page = reader.page
+    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        channel = connection.channel()
+        channel.queue_declare("log", durable=True, arguments={"x-queue-type": "stream"})
+        channel.confirm_delivery()
+        for number in range(300):
+            channel.basic_publish("", "log", b"event %d" % number)
+    reader.open("#/streams/%2F/log", "/streams/:vhost/:name")
+    status = page.get_by_role("status").filter(has_text="Offsets")
+    expect(status).to_have_text("Offsets 200 to 299.")
+    page.get_by_role("button", name="First").click()
+    expect(status).to_have_text("Offsets 0 to 99.")
+    page.get_by_role("button", name="Later").click()
+    expect(status).to_have_text("Offsets 100 to 199.")
+    page.get_by_label("From offset").fill("42")
+    page.get_by_role("button", name="Go there").click()
+    expect(page.locator("tr[data-row]").first).to_contain_text("event 42")
+    page.get_by_label("Or from a time").fill("2020-01-01 00:00")
+    page.get_by_role("button", name="Go there").click()
+    expect(status).to_have_text("Offsets 0 to 99.")
+    page.locator("button.open").first.click()
+    expect(page.get_by_role("dialog")).to_contain_text("event 0")
+
+
+def test_an_administrator_makes_a_place_for_a_team(reader: Reader, url: BrokerUrl) -> None:
+    page = reader.page
+    dialog = page.get_by_role("dialog")
+    reader.open("#/vhosts", "/vhosts")
+    page.get_by_role("button", name="Add a virtual host").click()
+    submit(dialog, "Add", name="team", description="of ours")
+    expect(page.get_by_text("of ours")).to_be_visible()
+    expect(page.get_by_label("Virtual host").locator("option")).to_have_text(
+        ["All vhosts", "/", "team"]
+    )
+
+    reader.open("#/users", "/users")
+    page.get_by_role("button", name="Add a user").click()
+    submit(dialog, "Add", name="ann", password="a long secret", tags="management")
+    page.get_by_role("link", name="ann").click()
+    page.get_by_role("button", name="Set", exact=True).first.click()
+    submit(dialog, "Set", vhost="team", configure="^ann", write=".*", read="")
+    expect(page.get_by_text("^ann")).to_be_visible()
+    (permission,) = asked(url, "/api/users/ann/permissions")
+    assert (permission["vhost"], permission["configure"], permission["read"]) == (
+        "team",
+        "^ann",
+        "",
+    )
+
+    reader.open("#/policies", "/policies")
+    page.get_by_role("button", name="Add", exact=True).first.click()
+    submit(
+        dialog, "Add", name="short", vhost="team", pattern="^tmp", definition="message-ttl: 60000"
+    )
+    expect(page.get_by_text("message-ttl: 60000")).to_be_visible()
+    reader.open("#/limits", "/limits")
+    page.get_by_role("button", name="Set", exact=True).first.click()
+    submit(dialog, "Set", of="team", name="max-queues", value="7")
+    expect(page.locator("main")).to_contain_text("max-queues")
+    assert asked(url, "/api/vhost-limits/team")[0]["value"] == {"max-queues": 7}
+
+    reader.open("#/audit", "/audit")
+    expect(page.locator("tr[data-row]").first).to_be_visible()
+    reader.open("#/vhosts", "/vhosts")
+    page.get_by_role("button", name="Delete").last.click()
+    submit(dialog, "Delete the virtual host", name="team")
+    expect(page.get_by_text("of ours")).to_have_count(0)
+
+
+def test_definitions_go_out_and_in(reader: Reader, url: BrokerUrl, tmp_path: Path) -> None:
+    page = reader.page
+    reader.open("#/definitions", "/definitions")
+    with page.expect_download() as begun:
+        page.get_by_role("button", name="Export").click()
+    found = json.loads(Path(begun.value.path()).read_text())
+    assert {"users", "vhosts", "queues", "exchanges", "bindings"} <= set(found)
+    file = tmp_path / "definitions.json"
+    queue = {"name": "imported", "vhost": "/", "durable": True, "auto_delete": False}
+    file.write_text(json.dumps({"queues": [{**queue, "arguments": {}}]}))
+    page.get_by_label("File").set_input_files(file)
+    page.get_by_role("button", name="Import").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("The file has 1 queue.")
+    dialog.get_by_role("button", name="Import").click()
+    expect(page.get_by_text("The definitions are imported.")).to_be_visible()
+    assert asked(url, "/api/queues/%2F/imported")["durable"] is True
