@@ -63,3 +63,22 @@ def test_single_values_and_lists_are_bodies_too() -> None:
     assert JsonCondition("$", 5).is_match(b"5")
     assert JsonCondition("$[1].a", 2).is_match(b'[1, {"a": 2}]')
     assert JsonCondition("$.a", 2).is_match(b'{"a": 1, "a": 2}')
+
+
+@pytest.mark.parametrize(
+    ("wanted", "needle"),
+    [
+        (5, b"5"),
+        (-12, b"-12"),
+        ("sku-77", b"sku-77"),
+        ("a/b", b""),
+        ('a"b', b""),
+        ("grüße", b""),
+        (1.5, b""),
+        (True, b""),
+        (None, b""),
+        ("", b""),
+    ],
+)
+def test_needle_is_given_only_where_it_cannot_be_escaped(wanted: object, needle: bytes) -> None:
+    assert JsonCondition("$.a", wanted).needle == needle

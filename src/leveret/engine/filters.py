@@ -129,8 +129,9 @@ class Filter:
         """The one message of this number."""
         self._seq = seq
 
-    def require_json(self, is_match: Callable[[bytes], bool]) -> None:
-        """A condition on the body that the engine does not know."""
+    def require_json(self, is_match: Callable[[bytes], bool], needle: bytes = b"") -> None:
+        """A condition on the body that the engine does not know; what meets it has the needle."""
+        self._note_needle(needle, _VALUE)
         self._is_json_match = is_match
 
     def require_older(self, age_ms: i64) -> None:
@@ -178,6 +179,12 @@ class Filter:
             return False
         is_json_match = self._is_json_match
         return is_json_match is None or is_json_match(message.body)
+
+    def excludes(self, first_ms: i64, last_ms: i64, now_ms: i64) -> bool:
+        """Whether no message that came between two times, which are known, can match."""
+        if self._older_ms >= 0 and now_ms - first_ms <= self._older_ms:
+            return True
+        return self._newer_ms >= 0 and now_ms - last_ms > self._newer_ms
 
     def _matches_header(self, header: bytes) -> bool:
         if self._header_needle not in header:

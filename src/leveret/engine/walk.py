@@ -27,6 +27,7 @@ from leveret.engine.filters import READY, SCHEDULED, STATES, UNACKED, Filter
 from leveret.engine.message import Message
 from leveret.engine.queue import Queue
 from leveret.engine.ready import Line
+from leveret.engine.runs import Run
 from leveret.engine.session import Session
 from leveret.engine.streams.chunk import Chunk
 from leveret.engine.streams.stream import Stream
@@ -46,6 +47,7 @@ from leveret.errors import Corrupt
 
 NOT_SET: Final = -1
 _SESSION_STEP: Final = 64  # what a session without messages of the queue counts for
+_AGE_STEP: Final = 1024  # messages whose times are looked at together
 _ODD_READ: Final = 8  # what a message that is read by itself counts for
 
 
@@ -226,6 +228,8 @@ class Walk:
             return False
         pages = self.queue.ready.pages
         assert pages is not None
+        if self._is_out_of_age(run):
+            return True
         if not pages.prepare(run):
             self._left = 0  # the file is being checked: more in the next slice
             return True
@@ -245,6 +249,21 @@ class Walk:
                 break
         cursor.minor = last
         self._note(count_through(run, count, last))
+        return True
+
+    def _is_out_of_age(self, run: Run) -> bool:
+        """Whether the next messages of a run are all too young or too old: they are passed over."""
+        count = min(run.left(), _AGE_STEP)
+        last: i64 = run.seqs[run.at + count - 1]
+        first_ms = arrived_ms(self.queue, run.seqs[run.at])
+        if first_ms == 0:
+            return False
+        last_ms = arrived_ms(self.queue, last)
+        if not self.wanted.excludes(first_ms, last_ms, self.queue.turn.now_ms):
+            return False
+        self.cursor.minor = last
+        self.scanned += count
+        self._left -= 1
         return True
 
     def _step_stream(self, stream: Stream) -> bool:

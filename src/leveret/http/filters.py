@@ -47,7 +47,8 @@ def filter_of(wanted: Filtering) -> Filter:
     if wanted.newer_than_ms is not None:
         made.require_newer(_age("newer_than_ms", wanted.newer_than_ms))
     if wanted.json:
-        made.require_json(_JsonConditions(wanted.json).is_match)
+        conditions = _JsonConditions(wanted.json)
+        made.require_json(conditions.is_match, conditions.needle)
     return made
 
 
@@ -58,6 +59,7 @@ class _JsonConditions:
         if len(wanted) > CONDITIONS_MAX:
             raise PreconditionFailed(f"a filter has at most {CONDITIONS_MAX} conditions")
         self._conditions = [JsonCondition(path, value) for path, value in wanted.items()]
+        self.needle = max((condition.needle for condition in self._conditions), key=len)
 
     def is_match(self, body: bytes) -> bool:
         return all(condition.is_match(body) for condition in self._conditions)

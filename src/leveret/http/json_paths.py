@@ -6,7 +6,8 @@ A name after a dot is everything up to the next dot or bracket. Wildcards, slice
 not known: a path leads to one value.
 
 Only what the path names is decoded, the rest is passed over. What is no JSON, or has another shape,
-does not match. A name that is there twice counts the last time.
+does not match. A name that is there twice counts the last time. A whole number is found where it is
+written in digits (5, 5.0), not with an exponent (5e0).
 """
 
 import re
@@ -20,6 +21,8 @@ from leveret.errors import PreconditionFailed
 
 STEPS_MAX: Final = 32
 _STEP: Final = re.compile(r'\.([^.\[\]"]+)|\["([^"\\]*)"\]|\[(0|[1-9][0-9]{0,6})\]')
+
+_NEVER_ESCAPED: Final = re.compile(r"[A-Za-z0-9 _.:@-]*")
 
 Step = str | int
 
@@ -52,6 +55,7 @@ class JsonCondition:
         self._wanted = wanted
         self._opening = b"" if not steps else b"[" if isinstance(steps[0], int) else b"{"
         self._stages = _stages(steps)
+        self.needle = _needle(wanted)  # bytes that every match has
 
     def is_match(self, body: bytes) -> bool:
         """Whether a body is JSON with the value at the path."""
@@ -73,6 +77,21 @@ class JsonCondition:
         if isinstance(found, bool) or isinstance(self._wanted, bool):
             return found is self._wanted
         return bool(found == self._wanted)
+
+
+def _needle(wanted: object) -> bytes:
+    """Bytes that are in every body with this value, however it was written; none where in doubt.
+
+    Text may be written with escapes, but nobody escapes these characters. A whole number may be
+    written with an exponent; that is not found.
+    """
+    if isinstance(wanted, bool):
+        return b""
+    if isinstance(wanted, int):
+        return str(wanted).encode()
+    if isinstance(wanted, str) and _NEVER_ESCAPED.fullmatch(wanted):
+        return wanted.encode()
+    return b""
 
 
 # Decodes names up to the next place in a list; takes the last one's value; the place (-1: none).

@@ -16,7 +16,7 @@ from leveret.engine.broker import Broker
 
 SLICE_S: Final = 0.002
 REST_RATIO: Final = 9.0
-REQUEST_S: Final = 1.0  # after this time a request answers with what it has, and a cursor
+REQUEST_S: Final = 0.8  # after this time a request answers with what it has, and a cursor
 
 
 class Pace:

@@ -168,3 +168,30 @@ def test_walk_ends_when_its_queue_is_deleted() -> None:
     client.call(2, "queue.delete", queue="q")
     assert walk.is_done()
     stage.abandon()
+
+
+def test_search_by_age_passes_over_what_came_at_another_time() -> None:
+    stage = StorageStage(FakeDisk(), now_ms=1_000_000)
+    client = Client(stage)
+    client.declare("q")
+    queue = stage.broker.vhost("/").queues["q"]
+    queue.ready.window = 3
+    for number in range(40):
+        if number % 10 == 0:
+            stage.advance(60_000)
+        client.publish("q", b"%d" % number)
+    stage.advance(30_000)  # ages are 30 s, 90 s, 150 s, 210 s
+    for older, newer, seqs in (
+        (120_000, -1, range(20)),
+        (-1, 60_000, range(30, 40)),
+        (60_000, 160_000, range(10, 30)),
+        (300_000, -1, range(0)),
+    ):
+        wanted = Filter()
+        if older >= 0:
+            wanted.require_older(older)
+        if newer >= 0:
+            wanted.require_newer(newer)
+        found = walk_all(stage, queue, wanted)
+        assert [int(f.message.seq) for f in found] == list(seqs)
+    stage.abandon()
