@@ -304,6 +304,9 @@ def test_paused_queue_delivers_nothing_and_takes_messages() -> None:
         assert got == []
         _, queue = ask(url, "GET", path)
         assert (queue["paused"], queue["messages_ready"], queue["consumers"]) == (True, 2, 2)
+        _, why = ask(url, "GET", f"{path}/explain")
+        assert why["reasons"][0]["code"] == "paused"
+        assert why["reasons"][0]["details"]["user"] == "guest"
         assert ask(url, "DELETE", f"{path}/pause") == (204, None)
         while len(got) < 2:
             channel.connection.process_data_events(0.1)

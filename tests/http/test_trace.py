@@ -46,8 +46,8 @@ def test_dead_letter_is_followed_through_queues_and_life_events(url: BrokerUrl) 
         channel.basic_publish(
             "", "work", b"x", properties(message_id=f"m{number}", delivery_mode=2)
         )
-    for _ in range(7):
-        method, sent, _ = channel.basic_get("work")
+    got = [channel.basic_get("work") for _ in range(7)]
+    method, sent, _ = got[-1]
     assert sent is not None and sent.message_id == "m6"
     channel.basic_reject(method.delivery_tag, requeue=False)
     channel.basic_publish("", "work", b"sync", properties(delivery_mode=2))

@@ -12,10 +12,12 @@ from starlette.responses import Response
 
 from leveret.auth import READ
 from leveret.engine.chronicle import queue_of_copy, seq_of_copy
-from leveret.engine.explain import NOT_FOUND, Explanation, Reason, explain_queue
+from leveret.engine.explain import NOT_FOUND, PAUSED, Explanation, Reason, explain_queue
 from leveret.engine.explain_message import explain_message
 from leveret.engine.filters import UNACKED, Filter
+from leveret.engine.pausing import pause_note
 from leveret.engine.queue import Queue
+from leveret.engine.register import Register
 from leveret.engine.walk import Found, Walk
 from leveret.http.access import facts_of, part_of
 from leveret.http.answers import json
@@ -47,6 +49,7 @@ async def explain_one_queue(request: Request) -> Response:
     queue = queue_of(request)
     with facts.turn():  # for the time of day
         found = explain_queue(queue, list(facts.alarms()))
+    _add_pause(found, facts.broker.register, queue)
     return json(_shown(found))
 
 
@@ -65,7 +68,15 @@ async def explain_one_message(request: Request) -> Response:
             found = explain_message(queue, stuck, seq, None, None)
         else:
             found = explain_message(queue, stuck, seq, held.message, held.session)
+    _add_pause(found, facts.broker.register, queue)
     return json(_shown(found))
+
+
+def _add_pause(found: Explanation, register: Register, queue: Queue) -> None:
+    """Say since when a queue is paused, and by whom."""
+    for reason in found.reasons:
+        if reason.code == PAUSED:
+            reason.details.update(pause_note(register, queue))
 
 
 async def _find_held(request: Request, queue: Queue, seq: int) -> Found | None:

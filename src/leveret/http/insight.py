@@ -74,9 +74,11 @@ async def peek_queue(request: Request) -> Response:
     truncate = number_of(query, "truncate", PEEK_BYTES_MAX, PEEK_BYTES_MAX)
     is_binary = query.get("encoding", "auto") == "base64"
     from_end = query.get("from_end", "false") == "true"
-    total = int(queue.message_count())
+    facts = facts_of(request)
+    with facts.turn():  # for the time of day
+        total = int(queue.message_count())
     if isinstance(queue, Stream):
-        stuck = facts_of(request).broker.vhost(queue.vhost).stuck
+        stuck = facts.broker.vhost(queue.vhost).stuck
         messages = _peek_stream(queue, stuck, count, offset, from_end)
     else:
         messages = peek(queue, count, PEEK_BYTES_MAX, from_end, offset)

@@ -46,6 +46,7 @@ from leveret.wire.properties import decode_properties
 from leveret.wire.tables import Table, plain_value
 
 MESSAGE_ID_BYTES_MAX: Final = 255
+DEATHS: Final = "x-death"  # the source of what it tells
 PLACES_MAX: Final = 1000  # in one answer
 _STEP: Final = 1024
 _BYTES_MAX: Final = 64 * 1024 * 1024
@@ -143,7 +144,7 @@ class _Tracing:
             rest = await self._visit(queue, is_held)
             if rest is not None:
                 break
-        self._events.sort(key=lambda event: event.time_ms)
+        self._events.sort(key=_time)
         return Trace(
             message_id=self._message_id or None,
             places=self._places,
@@ -274,6 +275,11 @@ class _Tracing:
         return None
 
 
+def _time(event: EventInfo) -> int:
+    """Deaths have whole seconds: they come last in theirs."""
+    return event.time_ms + (999 if event.source == DEATHS else 0)
+
+
 def _shown(stream: Stream, event: LifeEvent) -> EventInfo:
     return EventInfo(
         time_ms=event.time_ms,
@@ -305,7 +311,7 @@ def _death(death: Table) -> EventInfo:
         time_ms=time_s * 1000 if isinstance(time_s, int) else 0,
         event="died",
         queue=str(plain.get("queue", "")),
-        source="x-death",
+        source=DEATHS,
         reason=str(plain.get("reason", "")) or None,
         exchange=str(plain.get("exchange", "")),
         routing_key=str(keys[0]) if isinstance(keys, list) and keys else None,
