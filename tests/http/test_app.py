@@ -68,7 +68,7 @@ def test_version_tells_the_form(compiled: bool) -> None:
     assert body["form"] == ("compiled" if compiled else "pure Python")
 
 
-@pytest.mark.parametrize("path", ["/", "/api/nothing", "/api/health/"])
+@pytest.mark.parametrize("path", ["/page", "/api/nothing", "/api/health/"])
 def test_unknown_path_is_a_json_404(path: str) -> None:
     status, headers, body = ask(make_app(Facts()), path)
     assert (status, body) == (404, {"error": "Object Not Found", "reason": "Not Found"})

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from leveret.auth import Authority, Credentials, Refusal, User
+from leveret.auth import Credentials, FixedAuthority, Refusal, User
 from leveret.testing.broker import BrokerUrl, broker
 from leveret.testing.clock import ManualClock
 from leveret.testing.disk import FakeDisk
@@ -233,10 +233,11 @@ class Guarded(User):
         return name != "secret"
 
 
-class Gate(Authority):
+class Gate(FixedAuthority):
     """Lets one user in."""
 
     def __init__(self, *tags: str) -> None:
+        super().__init__("guest", "guest")
         self._tags = tags
 
     def login(self, credentials: Credentials, then: Callable[[User | Refusal], None]) -> None:

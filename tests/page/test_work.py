@@ -135,7 +135,7 @@ def test_an_administrator_makes_a_place_for_a_team(reader: Reader, url: BrokerUr
     reader.open("#/users", "/users")
     page.get_by_role("button", name="Add a user").click()
     submit(dialog, "Add", name="ann", password="a long secret", tags="management")
-    page.get_by_role("link", name="ann").click()
+    page.get_by_role("link", name="ann", exact=True).click()
     page.get_by_role("button", name="Set", exact=True).first.click()
     submit(dialog, "Set", vhost="team", configure="^ann", write=".*", read="")
     expect(page.get_by_text("^ann")).to_be_visible()

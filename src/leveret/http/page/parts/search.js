@@ -33,8 +33,8 @@ export function searchOver(table, { label, text, choices = [] }) {
   function say() {
     const all = table.rows.length;
     const shown = table.shown.length;
-    status.textContent =
-      shown === all ? `${count(all)} in all` : `${count(shown)} of ${count(all)}`;
+    const text = shown === all ? `${count(all)} in all` : `${count(shown)} of ${count(all)}`;
+    if (status.textContent !== text) status.textContent = text; // only changes are read aloud
   }
   function drawChoices() {
     fill(
