@@ -2,7 +2,8 @@
 
 Ours besides RabbitMQ's fields: `next_publish_seqno` and `first_unconfirmed_seqno` of a channel, and
 what a consumer holds (`messages_unacknowledged`, `message_bytes_unacknowledged`), its `priority`,
-`prefetch_bytes` and how much it was given (`delivered`).
+`prefetch_bytes` and how much it was given (`delivered`). One channel shows what it holds, by
+delivery tag.
 """
 
 from collections.abc import Iterable
@@ -14,6 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from leveret.engine.message import REDELIVERED, Message
 from leveret.engine.session import Consumer, Session
 from leveret.http.access import facts_of, part_of
 from leveret.http.answers import json
@@ -26,6 +28,8 @@ from leveret.http.stats import PublisherStats, rates_of, session_counts, with_ra
 from leveret.http.texts import shown
 from leveret.http.visibility import listed_vhosts
 from leveret.wire.tables import plain_table
+
+HELD_MAX: Final = 100  # unacknowledged messages of a channel that are shown
 
 
 class ConnectionDetails(msgspec.Struct):
@@ -102,10 +106,24 @@ class ChannelInfo(msgspec.Struct, kw_only=True):
     message_stats: PublisherStats
 
 
+class Held(msgspec.Struct):
+    """A message that was delivered and is not settled."""
+
+    delivery_tag: int
+    consumer_tag: str | None  # null: it was taken by a get
+    queue: str
+    exchange: str
+    routing_key: str
+    redelivered: bool
+    payload_bytes: int
+    age_ms: int  # since it was delivered
+
+
 class ChannelWithConsumers(ChannelInfo, kw_only=True):
-    """One channel, and who consumes on it."""
+    """One channel, who consumes on it, and what they hold."""
 
     consumer_details: list[ConsumerInfo]
+    unacknowledged: list[Held]  # the oldest, at most `HELD_MAX`
     deliveries: list[dict[str, object]] = []
     publishes: list[dict[str, object]] = []
 
@@ -238,8 +256,26 @@ def _with_consumers(request: Request, session: Session) -> ChannelWithConsumers:
     info = channel_info(facts, rates_of(request), facts.now_ms(), session)
     if info is None:
         raise HTTPException(404, "Not Found")
-    consumers = consumers_of(facts, session.consumers.values())
-    return ChannelWithConsumers(**msgspec.structs.asdict(info), consumer_details=consumers)
+    return ChannelWithConsumers(
+        **msgspec.structs.asdict(info),
+        consumer_details=consumers_of(facts, session.consumers.values()),
+        unacknowledged=[_held(facts, m) for m in session.unacked.messages()[:HELD_MAX]],
+    )
+
+
+def _held(facts: BrokerFacts, message: Message) -> Held:
+    holder = message.holder
+    queue = facts.broker.slots.queues[message.queue] if message.queue >= 0 else None
+    return Held(
+        delivery_tag=message.tag,
+        consumer_tag=shown(holder.tag) if isinstance(holder, Consumer) else None,
+        queue=shown(queue.name) if queue is not None else "",
+        exchange=shown(message.address.exchange),
+        routing_key=shown(message.address.routing_key),
+        redelivered=message.flags & REDELIVERED != 0,
+        payload_bytes=len(message.body),
+        age_ms=max(0, facts.now_ms() - message.taken_ms),
+    )
 
 
 async def list_consumers(request: Request) -> Response:

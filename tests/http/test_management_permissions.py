@@ -1,0 +1,130 @@
+"""Who may do what over HTTP: the permissions that AMQP asks for, and what lists show to whom."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from leveret.testing.broker import BrokerUrl, broker
+from tests.http.management import Api, add_user
+
+GET = {"count": 1, "ackmode": "ack_requeue_true", "encoding": "auto"}
+PUBLISH = {"routing_key": "k", "payload": "x"}
+DEAD = {"arguments": {"x-dead-letter-exchange": "x"}}
+
+# Method, path, body, and the permissions that are enough and each needed.
+NEEDED = [
+    ("PUT", "queues/%2F/new", {}, {"configure": "^new$"}),
+    ("PUT", "queues/%2F/new", DEAD, {"configure": "^new$", "read": "^new$", "write": "^x$"}),
+    ("DELETE", "queues/%2F/q", None, {"configure": "^q$"}),
+    ("DELETE", "queues/%2F/q/contents", None, {"read": "^q$"}),
+    ("POST", "queues/%2F/q/get", GET, {"read": "^q$"}),
+    ("PUT", "exchanges/%2F/new", {}, {"configure": "^new$"}),
+    (
+        "PUT",
+        "exchanges/%2F/new",
+        {"arguments": {"alternate-exchange": "x"}},
+        {"configure": "^new$", "read": "^new$", "write": "^x$"},
+    ),
+    ("DELETE", "exchanges/%2F/x", None, {"configure": "^x$"}),
+    ("POST", "exchanges/%2F/x/publish", PUBLISH, {"write": "^x$"}),
+    ("POST", "exchanges/%2F/amq.default/publish", PUBLISH, {"write": "^amq.default$"}),
+    ("POST", "bindings/%2F/e/x/q/q", {}, {"write": "^q$", "read": "^x$"}),
+    ("POST", "bindings/%2F/e/x/e/y", {}, {"write": "^y$", "read": "^x$"}),
+    ("DELETE", "bindings/%2F/e/x/q/q/bound", None, {"write": "^q$", "read": "^x$"}),
+]
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[BrokerUrl]:
+    with broker(http=True) as url:
+        yield url
+
+
+@pytest.fixture
+def api(url: BrokerUrl) -> Iterator[Api]:
+    api = Api(url)
+    api.put("queues/%2F/q")
+    for name in ("x", "y"):
+        api.put(f"exchanges/%2F/{name}", {"type": "topic"})
+    api.post("bindings/%2F/e/x/q/q", {"routing_key": "bound"})
+    yield api
+    api.delete("users/u")
+    api.delete("queues/%2F/new")
+    api.delete("exchanges/%2F/new")
+
+
+@pytest.mark.parametrize(("method", "path", "body", "needed"), NEEDED)
+def test_each_permission_is_needed_and_all_are_enough(
+    api: Api, method: str, path: str, body: object, needed: dict[str, str]
+) -> None:
+    user = add_user(api, "u", "management", configure="")
+    for missing in needed:
+        given = {"configure": ".*", "write": ".*", "read": ".*", missing: "^other$"}
+        assert api.put("permissions/%2F/u", given) == 204
+        answer = user.ask(method, path, body)
+        assert (answer.status, answer.json["error"]) == (401, "not_authorised"), missing
+    api.put("permissions/%2F/u", {"configure": "", "write": "", "read": "", **needed})
+    assert user.ask(method, path, body).status in (200, 201, 204)
+
+
+def test_topic_permissions_are_asked(api: Api) -> None:
+    user = add_user(api, "u", "management", write=".*", read=".*")
+    topics = {"exchange": "x", "write": "^mine\\.", "read": "^mine\\."}
+    assert api.put("topic-permissions/%2F/u", topics) == 201
+    for key, status in (("mine.a", 200), ("yours.a", 401)):
+        body = {"routing_key": key, "payload": "x"}
+        assert user.post("exchanges/%2F/x/publish", body).status == status
+    for key, status in (("mine.#", 201), ("#", 401)):
+        assert user.post("bindings/%2F/e/x/q/q", {"routing_key": key}).status == status
+    hidden = {"routing_key": "mine.a", "payload": "x", "properties": {"headers": {"CC": ["no"]}}}
+    assert user.post("exchanges/%2F/x/publish", hidden).status == 401
+
+
+LISTS = ("queues", "exchanges", "bindings", "consumers", "channels", "connections")
+
+
+@pytest.mark.parametrize("kind", LISTS)
+def test_lists_show_vhosts_that_a_user_may_open(api: Api, kind: str) -> None:
+    api.put("vhosts/other")
+    api.put("queues/other/hidden")
+    try:
+        stranger = add_user(api, "u", "management")
+        assert stranger.get(kind) == []
+        if kind not in ("channels", "connections"):
+            assert stranger.ask("GET", f"{kind}/%2F").status == 401
+            assert stranger.ask("GET", f"{kind}/nonesuch").status == 404
+        api.delete("users/u")
+        stranger = add_user(api, "u", "monitoring")
+        assert stranger.get(kind) == api.get(kind) or kind in ("queues", "exchanges")
+        if kind == "queues":
+            assert {q["vhost"] for q in stranger.get(kind)} == {"/", "other"}
+    finally:
+        api.delete("vhosts/other")
+
+
+def test_monitoring_sees_a_vhost_and_cannot_work_in_it(api: Api) -> None:
+    user = add_user(api, "u", "monitoring")
+    assert user.get("queues/%2F/q")["name"] == "q"
+    assert user.put("queues/%2F/new") == 401
+    assert user.post("queues/%2F/q/get", GET).status == 401
+    assert user.post("exchanges/%2F/x/publish", PUBLISH).status == 401
+
+
+def test_overview_counts_what_a_user_may_see(api: Api) -> None:
+    user = add_user(api, "u", "management")
+    assert user.get("overview")["object_totals"]["queues"] == 0
+    assert api.get("overview")["object_totals"]["queues"] >= 1
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "config/effective"),
+        ("DELETE", "reset"),
+        ("POST", "rebalance/queues"),
+        ("PUT", "feature-flags/quorum_queue/enable"),
+    ],
+)
+def test_what_needs_an_administrator(api: Api, method: str, path: str) -> None:
+    user = add_user(api, "u", "monitoring", "policymaker")
+    assert user.ask(method, path, None if method == "GET" else {}).status == 401

@@ -1,0 +1,92 @@
+"""Ten thousand queues in a list: quick, and the broker goes on meanwhile."""
+
+import asyncio
+import json
+import statistics
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from leveret.testing.broker import BrokerUrl, broker
+from tests.http.management import Api
+
+QUEUES = 10_000
+# A tenth of this, about, is what it takes; the rest is for machines that do other things too.
+WITHIN_S = 10.0
+# Time that one round of the loop may take of the processor: others who use it do not count.
+ROUND_MAX_S = 0.1
+ROUND_USUAL_MAX_S = 0.02
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[BrokerUrl]:
+    with broker(http=True) as url:
+        done = threading.Event()
+
+        def declare() -> None:
+            node = url.node
+            with node.turn():
+                vhost = node.broker.vhost("/")
+                for number in range(QUEUES):
+                    vhost.declare_queue(f"queue.{number:05}", False, None, None, False, {})
+            done.set()
+
+        url.node.turns._loop.call_soon_threadsafe(declare)
+        assert done.wait(60)
+        yield url
+
+
+class Rounds:
+    """How much of the processor each round of the loop takes."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._last = 0.0
+        self._is_over = False
+        self.found: list[float] = []
+
+    def __enter__(self) -> "Rounds":
+        self._loop.call_soon_threadsafe(self._tick)
+        return self
+
+    def _tick(self) -> None:
+        now = time.thread_time()
+        if self._last:
+            self.found.append(now - self._last)
+        self._last = now
+        if not self._is_over:
+            self._loop.call_soon(self._tick)
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over = True
+
+
+@pytest.mark.parametrize(
+    "query", ["", "?columns=name,messages", "?sort=messages", "?disable_stats=true"]
+)
+def test_whole_list_is_quick_and_lets_the_broker_work(url: BrokerUrl, query: str) -> None:
+    api = Api(url)
+    started = time.perf_counter()
+    with Rounds(url.node.turns._loop) as rounds:
+        answer = api.ask("GET", f"queues{query}")
+    took = time.perf_counter() - started
+    assert len(json.loads(answer.data)) == QUEUES
+    longest = sorted(rounds.found)[-20:]
+    print(f"{took * 1000:.0f} ms, longest rounds {[round(s * 1000, 1) for s in longest]} ms")
+    assert took < WITHIN_S
+    assert longest[-1] < ROUND_MAX_S
+    assert statistics.median(longest) < ROUND_USUAL_MAX_S
+
+
+def test_page_of_many(url: BrokerUrl) -> None:
+    page = Api(url).get("queues?page=20&page_size=500&sort=name&sort_reverse=true&columns=name")
+    assert (page["total_count"], page["page_count"], page["item_count"]) == (QUEUES, 20, 500)
+    assert page["items"][-1] == {"name": "queue.00000"}
+    found = Api(url).get("queues?name=0999.$&use_regex=true&columns=name")
+    assert len(found) == 10
+
+
+def test_totals_of_many(url: BrokerUrl) -> None:
+    assert Api(url).get("overview")["object_totals"]["queues"] == QUEUES

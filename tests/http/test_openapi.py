@@ -1,0 +1,65 @@
+"""The description of the API: complete, and a page that people can read."""
+
+import re
+from typing import Any
+
+import jsonschema_rs
+import pytest
+
+from leveret.http.app import OPERATIONS, make_app
+from leveret.http.openapi import describe, page_of
+from leveret.http.operations import Needs, Operation
+from tests.http.stand_in import Facts
+
+DESCRIPTION = describe(OPERATIONS)
+
+
+def described(operation: Operation) -> dict[str, Any]:
+    path = re.sub(r"\{(\w+):\w+\}", r"{\1}", operation.path)
+    found: dict[str, Any] = DESCRIPTION["paths"][path][operation.method.lower()]
+    return found
+
+
+def test_every_route_is_described() -> None:
+    routes = {re.sub(r"\{(\w+):\w+\}", r"{\1}", r.path) for r in make_app(Facts()).routes}  # type: ignore[attr-defined]
+    assert routes == set(DESCRIPTION["paths"])
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda o: f"{o.method} {o.path}")
+def test_operation_is_described_whole(operation: Operation) -> None:
+    about = described(operation)
+    assert about["summary"].endswith((".", "?")) or about["summary"]
+    named = [p["name"] for p in about["parameters"] if p["in"] == "path"]
+    assert named == re.findall(r"\{(\w+)", operation.path)
+    asked = {p["name"] for p in about["parameters"] if p["in"] == "query"}
+    assert asked == {query.name for query in operation.query}
+    assert ("requestBody" in about) == (operation.body is not None)
+    success = about["responses"][str(operation.status)]
+    has_content = operation.answer is not None or operation.media != "application/json"
+    assert ("content" in success) == has_content
+    assert (about["security"] == []) == (operation.needs is Needs.NOTHING)
+    for status in ("400", "401", "404"):
+        assert "content" in about["responses"][status]
+
+
+def test_operations_have_names_of_their_own() -> None:
+    names = [described(operation)["operationId"] for operation in OPERATIONS]
+    assert len(names) == len(set(names))
+
+
+def test_every_reference_leads_somewhere_and_every_schema_is_one() -> None:
+    schemas = DESCRIPTION["components"]["schemas"]
+    referred = re.findall(r"#/components/schemas/([\w.]+)", str(DESCRIPTION))
+    assert set(referred) <= set(schemas)
+    for schema in schemas.values():
+        assert jsonschema_rs.meta.is_valid(schema)
+
+
+def test_page_names_every_operation_and_loads_nothing() -> None:
+    page = page_of(DESCRIPTION)
+    for operation in OPERATIONS:
+        path = re.sub(r"\{(\w+):\w+\}", r"{\1}", operation.path)
+        assert f"<b>{operation.method}</b> <code>{path}</code>" in page
+    assert "<script" not in page
+    assert "http://" not in page and "https://" not in page
+    assert page.count("<details") == page.count("</details>")
