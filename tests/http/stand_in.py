@@ -7,6 +7,7 @@ from leveret.arrow.reads import BulkReads
 from leveret.auth import Authority, Directory, FixedAuthority
 from leveret.definitions import Book
 from leveret.engine.broker import Broker
+from leveret.engine.session import Session
 from leveret.shovels import Shovels
 from leveret.tasks import Tasks
 
@@ -49,6 +50,9 @@ class Facts:
 
     async def synced(self) -> None:
         raise NotImplementedError
+
+    def sessions(self) -> list[Session]:
+        return []
 
     @property
     def tasks(self) -> Tasks:

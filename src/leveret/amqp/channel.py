@@ -261,6 +261,9 @@ class Channel(Session):
         self.expects = METHOD
         self.roll_back()
 
+    def undecided(self) -> list[Message]:
+        return [message for settle in self.tx_settles for message in settle.messages]
+
     def roll_back(self) -> None:
         """Forget what waits for a commit; what was settled in it is unsettled again."""
         for settle in self.tx_settles:

@@ -226,7 +226,7 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         most = self._front.limits.backlog
         queue = self._pressing
         if queue is not None:
-            if queue.ready.count > most and queue.consumers:
+            if queue.ready.count > most and queue.consumers and not queue.paused:
                 return True
             self._pressing = None
         publisher = self.connection.publisher
@@ -238,7 +238,7 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         if not route.fixed and isinstance(pushed, Queue):
             queues = [pushed]  # where the last message went that was routed by itself
         for queue in queues:
-            if queue.ready.count > most and queue.consumers:
+            if queue.ready.count > most and queue.consumers and not queue.paused:
                 self._pressing = queue
                 return True
         return False

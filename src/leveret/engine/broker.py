@@ -60,6 +60,7 @@ class Broker:
     def add_vhost(self, name: str) -> Vhost:
         """A new vhost, which the log does not know."""
         vhost = Vhost(name, self.turn, self.slots, self.seed)
+        vhost.register = self.register
         vhost.segment_store = self.segment_store
         self.vhosts[name] = vhost
         if name == FIRST_VHOST:

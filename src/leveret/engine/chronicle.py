@@ -29,6 +29,7 @@ NACKED: Final = "nacked"
 REJECTED: Final = "rejected"
 TIMED_OUT: Final = "timed out"  # was held for too long
 REQUEUED: Final = "requeued"
+DUE: Final = "due"  # was scheduled: goes on under another number
 # At a queue, the last of a copy
 ACKED: Final = "acked"
 DROPPED: Final = "dropped"
@@ -49,9 +50,14 @@ def copy_id(queue: i64, seq: i64) -> i64:
     return queue << _SEQ_BITS | seq
 
 
-def copy_parts(number: i64) -> tuple[i64, i64]:
-    """What `copy_id` was made of: the number of the queue in the log, and the copy's own there."""
-    return number >> _SEQ_BITS, number & ((1 << _SEQ_BITS) - 1)
+def queue_of_copy(number: i64) -> i64:
+    """The number of the queue of a copy."""
+    return number >> _SEQ_BITS
+
+
+def seq_of_copy(number: i64) -> i64:
+    """The number of a copy in its queue."""
+    return number & ((1 << _SEQ_BITS) - 1)
 
 
 class Chronicle:
@@ -86,4 +92,8 @@ class Chronicle:
         address: Address,
     ) -> None:
         """Something happened to a message, or to all from `number` to `last`."""
+        raise NotImplementedError
+
+    def note_due(self, number: i64, next_number: i64, queue: str, address: Address) -> None:
+        """A scheduled message is due, and takes its place in the queue under another number."""
         raise NotImplementedError

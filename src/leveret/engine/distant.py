@@ -66,11 +66,11 @@ class Chunk:
     def entry(self) -> Entry:
         return self.entry_at(self.at)
 
-    def head(self) -> "tuple[int, int, Chunk]":
-        return (self.dues[self.at], self.serials[self.at], self)
-
     def entry_at(self, at: i64) -> Entry:
         return (self.dues[at], self.serials[at], self.seqs[at], self.positions[at], self.sizes[at])
+
+    def head(self) -> "tuple[int, int, Chunk]":
+        return (self.dues[self.at], self.serials[self.at], self)
 
     def places_of(self, wanted: set[int]) -> list[int]:
         """Where the messages with these sequence numbers are."""
@@ -95,6 +95,30 @@ class Chunk:
         self.positions = without(self.positions[self.at :], places)
         self.sizes = without(self.sizes[self.at :], places)
         self.at = 0
+
+    def place_after(self, due_ms: i64, serial: i64) -> i64:
+        """Where the messages begin that follow a due time and serial; it is sorted."""
+        low = self.at
+        high: i64 = len(self.dues)
+        while low < high:
+            middle = (low + high) // 2
+            due: i64 = self.dues[middle]
+            if due < due_ms or (due == due_ms and i64(self.serials[middle]) <= serial):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def entries_after(self, due_ms: i64, serial: i64) -> list[Entry]:
+        """The same where it is not sorted."""
+        found: list[Entry] = []
+        at = self.at
+        while at < len(self.dues):
+            due: i64 = self.dues[at]
+            if due > due_ms or (due == due_ms and i64(self.serials[at]) > serial):
+                found.append(self.entry_at(at))
+            at += 1
+        return found
 
     def find(self, file: i64, most: i64, found: "list[Spot]") -> None:
         """Add the places of messages in this log file, up to so many in all."""
@@ -291,6 +315,39 @@ class Distant:
                 self._tail_due_ms = tail.dues[at]
                 self._tail_serial = tail.serials[at]
             at += 1
+
+    def entry_of(self, seq: i64) -> Entry | None:
+        """A message by its number."""
+        for chunk in [*self._chunks, self._tail]:
+            at = chunk.at
+            while at < len(chunk.seqs):
+                if i64(chunk.seqs[at]) == seq:
+                    return chunk.entry_at(at)
+                at += 1
+        return None
+
+    def after(self, due_ms: i64, serial: i64, most: i64) -> list[Entry]:
+        """The messages that follow a due time and serial, in order; they stay."""
+        heads: list[tuple[int, int, int, Chunk]] = []  # the next one of each chunk
+        for chunk in self._chunks:
+            at = chunk.place_after(due_ms, serial)
+            if at < len(chunk.dues):
+                heads.append((chunk.dues[at], chunk.serials[at], at, chunk))
+        heapify(heads)
+        found: list[Entry] = []
+        while heads and len(found) < most:
+            _, _, at, chunk = heads[0]
+            found.append(chunk.entry_at(at))
+            at += 1
+            if at < len(chunk.dues):
+                heapreplace(heads, (chunk.dues[at], chunk.serials[at], at, chunk))
+            else:
+                heappop(heads)
+        young = self._tail.entries_after(due_ms, serial)
+        if young:
+            found.extend(young)
+            found.sort()
+        return found[:most]
 
     def counts(self) -> dict[int, int]:
         """How many messages stand in each log file."""

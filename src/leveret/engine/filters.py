@@ -4,8 +4,8 @@ All conditions of a filter must hold. Most messages of a long queue do not match
 saying no: bytes that every match must contain (`needle`) are looked for in the bytes of a message,
 in the log even before it is an object; only what has them is decoded.
 
-Age is the time since a message came to its queue, where that is known (`Arrivals`: since the node
-was started), else the time since its `timestamp` property. A message of unknown age is neither old
+Age is the time since a message came to its queue, where that is known (`Ages`: since the node was
+started), else the time since its `timestamp` property. A message of unknown age is neither old
 nor young.
 
 Nothing here is a pattern: values are compared, text is searched for as it is.
@@ -18,7 +18,7 @@ from mypy_extensions import i64
 
 from leveret.engine.message import Message
 from leveret.errors import PreconditionFailed
-from leveret.wire.properties import Properties, decode_properties
+from leveret.wire.properties import SHORTSTR_BYTES_MAX, Properties, decode_properties
 from leveret.wire.tables import Field, Table, plain_value
 
 READY: Final = "ready"
@@ -47,6 +47,11 @@ TEXT_BYTES_MAX: Final = 65536
 UNKNOWN_AGE: Final = -1
 _NO_LIMIT: Final = -1
 
+# What bytes are worth as a needle: those of a name are in every message, as a rule.
+_NAME: Final = 1
+_KEY: Final = 2
+_VALUE: Final = 3
+
 # A value that is compared: text, number, bool or None.
 Scalar = str | int | float | bool | None
 
@@ -56,11 +61,13 @@ class Filter:
 
     def __init__(self) -> None:
         self.states: list[str] = list(STATES)
-        self.needle: bytes = b""  # every match has these bytes in its address, header or body
+        self.needle: bytes = b""  # every match has these bytes where it stands in the log
+        self._needle_worth: i64 = 0
         self._header_needle: bytes = b""  # every match has these in its header
         self._properties: list[tuple[str, str | int]] = []
         self._headers: list[tuple[str, Scalar]] = []
         self._routing_key: str | None = None
+        self._seq: i64 = _NO_LIMIT
         self._text: bytes = b""
         self._is_json_match: Callable[[bytes], bool] | None = None
         self._older_ms: i64 = _NO_LIMIT
@@ -80,7 +87,7 @@ class Filter:
         if name in TEXT_PROPERTIES:
             if not isinstance(value, str):
                 raise PreconditionFailed(f"the property '{name}' is compared with text")
-            self._note_in_header(value)
+            self._note_in_header(_octets(value), 1, _VALUE)
             self._properties.append((name, value))
         elif name in NUMBER_PROPERTIES:
             if not isinstance(value, int) or isinstance(value, bool):
@@ -97,24 +104,30 @@ class Filter:
         if not name:
             raise PreconditionFailed("a header has a name")
         if isinstance(value, str):
-            self._note_in_header(value)
-        for part in name.split("."):
-            if not part.isdecimal():  # else it may be a place in a list
-                self._note_in_header(part)
+            self._note_in_header(_octets(value), 4, _VALUE)
+        if "." not in name:
+            self._note_in_header(_octets(name), 1, _NAME)
         self._headers.append((name, value))
         self._require_few()
 
     def require_routing_key(self, key: str) -> None:
-        self._note_needle(key.encode("utf-8", "surrogateescape"))
+        data = _octets(key)
+        if len(data) > SHORTSTR_BYTES_MAX:
+            raise PreconditionFailed(f"a routing key has at most {SHORTSTR_BYTES_MAX} bytes")
+        self._note_needle(len(data).to_bytes(1, "big") + data, _KEY)
         self._routing_key = key
 
     def require_text(self, text: str) -> None:
         """The body must have this text somewhere in it."""
-        data = text.encode("utf-8", "surrogateescape")
+        data = _octets(text)
         if not 0 < len(data) <= TEXT_BYTES_MAX:
             raise PreconditionFailed(f"the text has from 1 to {TEXT_BYTES_MAX} bytes")
-        self._note_needle(data)
+        self._note_needle(data, _VALUE)
         self._text = data
+
+    def require_seq(self, seq: i64) -> None:
+        """The one message of this number."""
+        self._seq = seq
 
     def require_json(self, is_match: Callable[[bytes], bool]) -> None:
         """A condition on the body that the engine does not know."""
@@ -132,14 +145,17 @@ class Filter:
         if len(self._properties) + len(self._headers) > CONDITIONS_MAX:
             raise PreconditionFailed(f"a filter has at most {CONDITIONS_MAX} conditions")
 
-    def _note_needle(self, data: bytes) -> None:
-        """The longest bytes that must be there are the rarest, as a rule."""
-        if len(data) > len(self.needle):
+    def _note_needle(self, data: bytes, worth: i64) -> None:
+        """Keep the bytes that are the rarest, as a rule: of values, and long ones."""
+        if (worth, len(data)) > (self._needle_worth, len(self.needle)):
             self.needle = data
+            self._needle_worth = worth
 
-    def _note_in_header(self, text: str) -> None:
-        data = text.encode("utf-8", "surrogateescape")
-        self._note_needle(data)
+    def _note_in_header(self, data: bytes, count_bytes: i64, worth: i64) -> None:
+        """Text that must be in the header, behind its length in so many bytes."""
+        if len(data) < 1 << (8 * count_bytes):
+            data = len(data).to_bytes(int(count_bytes), "big") + data
+        self._note_needle(data, worth)
         if len(data) > len(self._header_needle):
             self._header_needle = data
 
@@ -147,6 +163,8 @@ class Filter:
 
     def matches(self, message: Message, arrived_ms: i64, now_ms: i64) -> bool:
         """Whether a message meets all conditions; `arrived_ms` is 0 where it is not known."""
+        if self._seq >= 0 and message.seq != self._seq:
+            return False
         key = self._routing_key
         if key is not None and message.address.routing_key != key:
             return False
@@ -181,6 +199,10 @@ class Filter:
         if self._older_ms >= 0 and age_ms <= self._older_ms:
             return False
         return self._newer_ms < 0 or age_ms <= self._newer_ms
+
+
+def _octets(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
 
 
 def age_of(message: Message, arrived_ms: i64, now_ms: i64) -> i64:

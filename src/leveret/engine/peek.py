@@ -1,8 +1,9 @@
 """A look at the ready messages of a queue, in the order of delivery, that changes nothing.
 
 Messages in memory are shown as they are and must not be changed; those that are in the log alone
-are read into objects of their own. What cannot be read is passed over: it is set aside when its
-turn comes, not by a look.
+are read into objects of their own, and only those that are shown. What cannot be read is passed
+over: it is set aside when its turn comes, not by a look. A look is one turn's work; for more than a
+page of messages, and for other states, see `leveret.engine.walk`.
 """
 
 from mypy_extensions import i64
@@ -14,16 +15,22 @@ from leveret.engine.runs import QueuePages, Run
 from leveret.errors import Corrupt
 
 
-def peek(queue: Queue, count: i64, bytes_max: i64, from_end: bool = False) -> list[Message]:
-    """The first messages of a queue, or its last; fewer if their bodies are too many bytes."""
-    if from_end:
-        found = _last(queue.ready, count)
-        found.reverse()
-    else:
-        found = _first(queue.ready, count, bytes_max)
+def peek(
+    queue: Queue, count: i64, bytes_max: i64, from_end: bool = False, offset: i64 = 0
+) -> list[Message]:
+    """The first messages of a queue, or its last; fewer if their bodies are too many bytes.
+
+    `offset` messages are passed over first, from the front or from the end.
+    """
+    ready = queue.ready
+    if not from_end:
+        return _within(_first(ready, offset, count, bytes_max), bytes_max)
+    end = max(ready.count - offset, 0)
+    start = max(end - count, 0)
+    found = _first(ready, start, end - start, 1 << 62)
+    found.reverse()
     kept = _within(found, bytes_max)
-    if from_end:
-        kept.reverse()
+    kept.reverse()
     return kept
 
 
@@ -39,23 +46,33 @@ def _within(messages: list[Message], bytes_max: i64) -> list[Message]:
     return messages[:index]
 
 
-def _first(ready: Ready, count: i64, bytes_max: i64) -> list[Message]:
+def _first(ready: Ready, offset: i64, count: i64, bytes_max: i64) -> list[Message]:
+    """The messages from an offset on: as many as were asked for, or so many bytes."""
     found: list[Message] = []
     total: i64 = 0
     for line in ready.all_lines():
-        found.extend(line.messages())
+        in_memory = _memory_count(line)
+        if offset < in_memory:
+            found.extend(line.messages()[offset : offset + count - len(found)])
+        offset = max(offset - in_memory, 0)
+        for run in line.paged.runs:
+            if offset >= run.left():
+                offset -= run.left()
+                continue
+            view = run.rest(run.left() - offset)
+            offset = 0
+            while view.left() > 0 and len(found) < count and total <= bytes_max:
+                assert ready.pages is not None
+                for message in read_on(ready.pages, view):
+                    total += len(message.body)
+                    found.append(message)
         if len(found) >= count:
             break
-        pages = ready.pages
-        for run in line.paged.runs:
-            view = run.rest(run.left())
-            while view.left() > 0 and len(found) < count and total <= bytes_max:
-                assert pages is not None
-                messages = read_on(pages, view)
-                for message in messages:
-                    total += len(message.body)
-                found.extend(messages)
     return found[:count]
+
+
+def _memory_count(line: Line) -> i64:
+    return len(line.fresh) - line.at + len(line.returned)
 
 
 def read_on(pages: QueuePages, view: Run) -> list[Message]:
@@ -67,34 +84,3 @@ def read_on(pages: QueuePages, view: Run) -> list[Message]:
         return []
     view.at += len(messages)
     return messages
-
-
-def _last(ready: Ready, count: i64) -> list[Message]:
-    found: list[Message] = []
-    lines = ready.all_lines()
-    lines.reverse()
-    for line in lines:
-        left = count - len(found)
-        if left <= 0:
-            break
-        found = _last_of(line, left, ready.pages) + found
-    return found
-
-
-def _last_of(line: Line, count: i64, pages: QueuePages | None) -> list[Message]:
-    found: list[Message] = []
-    for index in range(len(line.paged.runs) - 1, -1, -1):
-        left = count - len(found)
-        if left <= 0:
-            break
-        assert pages is not None
-        run = line.paged.runs[index]
-        view = run.rest(min(left, run.left()))
-        part: list[Message] = []
-        while view.left() > 0:
-            part.extend(read_on(pages, view))
-        found = part + found
-    left = count - len(found)
-    if left > 0:
-        found = line.messages()[-left:] + found
-    return found

@@ -18,6 +18,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from leveret.engine.ages import Ages
 from leveret.engine.arguments import DROP_HEAD, REJECT_PUBLISH_DLX, QueueSettings
 from leveret.engine.chronicle import (
     ACKED,
@@ -117,6 +118,7 @@ class Queue(Target):
         self.is_classic = settings.kind == "classic"
         self.holds_for: str | None = None  # the delayed exchange that it holds messages for
         self.deleted = False
+        self.paused = False  # nothing is delivered; see `leveret.engine.pausing`
         self.ledger = Ledger(turn.journal, durable, turn.unlogged)
         self.chronicle: Chronicle | None = None  # is told what happens, if the queue remembers
         # Rules, unpacked from the settings
@@ -132,6 +134,7 @@ class Queue(Target):
         self.scheduled = Scheduled()
         if turn.pages is not None:
             self.open_pages(turn.pages)
+        self.ages = Ages()
         self.unacked: i64 = 0
         self.unacked_bytes: i64 = 0
         self.stuck: i64 = 0  # dead letters that nobody takes, kept and counted here
@@ -332,24 +335,37 @@ class Queue(Target):
         self.scheduled.damaged.clear()
 
     def _pump(self) -> None:
-        turn = self.turn
         ready = self.ready
+        now_ms = self.turn.now_ms
+        if self.next_seq != self.ages.next_seq:
+            self._note_arrivals(now_ms)
+        if not self.paused:
+            self._hand_out(ready, now_ms)
+        if self.has_expiries and ready.count != 0:
+            self._expire_heads(now_ms)
+        if self.has_expiries:
+            self.arm()
+
+    def _hand_out(self, ready: Ready, now_ms: i64) -> None:
+        """Deliver while there is a message and a consumer that can take it."""
         rota = self.subscribers.rota
-        now_ms = turn.now_ms
         while ready.count != 0:
             consumer = rota.next()
             if consumer is None:
-                break
+                return
             message = ready.pop()
             # A message that dies in the turn in which it came may still be delivered (TTL 0).
             if message.expires_ms != NO_EXPIRY and message.expires_ms < now_ms:
                 self._expire(message)
                 continue
             self._deliver(consumer, message)
-        if self.has_expiries and ready.count != 0:
-            self._expire_heads(now_ms)
-        if self.has_expiries:
-            self.arm()
+
+    def _note_arrivals(self, now_ms: i64) -> None:
+        """Something came in this turn: its time is marked, if it is not close to the last one."""
+        ages = self.ages
+        if ages.wants_mark(now_ms):
+            ages.mark(now_ms)
+        ages.next_seq = self.next_seq
 
     def _deliver(self, consumer: Consumer, message: Message) -> None:
         session = consumer.session
@@ -559,15 +575,19 @@ class Queue(Target):
         One that stands in the log is written again under its new number: the next start finds it
         at this place, whatever came after it.
         """
+        if self.chronicle is not None:
+            number = copy_id(self.ledger.id, message.seq)
+            next_number = copy_id(self.ledger.id, self.next_seq)
+            self.chronicle.note_due(number, next_number, self.name, message.address)
         if message.flags & LOGGED:
             self.ledger.hand_over(message)
             message.flags &= ~LOGGED
             message.seq = self.next_seq
             self.ledger.write_message(message, NEVER)
         else:
-            self.ledger.skip(self.next_seq)
+            self.ledger.skip(message.seq)
+            message.seq = self.next_seq
             self._update_position(message)
-            self.ready.is_mixed = True
         message.rank = self.next_seq
         self.next_seq += 1
 
@@ -583,8 +603,8 @@ class Queue(Target):
             message.position = journal.where(message.position)
 
     def _unused_until_ms(self) -> i64:
-        """When the queue goes for want of use; NEVER while it has consumers."""
-        if self.settings.expires_ms < 0 or self.subscribers.members:
+        """When the queue goes for want of use; NEVER while it has consumers or is paused."""
+        if self.settings.expires_ms < 0 or self.subscribers.members or self.paused:
             return NEVER
         return self.used_ms + self.settings.expires_ms
 

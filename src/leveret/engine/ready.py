@@ -131,10 +131,10 @@ class Ready:
         self.levels: list[int] = []  # heap of the priorities in use, negated: the highest is first
         self.lines: dict[int, Line] = {}  # a line for each of them
         self.mortal = False  # a message with an expiry has been here
-        self.is_mixed = False  # sequence numbers may not ascend along a line
         self.window: i64 = WINDOW
         self.damaged: list[Run] = []  # messages that cannot be read: set aside, not counted above
         self.pages: QueuePages | None = None  # where there is a log
+        self.returns: i64 = 0  # messages that came back to be served first
 
     def push(self, message: Message) -> None:
         """Add a message at the end of its priority."""
@@ -182,6 +182,7 @@ class Ready:
         if message.expires_ms != 0:
             self.mortal = True
         if self.returns_first:
+            self.returns += 1
             self.back.append(message)
         elif self.prioritised:
             self._level(message.priority).put_back(message)

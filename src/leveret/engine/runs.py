@@ -103,15 +103,8 @@ class Run:
             del self.seqs[: self.at]
             self.at = 0
 
-    def places_of(self, wanted: list[int], is_mixed: bool) -> list[int]:
-        """Where messages with these sequence numbers are, in order of the run.
-
-        Numbers ascend along a run, so each is found at once; `is_mixed` says that they may not.
-        """
-        if is_mixed:
-            looked_for = set(wanted)
-            places = range(int(self.at), len(self.seqs))
-            return [place for place in places if self.seqs[place] in looked_for]
+    def places_of(self, wanted: list[int]) -> list[int]:
+        """Where messages with these sequence numbers are; numbers ascend along a run."""
         found: list[int] = []
         if self.left() == 0:
             return found
@@ -215,6 +208,18 @@ class Pages:
         """
         raise NotImplementedError
 
+    def prepare(self, run: Run) -> bool:
+        """Check a part of what has to be checked before the next messages of a run are read.
+
+        False: there is more. Who must not wait calls this before `read` and `sift`.
+        """
+        return True
+
+    def sift(self, run: Run, slot: i64, needle: bytes) -> tuple[list[Message], i64]:
+        """Those of the next messages of a run that may have some bytes, and how many were seen."""
+        messages = self.read(run, slot)
+        return messages, len(messages)
+
     def unreadable(self, run: Run) -> i64:
         """After Corrupt: how many of the next messages of the run are lost with it."""
         return run.left()
@@ -273,6 +278,21 @@ class QueuePages:
     def peek(self, run: Run) -> list[Message]:
         """The next messages of a run, which stay."""
         messages = self._pages.read(run, self._slot)
+        self._complete(messages)
+        return messages
+
+    def prepare(self, run: Run) -> bool:
+        """Whether the next messages of a run can be read at once; see `Pages.prepare`."""
+        return self._pages.prepare(run)
+
+    def sift(self, run: Run, needle: bytes) -> tuple[list[Message], i64]:
+        """Those of the next messages that may have some bytes, and how many were seen."""
+        messages, count = self._pages.sift(run, self._slot, needle)
+        self._complete(messages)
+        return messages, count
+
+    def _complete(self, messages: list[Message]) -> None:
+        """Give messages what is known of them besides their record."""
         for message in messages:
             if message.seq <= self.redelivered_through:
                 message.flags |= REDELIVERED
@@ -280,7 +300,6 @@ class QueuePages:
             if counts is not None:
                 message.returns, message.failures, _ = counts
                 message.flags |= self._counted | REDELIVERED
-        return messages
 
     def _unspill(self, message: Message) -> None:
         """A message that was in the log only to be out of memory is in memory again."""

@@ -29,6 +29,10 @@ _PAGE: Final = 512  # messages read back at once; they may be anywhere in the lo
 _PAGE_BYTES: Final = 1024 * 1024
 
 
+# A message that waits: due time, serial, and the message where it is at hand.
+Waiting = tuple[int, int, Message | None]
+
+
 class Scheduled:
     """Messages by due time."""
 
@@ -40,7 +44,7 @@ class Scheduled:
         self.damaged: list[Run] = []  # messages that cannot be read
         self._heap: list[tuple[int, int, Message]] = []
         self._heap_bytes: i64 = 0  # bodies in memory
-        self._serial: int = 0  # order of arrival among equal due times
+        self.serial: int = 0  # the last one: order of arrival among equal due times
 
     def __len__(self) -> int:
         return len(self._heap) + self.distant.count
@@ -55,15 +59,15 @@ class Scheduled:
         if message.position != NOWHERE and self.is_full():
             self.add_distant(message.seq, due_ms, message.position, len(message.body))
             return
-        self._serial += 1
+        self.serial += 1
         self.body_bytes += len(message.body)
-        self._push(due_ms, self._serial, message)
+        self._push(due_ms, self.serial, message)
 
     def add_distant(self, seq: i64, due_ms: i64, position: i64, body_bytes: i64) -> None:
         """Add a message that is in the log alone."""
-        self._serial += 1
+        self.serial += 1
         self.body_bytes += body_bytes
-        self.distant.add(due_ms, self._serial, seq, position, body_bytes)
+        self.distant.add(due_ms, self.serial, seq, position, body_bytes)
 
     def _push(self, due_ms: int, serial: int, message: Message) -> None:
         self._heap_bytes += len(message.body)
@@ -225,6 +229,100 @@ class Scheduled:
                     entry = by_seq[message.seq]
                     listed.append((entry[0], entry[1], message))
         return [(due, message) for due, _, message in sorted(listed)]
+
+    def find(self, seq: i64) -> tuple[int, Message | None] | None:
+        """A message by its number, with its due time; None inside: it cannot be read."""
+        for due_ms, _, message in self._heap:
+            if message.seq == seq:
+                return (due_ms, message)
+        entry = self.distant.entry_of(seq)
+        if entry is None:
+            return None
+        found: dict[int, Message] = {}
+        for run in _runs([entry]):
+            self._sift(run, b"", found)
+        return (entry[0], found.get(seq))
+
+    def after(self, due_ms: i64, serial: i64, most: i64, needle: bytes) -> list[Waiting]:
+        """The messages that follow a due time and serial, which stay.
+
+        Those in the log alone are read if they have the bytes of `needle`; else they are None, as
+        those that cannot be read.
+        """
+        distant = self.distant.after(due_ms, serial, min(most, _PAGE))
+        listed: list[Waiting] = [(e[0], e[1], None) for e in distant]
+        if len(distant) == _PAGE:  # there may be more: nothing beyond them can be taken yet
+            last = (distant[-1][0], distant[-1][1])
+            heap = _heap_after(self._heap, (due_ms, serial), most)
+            listed.extend([entry for entry in heap if (entry[0], entry[1]) < last])
+        else:
+            listed.extend(_heap_after(self._heap, (due_ms, serial), most))
+        listed.sort(key=_time)
+        listed = listed[:most]
+        return self._read_waiting(listed, distant, needle)
+
+    def _read_waiting(
+        self, listed: list[Waiting], distant: list[Entry], needle: bytes
+    ) -> list[Waiting]:
+        """The same with the messages of the log that have the bytes."""
+        if not listed or not distant:
+            return listed
+        last = (listed[-1][0], listed[-1][1])
+        places = [entry for entry in distant if (entry[0], entry[1]) <= last]
+        seqs = {entry[1]: entry[2] for entry in places}
+        found: dict[int, Message] = {}
+        for run in _runs(places):
+            self._sift(run, needle, found)
+        filled: list[Waiting] = []
+        for due_ms, serial, message in listed:
+            if message is None:
+                message = found.get(seqs[serial])
+            filled.append((due_ms, serial, message))
+        return filled
+
+    def _sift(self, run: Run, needle: bytes, found: dict[int, Message]) -> None:
+        pages = self.pages
+        assert pages is not None
+        while run.left() != 0:
+            try:
+                messages, count = pages.sift(run, needle)
+            except Corrupt:
+                run.at += pages.unreadable(run)
+                continue
+            run.at += count
+            for message in messages:
+                found[message.seq] = message
+
+
+def _time(entry: Waiting) -> tuple[int, int]:
+    return (entry[0], entry[1])
+
+
+def _heap_after(
+    heap: list[tuple[int, int, Message]], key: tuple[int, int], most: i64
+) -> list[Waiting]:
+    """The entries of a heap that follow a key, in order."""
+    heads: list[tuple[int, int, int]] = []  # what is next of each branch: key and index
+    passed: list[int] = [0]
+    while passed:
+        index = passed.pop()
+        if index >= len(heap):
+            continue
+        entry = heap[index]
+        if (entry[0], entry[1]) > key:
+            heads.append((entry[0], entry[1], index))
+        else:
+            passed.append(2 * index + 1)
+            passed.append(2 * index + 2)
+    heapify(heads)
+    found: list[Waiting] = []
+    while heads and len(found) < most:
+        index = heappop(heads)[2]
+        found.append(heap[index])
+        for child in (2 * index + 1, 2 * index + 2):
+            if child < len(heap):
+                heappush(heads, (heap[child][0], heap[child][1], child))
+    return found
 
 
 def _runs(entries: list[Entry]) -> list[Run]:

@@ -112,7 +112,7 @@ class Outlet(Timed):
     def __init__(self) -> None:
         super().__init__()
         self.name = ""  # for people
-        self.user_name = ""
+        self.user_name = ""  # the same
         self.credit: i64 = 0  # bytes that may still be delivered before the next refill
         self.starved: list[Consumer] = []  # parked for lack of credit
         self.exclusive_queues: dict[str, Target] = {}  # by name: they go when the outlet closes
@@ -152,6 +152,10 @@ class Session(Timed):
         """Something may be held for too long: the broker looks at it at the end of the turn."""
         self.turn.late.append(self)
         return NEVER
+
+    def undecided(self) -> list[Message]:
+        """What was settled by a transaction that is not committed yet: still in flight."""
+        return []
 
     def send_deliveries(self) -> None:
         """Encode and empty the outbox."""

@@ -43,7 +43,9 @@ from leveret.engine.exchanges.exchange import Exchange
 from leveret.engine.exchanges.registry import KINDS, make_exchange, predeclared
 from leveret.engine.exchanges.super_stream import SUPER_STREAM, partition_names
 from leveret.engine.governor import Governor
+from leveret.engine.pausing import forget as forget_pause
 from leveret.engine.queue import Queue
+from leveret.engine.register import Register
 from leveret.engine.routing import Router
 from leveret.engine.session import Consumer, Outlet, Turn
 from leveret.engine.slots import Slots
@@ -76,6 +78,7 @@ class Vhost:
         self.replies: dict[str, Consumer] = {}  # who waits for direct replies, by name
         self.stuck = Stuck(turn)
         self.holding: dict[str, Queue] = {}  # what delayed exchanges hold back, by exchange
+        self.register: Register | None = None  # the broker's
         self.segment_store: SegmentStore | None = None  # where streams are kept, if not in memory
         self.governor: Governor | None = None  # sees to it that policies are obeyed
         # What operators said of it
@@ -398,6 +401,8 @@ class Vhost:
             queue.owner.exclusive_queues.pop(queue.name, None)
         if queue.durable:
             self._log(queue_gone(queue))
+        if queue.paused and self.register is not None:
+            forget_pause(self.register, queue)
         self.close_queue(queue)
         self._remove_bindings_to(queue)
 

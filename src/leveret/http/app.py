@@ -20,20 +20,26 @@ from leveret.http import (
     audit,
     backups,
     definitions,
+    explaining,
+    insight,
     limits,
     parameters,
+    pauses,
     permissions,
     policies,
     queues,
+    route_trials,
     shovels,
     streams,
     tasks,
+    trace,
     users,
     vhosts,
 )
 from leveret.http.answers import json, on_crash, on_http_error, on_refusal
 from leveret.http.facts import BrokerFacts
 from leveret.http.operations import Needs, Operation, routes_of
+from leveret.http.pace import Pace
 
 
 class Health(msgspec.Struct, omit_defaults=True):
@@ -75,6 +81,7 @@ def make_app(facts: BrokerFacts) -> Starlette:
     )
     app.router.redirect_slashes = False  # a path with a slash too many is unknown, as in RabbitMQ
     app.state.facts = facts
+    app.state.pace = Pace(facts.broker)
     return app
 
 
@@ -111,6 +118,11 @@ OPERATIONS: Final = (
         answer=Version,
     ),
     *queues.OPERATIONS,
+    *insight.OPERATIONS,
+    *explaining.OPERATIONS,
+    *pauses.OPERATIONS,
+    *route_trials.OPERATIONS,
+    *trace.OPERATIONS,
     *backups.OPERATIONS,
     *streams.OPERATIONS,
     *tasks.OPERATIONS,

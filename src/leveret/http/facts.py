@@ -12,6 +12,7 @@ from leveret.arrow.reads import BulkReads
 from leveret.auth import Authority, Directory
 from leveret.definitions import Book
 from leveret.engine.broker import Broker
+from leveret.engine.session import Session
 from leveret.shovels import Shovels
 from leveret.tasks import Tasks
 
@@ -71,6 +72,9 @@ class BrokerFacts(Protocol):
 
     async def synced(self) -> None:
         """Return when everything up to now is on disk; StorageError where it cannot be."""
+
+    def sessions(self) -> list[Session]:
+        """Everything that may hold messages in flight."""
 
     @property
     def tasks(self) -> Tasks:

@@ -10,6 +10,8 @@ does not match. A name that is there twice counts the last time.
 """
 
 import re
+from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
@@ -53,14 +55,15 @@ class JsonCondition:
 
     def is_match(self, body: bytes) -> bool:
         """Whether a body is JSON with the value at the path."""
-        if self._opening and body.lstrip()[:1] != self._opening:
+        opening = self._opening
+        if opening and body[:1] != opening and body.lstrip()[:1] != opening:
             return False
         found: Any = body
         try:
-            for decoder, depth, index in self._stages:
-                found = decoder.decode(found)
-                for _ in range(depth):
-                    found = found.value
+            for decode, take, index in self._stages:
+                found = decode(found)
+                if take is not None:
+                    found = take(found)
                 if index >= 0:
                     found = found[index]
         except (msgspec.DecodeError, UnicodeDecodeError, AttributeError, IndexError):
@@ -72,8 +75,8 @@ class JsonCondition:
         return bool(found == self._wanted)
 
 
-# A decoder of names up to the next place in a list, how many names, and the place (-1: none).
-_Stage = tuple[msgspec.json.Decoder[Any], int, int]
+# Decodes names up to the next place in a list; takes the last one's value; the place (-1: none).
+_Stage = tuple[Callable[[Any], Any], Callable[[Any], Any] | None, int]
 
 
 def _stages(steps: list[Step]) -> list[_Stage]:
@@ -94,4 +97,5 @@ def _stage(names: list[str], index: int) -> _Stage:
     kind: Any = Any if index < 0 else list[msgspec.Raw]
     for name in reversed(names):
         kind = msgspec.defstruct("Level", [("value", kind)], rename={"value": name}, gc=False)
-    return msgspec.json.Decoder(kind), len(names), index
+    take = attrgetter(".".join(["value"] * len(names))) if names else None
+    return msgspec.json.Decoder(kind).decode, take, index

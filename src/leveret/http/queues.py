@@ -1,33 +1,25 @@
-"""Queues as the management API shows them: lists, one queue, and a look at its messages.
+"""Queues as the management API shows them: lists, and one queue.
 
 Field names are RabbitMQ's. Ours besides: `durability` (whether a confirm waits for the disk),
-`messages_scheduled`, `messages_damaged` and `damage` (what cannot be read, and why), and the look
-(`peek`), which changes nothing, unlike RabbitMQ's `get`.
+`messages_scheduled`, `messages_damaged` and `damage` (what cannot be read, and why), `paused`.
 """
 
 from base64 import b64encode
 from typing import Final
 
 import msgspec
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from leveret.auth import READ
-from leveret.engine.message import REDELIVERED, Message
-from leveret.engine.peek import peek
 from leveret.engine.queue import Queue
 from leveret.engine.streams.stream import Stream
 from leveret.errors import NotFound
 from leveret.http.access import facts_of, part_of, user_of, vhost_of
 from leveret.http.answers import json
 from leveret.http.facts import BrokerFacts
-from leveret.http.operations import Needs, Operation, Query
-from leveret.wire.properties import Properties, decode_properties
+from leveret.http.operations import Operation
+from leveret.wire.properties import Properties
 from leveret.wire.tables import plain_table
-
-PEEK_COUNT_MAX: Final = 1000
-PEEK_BYTES_MAX: Final = 4 * 1024 * 1024
 
 
 class MessageStats(msgspec.Struct):
@@ -67,23 +59,11 @@ class QueueInfo(msgspec.Struct):
     message_bytes_ready: int
     message_bytes_unacknowledged: int
     durability: str
+    paused: bool
     message_stats: MessageStats
     policy: str | None = None
     operator_policy: str | None = None
     effective_policy_definition: dict[str, object] = {}
-
-
-class Peeked(msgspec.Struct):
-    """One message of a look, as RabbitMQ's `get` shows it."""
-
-    payload_bytes: int
-    redelivered: bool
-    exchange: str
-    routing_key: str
-    message_count: int  # ready messages behind this one
-    properties: dict[str, object]
-    payload: str
-    payload_encoding: str  # "string" or "base64"
 
 
 async def list_queues(request: Request) -> Response:
@@ -101,21 +81,6 @@ async def list_vhost_queues(request: Request) -> Response:
 async def get_queue(request: Request) -> Response:
     facts = facts_of(request)
     return json(queue_info(facts, _queue_of(request)))
-
-
-async def peek_queue(request: Request) -> Response:
-    user = user_of(request)
-    queue = _queue_of(request)
-    if not user.may(READ, queue.vhost, "queue", queue.name):
-        raise HTTPException(401, "User not authorised to read from the queue")
-    query = request.query_params
-    count = _number(query.get("count", "1"), "count", PEEK_COUNT_MAX)
-    truncate = _number(query.get("truncate", str(PEEK_BYTES_MAX)), "truncate", PEEK_BYTES_MAX)
-    is_binary = query.get("encoding", "auto") == "base64"
-    from_end = query.get("from_end", "false") == "true"
-    found = peek(queue, count, PEEK_BYTES_MAX, from_end)
-    behind = len(found) - 1 if from_end else int(queue.ready.count) - 1
-    return json([_peeked(m, behind - i, truncate, is_binary) for i, m in enumerate(found)])
 
 
 OPERATIONS: Final = (
@@ -143,21 +108,6 @@ OPERATIONS: Final = (
         group="queues",
         answer=QueueInfo,
     ),
-    Operation(
-        method="GET",
-        path="/api/queues/{vhost}/{name}/peek",
-        handler=peek_queue,
-        about="Look at messages; nothing changes.",
-        group="queues",
-        needs=Needs.LOGIN,
-        query=(
-            Query("count", "how many", int),
-            Query("truncate", "bytes of each body", int),
-            Query("encoding", "auto, or base64"),
-            Query("from_end", "true: the newest", bool),
-        ),
-        answer=list[Peeked],
-    ),
 )
 
 
@@ -167,12 +117,6 @@ def _queue_of(request: Request) -> Queue:
     if queue is None:
         raise NotFound("no such queue")
     return queue
-
-
-def _number(text: str, name: str, most: int) -> int:
-    if not text.isdecimal() or len(text) > len(str(most)) or int(text) > most:
-        raise HTTPException(400, f"{name} must be a number up to {most}")
-    return int(text)
 
 
 def _infos(facts: BrokerFacts, vhost: str) -> list[QueueInfo]:
@@ -209,6 +153,7 @@ def queue_info(facts: BrokerFacts, queue: Queue) -> QueueInfo:
         message_bytes_ready=ready.body_bytes,
         message_bytes_unacknowledged=queue.unacked_bytes,
         durability=facts.durability,
+        paused=queue.paused,
         message_stats=_stats(queue),
         policy=queue.policy,
         operator_policy=queue.operator_policy,
@@ -227,20 +172,6 @@ def _stats(queue: Queue) -> MessageStats:
         deliver_get=delivered + queue.got + queue.got_no_ack,
         ack=queue.acked,
         redeliver=queue.redelivered,
-    )
-
-
-def _peeked(message: Message, behind: int, truncate: int, is_binary: bool) -> Peeked:
-    payload, encoding = encode_payload(message.body[:truncate], is_binary)
-    return Peeked(
-        payload_bytes=len(message.body),
-        redelivered=message.flags & REDELIVERED != 0,
-        exchange=_text(message.address.exchange),
-        routing_key=_text(message.address.routing_key),
-        message_count=behind,
-        properties=shown_properties(decode_properties(message.header)),
-        payload=payload,
-        payload_encoding=encoding,
     )
 
 

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leveret.auth import READ, WRITE, User
-from leveret.engine.chronicle import copy_parts
+from leveret.engine.chronicle import queue_of_copy, seq_of_copy
 from leveret.engine.moving import COPY, DELETE, MOVE, REDRIVE
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.http.access import facts_of, part_of, user_of
@@ -194,10 +194,9 @@ def _seqs(ids: list[str], queue: int) -> list[int]:
         if not text.isdecimal() or not text.isascii() or len(text) > ID_DIGITS_MAX:
             raise HTTPException(400, f"'{text[:ID_DIGITS_MAX]}' is not the id of a message")
         number = int(text)
-        owner, seq = copy_parts(number) if number < 1 << 63 else (-1, 0)
-        if owner != queue:
+        if number >= 1 << 63 or queue_of_copy(number) != queue:
             raise HTTPException(400, f"message {text} is not of this queue")
-        seqs[seq] = None
+        seqs[seq_of_copy(number)] = None
     return list(seqs)
 
 

@@ -17,9 +17,11 @@ from leveret.clock import Clock
 from leveret.config.settings import Settings, memory_high_bytes
 from leveret.definitions import Book
 from leveret.definitions.boot import load_definitions
+from leveret.engine import pausing
 from leveret.engine.broker import Broker
 from leveret.engine.events import facts_of, tell
 from leveret.engine.message import Message
+from leveret.engine.session import Session
 from leveret.errors import ConfigError
 from leveret.http.front import HttpFront
 from leveret.runtime.apart import Apart
@@ -120,6 +122,8 @@ class Node:
             self.turns.begin()
             load_definitions(self.settings.load_definitions, self.book, self.directory)
             self.turns.end()
+        self.turns.begin()
+        pausing.load(self.broker.register, self.broker.slots.queues)
         self.turns.on_pulse()  # what became due meanwhile comes before anything new
         self.amqp_address = await self.amqp.listen(self.settings.host, self.settings.amqp_port)
         load_shovels(self)
@@ -180,13 +184,17 @@ class Node:
         """Random characters for a name."""
         return _token()
 
+    def sessions(self) -> list[Session]:
+        found: list[Session] = list(self.shovels.sessions())
+        found.extend(c for link in self.amqp.protocols for c in link.channels.values())
+        return found
+
     def _in_flight(self) -> list[Message]:
         """Everything that is delivered and not settled, or settled by a transaction to come."""
         held: list[Message] = []
-        for connection in self.amqp.protocols:
-            for channel in connection.channels.values():
-                held.extend(channel.unacked.messages())
-                held.extend(m for settle in channel.tx_settles for m in settle.messages)
+        for session in self.sessions():
+            held.extend(session.unacked.messages())
+            held.extend(session.undecided())
         return held
 
     @property

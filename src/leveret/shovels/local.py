@@ -92,6 +92,7 @@ class LocalSource(_LocalEnd, Source):
 
     async def open(self, carrier: Carrier) -> None:
         self._carrier = carrier
+        self.session = self._session
         settings = self._settings
         with self._node.turn():
             vhost = self._vhost()

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
+from leveret.engine.session import Session
 from leveret.errors import LeveretError, NotFound, PreconditionFailed
 from leveret.shovels.local import ThisNode
 from leveret.shovels.settings import settings_of
@@ -87,6 +88,11 @@ class Shovels:
         if found is None:
             raise NotFound(f"no shovel '{name}' in vhost '{vhost}'")
         return found
+
+    def sessions(self) -> list[Session]:
+        """Those of this node that hold messages."""
+        found = [runner.shovel.session for runner in self._runners.values()]
+        return [session for session in found if session is not None and not session.closed]
 
     def restart(self, vhost: str, name: str) -> None:
         """End a shovel and start it again."""

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from leveret.engine.session import Session
 from leveret.errors import LeveretError
 from leveret.shovels.content import Edits
 from leveret.shovels.ends import Carrier, Delivery, Source, Target
@@ -75,6 +76,11 @@ class Shovel(Carrier):
         self._never: list[int] = []
         self._is_settling = False
         self._unsettled = 0  # passed on, and not answered by the target
+
+    @property
+    def session(self) -> Session | None:
+        """What holds the messages that are on their way, if they are of this node."""
+        return self._source.session if self._source is not None else None
 
     # Running
 

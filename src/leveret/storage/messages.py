@@ -3,7 +3,7 @@
 from librt.strings import read_i32_be, read_i64_be
 from mypy_extensions import i64
 
-from leveret.engine.message import Message, read_address, require_bytes
+from leveret.engine.message import Address, Message, read_address, require_bytes
 from leveret.errors import Corrupt
 from leveret.journal.records import COPY_BYTES
 
@@ -32,6 +32,11 @@ def distance_of(payload: bytes) -> int:
 def make_message(copy: Copy, payload: bytes, slot: i64) -> Message:
     """The message of a copy; `payload` is that of its MESSAGE record."""
     address, at = read_address(payload, COPY_BYTES)
+    return fill_message(copy, payload, slot, address, at)
+
+
+def fill_message(copy: Copy, payload: bytes, slot: i64, address: Address, at: i64) -> Message:
+    """The same where the address, which ends at a place, is known."""
     require_bytes(payload, at, 4)
     header_size = i64(read_i32_be(payload, at)) & 0xFFFFFFFF
     require_bytes(payload, at + 4, header_size)

@@ -12,7 +12,7 @@ from zlib import crc32
 
 from mypy_extensions import i64
 
-from leveret.engine.message import LOGGED, Message
+from leveret.engine.message import LOGGED, NO_ADDRESS, Address, Message, read_address
 from leveret.engine.runs import Pages, Run
 from leveret.errors import Corrupt
 from leveret.journal.records import (
@@ -24,12 +24,13 @@ from leveret.journal.records import (
     SPILLED,
 )
 from leveret.storage.blocks import BLOCK_BYTES_MAX, BLOCK_HEAD_BYTES, HEAD_BYTES
-from leveret.storage.messages import Copy, distance_of, make_message
+from leveret.storage.messages import Copy, distance_of, fill_message
 from leveret.storage.names import log_name
 from leveret.storage.replay import find_block
 
 PAGE_MESSAGES: Final = 1024
 PAGE_BYTES: Final = 1024 * 1024
+SIFT_MESSAGES: Final = 8192  # looked through at once, without being made
 
 _GAP_BYTES: Final = 65536  # so many bytes between two messages are worth reading over
 _AHEAD_BYTES: Final = 4096  # read behind the last message of a stretch, whose size is not known
@@ -45,6 +46,9 @@ class LogPages(Pages):
         self.trusted_from: i64 = 1 << 62  # files from this one on were written by this process
         self._verified: dict[int, int] = {}  # up to where older files were checked
         self._blocks: dict[int, int] = {}  # number of the last block before that
+        # The last address: neighbours mostly have the same. It says itself where it ends.
+        self._address: Address = NO_ADDRESS
+        self._address_record = b""
         self._damaged: dict[int, list[tuple[int, int]]] = {}  # stretches of files that are no block
 
     def read(self, run: Run, slot: i64) -> list[Message]:
@@ -70,6 +74,53 @@ class LogPages(Pages):
             self._verify(file, at + 1)
             at = self._verified[file]
         return False
+
+    def prepare(self, run: Run) -> bool:
+        if run.file >= self.trusted_from:
+            return True
+        end: i64 = min(run.at + SIFT_MESSAGES, len(run.offsets))
+        last: i64 = run.offsets[end - 1]
+        if i64(self._verified.get(run.file, HEAD_BYTES)) > last:
+            return True
+        self.verify(run.file, PAGE_BYTES)
+        return i64(self._verified.get(run.file, HEAD_BYTES)) > last
+
+    def sift(self, run: Run, slot: i64, needle: bytes) -> tuple[list[Message], i64]:
+        """Neighbours are read by one call, and searched before anything is taken apart."""
+        count = self._neighbours(run) if needle else 0
+        if count <= 1:
+            messages = self.read(run, slot)
+            return messages, len(messages)
+        offsets: list[int] = run.offsets[run.at : run.at + count].tolist()
+        start: i64 = offsets[0]
+        if run.file < self.trusted_from:
+            self._verify(run.file, offsets[count - 1] + 1)
+        data = self._read_bytes(run.file, start, offsets[count - 1] - start + _AHEAD_BYTES)
+        found: list[Message] = []
+        for index in _hits(data, offsets, start, needle):
+            offset: i64 = offsets[index]
+            if self._damaged and self._damage_at(run.file, offset) >= 0:
+                if index == 0:
+                    raise self._corrupt(run.file, offset)
+                return found, index
+            found.append(self._message(run.file, offset, data, start, slot))
+        return found, count
+
+    def _neighbours(self, run: Run) -> i64:
+        """How many of the next messages of a run can be read by one call."""
+        offsets = run.offsets
+        at = run.at
+        most = min(run.left(), SIFT_MESSAGES)
+        start: i64 = offsets[at]
+        before = start
+        count: i64 = 0
+        while count < most:
+            offset: i64 = offsets[at + count]
+            if offset - before >= _GAP_BYTES or offset - start > PAGE_BYTES:
+                break
+            before = offset
+            count += 1
+        return count
 
     def _read(
         self, run: Run, slot: i64, messages: list[Message], payloads: list[bytes] | None
@@ -170,7 +221,13 @@ class LogPages(Pages):
             content = self._record(file, origin, data, start)
         if content[0] != MESSAGE:
             raise Corrupt(f"log file {file} has no message at byte {offset}")
-        message = make_message(copy, content[RECORD_HEAD_BYTES:], slot)
+        payload = content[RECORD_HEAD_BYTES:]
+        known = self._address_record
+        if not known or not payload.startswith(known, COPY_BYTES):
+            self._address, at = read_address(payload, COPY_BYTES)
+            known = payload[COPY_BYTES:at]
+            self._address_record = known
+        message = fill_message(copy, payload, slot, self._address, COPY_BYTES + len(known))
         message.position = file << OFFSET_BITS | offset
         if copy.queue != SPILLED:
             message.flags |= LOGGED
@@ -204,3 +261,25 @@ class LogPages(Pages):
         if len(record) < size:
             raise Corrupt(f"log file {file} has no whole record at byte {offset}")
         return record
+
+
+def _hits(data: bytes, offsets: list[int], start: i64, needle: bytes) -> list[int]:
+    """Which of the records at these offsets may have some bytes.
+
+    Of a copy the content stands elsewhere, and of the last one not all may have been read.
+    """
+    hits: list[int] = []
+    count: i64 = len(offsets)
+    size: i64 = len(data)
+    found: i64 = data.find(needle)
+    index: i64 = 0
+    while index < count:
+        at = i64(offsets[index]) - start
+        end = i64(offsets[index + 1]) - start if index + 1 < count else size
+        while found >= 0 and found < at:
+            found = data.find(needle, at)
+        is_whole = index + 1 < count and at < size
+        if (found >= 0 and found < end) or not is_whole or data[at] == COPY:
+            hits.append(index)
+        index += 1
+    return hits

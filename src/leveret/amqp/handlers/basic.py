@@ -119,7 +119,7 @@ def on_get(channel: Channel, reader: Reader) -> None:
     link = channel.link
     link.require(READ, "queue", name)
     queue = channel.vhost.queue(name, link)
-    message = get(channel, queue, no_ack)
+    message = get(channel, queue, no_ack) if not queue.paused else None
     if message is None:
         channel.reply(Writer(BASIC_GET_EMPTY).short_string(""))
         return

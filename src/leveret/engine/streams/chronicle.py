@@ -6,6 +6,7 @@
     x-reason       why, where there is more than one possible
     x-consumer     delivered: the consumer's tag
     x-broker-id    published, queued: the number of the publish or the copy
+    x-next-id      due: the number under which the copy goes on
     x-publish-id   queued: the number of the publish, where its exchange remembers too
     x-cause-id     published, queued: the copy whose dead-lettering brought the message here
 
@@ -18,7 +19,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from leveret.engine.chronicle import Chronicle, copy_id
+from leveret.engine.chronicle import DUE, Chronicle, copy_id
 from leveret.engine.message import Address
 from leveret.engine.queue import Queue
 from leveret.engine.streams.stream import Stream
@@ -84,6 +85,16 @@ class StreamChronicle(Chronicle):
         body = str(number) if last == number else f"{number}-{last}"
         header = self._header(event, queue, reason, consumer)
         stream.append(address.record(), header, body.encode())
+
+    def note_due(self, number: i64, next_number: i64, queue: str, address: Address) -> None:
+        stream = self._target()
+        if stream is None:
+            return
+        properties = Properties()
+        entries: dict[str, object] = {"x-event": DUE, "x-queue": queue}
+        entries["x-next-id"] = int(next_number)
+        _add_headers(properties, entries)
+        stream.append(address.record(), encode_header(properties, 0), str(number).encode())
 
     def _header(self, event: str, queue: str, reason: str, consumer: str) -> bytes:
         key = (event, queue, reason, consumer)

@@ -266,6 +266,8 @@ class Stream(Queue):
         """Deliver to everybody who has room."""
         if self.ledger.journal is None:
             self._close_chunk(None)
+        if self.paused:
+            return
         for consumer in self.consumers:
             if not consumer.parked:
                 assert isinstance(consumer, Reader)

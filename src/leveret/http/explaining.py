@@ -1,0 +1,129 @@
+"""Why does it not move? Explanations of queues and of single messages.
+
+GET  /api/queues/{vhost}/{name}/explain
+GET  /api/queues/{vhost}/{name}/messages/{id}/explain
+"""
+
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from leveret.auth import READ
+from leveret.engine.chronicle import queue_of_copy, seq_of_copy
+from leveret.engine.explain import NOT_FOUND, PAUSED, Explanation, Reason, explain_queue
+from leveret.engine.explain_message import explain_message
+from leveret.engine.filters import UNACKED, Filter
+from leveret.engine.pausing import pause_note
+from leveret.engine.queue import Queue
+from leveret.engine.register import Register
+from leveret.engine.walk import Found, Walk
+from leveret.http.access import facts_of, part_of
+from leveret.http.answers import json
+from leveret.http.looking import parse_id, printable
+from leveret.http.operations import Needs, Operation
+from leveret.http.pace import Slices
+from leveret.http.queue_access import pace_of, permitted_queue, queue_of
+
+_STEP: Final = 4096
+
+
+class ReasonInfo(msgspec.Struct):
+    """One reason."""
+
+    code: str
+    text: str
+    details: dict[str, object]
+
+
+class Explained(msgspec.Struct):
+    """Body of an explanation."""
+
+    moving: bool  # a message that is ready now would be delivered now; for one message: this one
+    reasons: list[ReasonInfo]
+
+
+async def explain_one_queue(request: Request) -> Response:
+    facts = facts_of(request)
+    queue = queue_of(request)
+    with facts.turn():  # for the time of day
+        found = explain_queue(queue, list(facts.alarms()))
+    _add_pause(found, facts.broker.register, queue)
+    return json(_shown(found))
+
+
+async def explain_one_message(request: Request) -> Response:
+    facts = facts_of(request)
+    queue = permitted_queue(request, READ)
+    number = parse_id(part_of(request, "id"))
+    if queue_of_copy(number) != queue.ledger.id:
+        text = "The message is not of this queue."
+        return json(_shown(Explanation(False, [Reason(NOT_FOUND, text, {"id": str(number)})])))
+    seq = seq_of_copy(number)
+    held = await _find_held(request, queue, seq)
+    with facts.turn():
+        stuck = facts.broker.vhost(queue.vhost).stuck
+        if held is None:
+            found = explain_message(queue, stuck, seq, None, None)
+        else:
+            found = explain_message(queue, stuck, seq, held.message, held.session)
+    _add_pause(found, facts.broker.register, queue)
+    return json(_shown(found))
+
+
+def _add_pause(found: Explanation, register: Register, queue: Queue) -> None:
+    """Say since when a queue is paused, and by whom."""
+    for reason in found.reasons:
+        if reason.code == PAUSED:
+            reason.details.update(pause_note(register, queue))
+
+
+async def _find_held(request: Request, queue: Queue, seq: int) -> Found | None:
+    """A message in flight, by its number."""
+    facts = facts_of(request)
+    wanted = Filter()
+    wanted.require_states([UNACKED])
+    wanted.require_seq(seq)
+    walk = Walk(queue, facts.broker.vhost(queue.vhost).stuck, wanted, facts.sessions())
+    slices = Slices(pace_of(request))
+    walk.step(_STEP, 1, 1)
+    while not walk.is_done() and not walk.is_full():
+        await slices.maybe_rest()
+        walk.step(_STEP, 1, 1)
+    found = walk.take()
+    if found and found[0].message.holder is not None:  # it may have been settled meanwhile
+        return found[0]
+    return None
+
+
+def _shown(found: Explanation) -> Explained:
+    return Explained(
+        moving=found.moving,
+        reasons=[
+            ReasonInfo(reason.code, printable(reason.text), reason.details)
+            for reason in found.reasons
+        ],
+    )
+
+
+_PATH: Final = "/api/queues/{vhost}/{name}"
+OPERATIONS: Final = (
+    Operation(
+        method="GET",
+        path=f"{_PATH}/explain",
+        handler=explain_one_queue,
+        about="Why the messages of a queue do not move.",
+        group="insight",
+        answer=Explained,
+    ),
+    Operation(
+        method="GET",
+        path=f"{_PATH}/messages/{{id}}/explain",
+        handler=explain_one_message,
+        about="Why one message does not move.",
+        group="insight",
+        needs=Needs.LOGIN,
+        answer=Explained,
+    ),
+)
