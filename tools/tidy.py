@@ -44,7 +44,7 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
         "runtime": "errors clock build_info config patterns wire journal engine storage auth "
         "definitions amqp arrow tasks shovels http",
         "testing": "errors clock config engine storage runtime",
-        "cli": "errors build_info config perf storage runtime",
+        "cli": "errors build_info config definitions perf storage runtime",
         "__main__": "cli",
     }.items()
 }

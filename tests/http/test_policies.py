@@ -100,11 +100,21 @@ def test_a_pattern_that_is_none_is_refused(url: BrokerUrl) -> None:
 
 def test_a_vhost_that_does_not_exist_is_a_404(url: BrokerUrl) -> None:
     body = {"pattern": "", "definition": {"max-length": 1}}
-    answer = ask(url, "PUT", "/api/policies/none/p", body)
-    assert answer in [
-        (404, {"error": "not_found", "reason": "vhost_not_found"}),
-        (401, {"error": "not_authorized", "reason": "User not authorised to access virtual host"}),
-    ]
+    missing = {"error": "not_found", "reason": "vhost_not_found"}
+    assert ask(url, "PUT", "/api/policies/none/p", body) == (404, missing)
+    for method, path in (("GET", ""), ("GET", "/p"), ("DELETE", "/p")):
+        assert ask(url, method, f"/api/policies/none{path}")[0] == 404
+
+
+def test_administrators_govern_vhosts_that_they_may_not_enter(url: BrokerUrl) -> None:
+    document = {"vhosts": [{"name": "closed"}]}
+    assert ask(url, "POST", "/api/definitions", document)[0] == 204
+    body = {"pattern": "", "definition": {"max-length": 1}}
+    assert ask(url, "PUT", "/api/policies/closed/p", body)[0] == 201
+    maker = {"name": "maker", "password": "pw", "tags": "policymaker"}
+    assert ask(url, "POST", "/api/definitions", {"users": [maker]})[0] == 204
+    assert ask(url, "GET", "/api/policies/closed/p", login="maker:pw")[0] == 401
+    assert ask(url, "GET", "/api/policies", login="maker:pw") == (200, [])
 
 
 def test_operators_cannot_set_what_is_the_users(url: BrokerUrl) -> None:

@@ -12,6 +12,7 @@ _FAULTS: Final = "tests/simulation/test_storage_faults.py::"
 _FILES: Final = "tests/simulation/test_storage_files.py::"
 _DAMAGE: Final = "tests/simulation/test_storage_damage.py::"
 _RESTART: Final = "tests/simulation/test_storage_restart.py::"
+_VHOSTS: Final = "tests/simulation/test_storage_vhosts.py::"
 
 
 @dataclass(frozen=True)
@@ -260,5 +261,27 @@ BUGS: Final = (
         "priority = priorities[index] if queue.ready.prioritised else 0",
         "priority = 0",
         (_RESTART + "test_priorities_are_kept",),
+    ),
+    # What operators define
+    Bug(
+        "deleted vhost not told to the log",
+        "engine/demolition.py",
+        "        journal.define(vhost_gone(self._vhost.name))\n",
+        "",
+        (_VHOSTS + "test_after_a_crash_each_vhost_is_whole_or_not_there",),
+    ),
+    Bug(
+        "queue of a deleted vhost told to the log later",
+        "engine/demolition.py",
+        "            if queue.durable:\n                journal.define(queue_gone(queue))\n",
+        "            pass\n",
+        (_VHOSTS + "test_streams_of_a_deleted_vhost_leave_no_file",),
+    ),
+    Bug(
+        "policies after the messages",
+        "storage/recovery.py",
+        "    if broker.on_defined is not None:\n        broker.on_defined()\n",
+        "",
+        (_VHOSTS + "test_policies_are_in_force_before_the_first_message_after_a_start",),
     ),
 )

@@ -74,3 +74,23 @@ def test_port_that_is_taken_is_one_line_and_exit_code_one(tmp_path: Path) -> Non
             assert len(done.stderr.splitlines()) == 1
             assert "in use" in done.stderr
             assert port in done.stderr
+
+
+def test_off_loopback_without_a_password_is_one_sentence_and_exit_code_one(tmp_path: Path) -> None:
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("LEVERET_")}
+    command = [sys.executable, "-m", "leveret", "serve", "--data", str(tmp_path)]
+    ports = ["--host", "0.0.0.0", "--amqp-port", "0", "--http-port", "0"]
+    done = subprocess.run(
+        [*command, *ports], capture_output=True, text=True, timeout=30, check=False, env=clean
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert "host is 0.0.0.0" in done.stderr
+    assert "--default-pass" in done.stderr
+    with subprocess.Popen(
+        [*command, *ports, "--default-pass", "own"], stdout=subprocess.PIPE, text=True, env=clean
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("leveret ready amqp=0.0.0.0:")
+        process.terminate()
+        assert process.wait(timeout=20) == 0

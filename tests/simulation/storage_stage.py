@@ -17,6 +17,7 @@ from random import Random
 from typing import Any, Final, cast
 
 from leveret.amqp.link import Limits
+from leveret.definitions import Book
 from leveret.engine.message import Message
 from leveret.journal.records import NOWHERE, OFFSET_BITS
 from leveret.storage.store import SYNC, Store
@@ -98,6 +99,7 @@ class StorageStage(Stage):
         self.alarms: list[bool] = []
         self.holds = holds  # reports of the log wait for `sync`
         self._report: Timer | None = None  # what the log's thread said last
+        self.book = Book(self.broker, "hare", "4.3.0")
         self.store = Store(disk, self.broker, durability)
         self.found = self.store.open(
             cast(asyncio.AbstractEventLoop, self.loop),

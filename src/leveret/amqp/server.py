@@ -319,6 +319,8 @@ class AmqpServer:
                     protocol.flush()
         if self.waiting:
             self._wake_waiting(WAKE_MAX)
+        if self._changed_users:
+            self._check_access()
 
     def _wake_waiting(self, most: int) -> None:
         """Let those that have waited longest look again; who still has to wait goes to the end."""
@@ -340,18 +342,15 @@ class AmqpServer:
         self._wake_waiting(len(self.waiting))
 
     def access_changed(self, user: str) -> None:
-        """What a user may do has changed. Many changes at once are looked at once."""
-        if not self._changed_users:
-            self.loop.call_soon(self._check_access)
+        """What a user may do has changed: open connections follow at the end of the turn."""
         self._changed_users.add(user)
 
     def _check_access(self) -> None:
         users = self._changed_users
         self._changed_users = set()
-        self.begin_turn()
         for connection in self._connections_of(users):
             connection.access_changed()
-        self.end_turn()
+        self.turn_soon()  # peers whose consumers have ended are told
 
     def user_gone(self, user: str) -> None:
         """A user was deleted: their connections end. RabbitMQ: with these words."""

@@ -10,7 +10,7 @@ IPv6 addresses count by their /64: whoever has one of these has them all. Memory
 `RECORDS_MAX` that failed last are kept.
 """
 
-from ipaddress import IPv6Address
+from socket import AF_INET6, inet_pton
 from typing import Final
 
 RECORDS_MAX: Final = 10_000
@@ -21,6 +21,7 @@ FAILURES_FREE: Final = 10  # of an address and user; a setting
 ADDRESS_FACTOR: Final = 10  # of an address with any users: so many times more
 
 _ANY_USER: Final = ""
+_IPV4_MAPPED: Final = bytes(10) + b"\xff\xff"
 
 
 class _Record:
@@ -98,9 +99,9 @@ def _network(host: str) -> str:
     if ":" not in host:
         return host
     try:
-        address = IPv6Address(host.partition("%")[0])
-    except ValueError:
+        address = inet_pton(AF_INET6, host.partition("%")[0])
+    except OSError:
         return host
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return f"{int(address) >> 64:x}"
+    if address.startswith(_IPV4_MAPPED):
+        return ".".join(str(part) for part in address[-4:])
+    return address[:8].hex(":", 2)

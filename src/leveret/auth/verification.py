@@ -9,6 +9,7 @@ the time tells nothing about which it is.
 """
 
 import hashlib
+import logging
 import os
 from base64 import b64encode
 from collections.abc import Callable
@@ -16,6 +17,8 @@ from hmac import compare_digest
 from typing import Final
 
 from leveret.auth.hashes import SCRYPT, PasswordHash
+
+log = logging.getLogger(__name__)
 
 QUESTIONS_MAX: Final = 1000  # that wait; more are refused unseen
 
@@ -65,7 +68,7 @@ class Verification:
             if is_right:
                 self._verified[user] = digest
             for then in self._waiting.pop(digest):
-                then(is_right)
+                _tell(then, is_right)
 
         if self.apart is None:
             told(work())
@@ -78,6 +81,14 @@ class Verification:
             data = part.encode("utf-8", "surrogateescape")
             hasher.update(len(data).to_bytes(8, "big") + data)
         return hasher.digest()
+
+
+def _tell(then: Told, is_right: bool) -> None:
+    """Tell one who asked; a fault there is not the fault of the others who wait."""
+    try:
+        then(is_right)
+    except Exception:
+        log.exception("a login broke")
 
 
 def _decoy() -> PasswordHash:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from leveret.cli.options import Json, one_line_on_failure, print_json
+from leveret.definitions.book import open_book
 from leveret.storage.disk import Disk
 from leveret.storage.dump import Entry
 from leveret.storage.dump import dump as dump_file
@@ -49,7 +50,7 @@ def repair(
     with one_line_on_failure():
         if not data.is_dir():
             raise FileNotFoundError(2, "no such directory", str(data))
-        report = repair_directory(Disk(data), dry_run=dry_run)
+        report = repair_directory(Disk(data), dry_run=dry_run, prepare=open_book)
     if as_json:
         print_json(_fields(report))
     else:

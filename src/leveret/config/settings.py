@@ -49,7 +49,7 @@ class Settings:
     )
     host: str = _option(
         "127.0.0.1",
-        "Address to listen on. The user guest may log in from this machine only.",
+        "Address to listen on. One that other machines can reach needs a password: default_pass.",
         pattern=r"\S+",
         metavar="HOST",
     )

@@ -15,7 +15,7 @@ from leveret.engine.queue import Queue
 from leveret.engine.streams.stream import Stream
 from leveret.engine.vhost import Vhost
 
-SLICE: Final = 100  # queues of one beat: a few milliseconds
+SLICE: Final = 64  # queues of one beat: a few milliseconds
 
 
 class Demolition(Timed):

@@ -34,7 +34,7 @@ from leveret.engine.vhost import Vhost
 from leveret.errors import EngineError
 from leveret.wire.tables import Table
 
-SLICE: Final = 100  # objects of one beat: a few milliseconds
+SLICE: Final = 32  # objects of one beat: a few milliseconds, interpreted too
 
 
 class VhostGovernor(Governor):

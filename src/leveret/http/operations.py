@@ -80,6 +80,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     answer: Any = None  # type of the JSON answer; None: no body
     media: str = "application/json"  # of the answer
     status: int = 200  # of success; 201 stands for 201 (made) or 204 (changed)
+    is_audited: bool = True  # unless a GET; False for messages, which would bury all else
 
 
 def routes_of(operations: Sequence[Operation]) -> list[Route]:
@@ -112,7 +113,7 @@ class _Endpoint:
         operation = self._operations.get(method)
         if operation is None:
             raise HTTPException(405, "Method Not Allowed", self._allow)
-        if method == "GET":
+        if method == "GET" or not operation.is_audited:
             await _admit(request, operation.needs)
             return await operation.handler(request)
         return await _answer_change(request, operation)

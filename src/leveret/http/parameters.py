@@ -10,12 +10,12 @@ from starlette.responses import Response
 from leveret.definitions.exporting import global_parameters, parameters
 from leveret.definitions.parameters import CLUSTER_NAME
 from leveret.errors import NotFound
-from leveret.http.access import facts_of, part_of, vhost_of
+from leveret.http.access import facts_of, part_of
 from leveret.http.answers import json
 from leveret.http.bodies import made, no_vhost, object_of, require_keys
 from leveret.http.operations import Needs, Operation
 from leveret.http.slices import policies_applied
-from leveret.http.vhosts import visible_vhosts
+from leveret.http.vhosts import governed_vhost, visible_vhosts
 
 
 class ParameterInfo(msgspec.Struct):
@@ -58,7 +58,7 @@ async def list_parameters(request: Request) -> Response:
 
 async def list_vhost_parameters(request: Request) -> Response:
     facts = facts_of(request)
-    vhost = vhost_of(request)
+    vhost = governed_vhost(request)
     facts.broker.vhost(vhost)
     component = part_of(request, "component")
     return json([row for row in parameters(facts.book, vhost) if row["component"] == component])
@@ -98,7 +98,7 @@ async def delete_parameter(request: Request) -> Response:
 
 
 def _parts(request: Request) -> tuple[str, str, str]:
-    return part_of(request, "component"), vhost_of(request), part_of(request, "name")
+    return part_of(request, "component"), governed_vhost(request), part_of(request, "name")
 
 
 async def list_globals(request: Request) -> Response:

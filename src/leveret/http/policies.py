@@ -11,13 +11,13 @@ from starlette.responses import Response
 from leveret.definitions.exporting import policy_row
 from leveret.definitions.policies import PolicyBook
 from leveret.errors import NotFound
-from leveret.http.access import facts_of, part_of, vhost_of
+from leveret.http.access import facts_of, part_of
 from leveret.http.answers import json
 from leveret.http.bodies import made, no_vhost, object_of, require_keys
 from leveret.http.facts import BrokerFacts
 from leveret.http.operations import Needs, Operation
 from leveret.http.slices import policies_applied
-from leveret.http.vhosts import visible_vhosts
+from leveret.http.vhosts import governed_vhost, visible_vhosts
 
 BookOf = Callable[[BrokerFacts], PolicyBook]
 Handler = Callable[[Request], Awaitable[Response]]
@@ -63,7 +63,7 @@ def _list_all(book_of: BookOf) -> Handler:
 def _list_vhost(book_of: BookOf) -> Handler:
     async def list_vhost(request: Request) -> Response:
         facts = facts_of(request)
-        vhost = vhost_of(request)
+        vhost = governed_vhost(request)
         facts.broker.vhost(vhost)
         return json([policy_row(*row) for row in book_of(facts).all(vhost)])
 
@@ -72,7 +72,7 @@ def _list_vhost(book_of: BookOf) -> Handler:
 
 def _get(book_of: BookOf) -> Handler:
     async def get(request: Request) -> Response:
-        vhost, name = vhost_of(request), part_of(request, "name")
+        vhost, name = governed_vhost(request), part_of(request, "name")
         value = book_of(facts_of(request)).get(vhost, name)
         if value is None:
             raise NotFound("no such policy")
@@ -84,7 +84,7 @@ def _get(book_of: BookOf) -> Handler:
 def _put(book_of: BookOf) -> Handler:
     async def put(request: Request) -> Response:
         facts = facts_of(request)
-        vhost, name = vhost_of(request), part_of(request, "name")
+        vhost, name = governed_vhost(request), part_of(request, "name")
         if vhost not in facts.broker.vhosts:
             return no_vhost()
         body = await object_of(request)
@@ -109,7 +109,7 @@ def _put(book_of: BookOf) -> Handler:
 def _delete(book_of: BookOf) -> Handler:
     async def delete(request: Request) -> Response:
         facts = facts_of(request)
-        vhost, name = vhost_of(request), part_of(request, "name")
+        vhost, name = governed_vhost(request), part_of(request, "name")
         with facts.turn():
             was_there = book_of(facts).drop(vhost, name)
         if not was_there:

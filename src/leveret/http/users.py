@@ -159,7 +159,7 @@ def seen_account(request: Request) -> Account:
     name = part_of(request, "user")
     asking = user_of(request)
     if ADMINISTRATOR not in asking.tags and asking.name != name:
-        raise HTTPException(401, "Not administrator user")
+        raise HTTPException(401, "User not authorised to see other users")
     account = facts_of(request).directory.users.get(name)
     if account is None:
         raise NotFound("no such user")

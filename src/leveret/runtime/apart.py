@@ -40,8 +40,10 @@ class Apart:
         if fault is not None:
             log.error("verifying a password failed", exc_info=fault)
         self._turns.begin()
-        then(fault is None and future.result())
-        self._turns.end()
+        try:
+            then(fault is None and future.result())
+        finally:
+            self._turns.end()
 
     def stop(self) -> None:
         """Do nothing more; what waits is dropped."""

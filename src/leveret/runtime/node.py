@@ -16,7 +16,6 @@ from leveret.auth.throttle import Throttle
 from leveret.clock import Clock
 from leveret.config.settings import Settings, memory_high_bytes
 from leveret.definitions import Book
-from leveret.definitions.boot import load_definitions
 from leveret.engine import pausing
 from leveret.engine.broker import Broker
 from leveret.engine.events import facts_of, tell
@@ -118,10 +117,6 @@ class Node:
         )
         self.shovels = make_shovels(self, self._clock)
         self._load_users()
-        if self.settings.load_definitions:
-            self.turns.begin()
-            load_definitions(self.settings.load_definitions, self.book, self.directory)
-            self.turns.end()
         self.turns.begin()
         pausing.load(self.broker.register, self.broker.slots.queues)
         self.turns.on_pulse()  # what became due meanwhile comes before anything new
@@ -138,6 +133,10 @@ class Node:
         directory = self.directory
         self.turns.begin()
         directory.load(self.settings.default_user, str(self.settings.default_pass))
+        if self.settings.load_definitions:
+            from leveret.definitions.boot import load_definitions  # late: few starts need it
+
+            load_definitions(self.settings.load_definitions, self.book, directory)
         self.turns.end()
         if not is_loopback(self.settings.host) and not directory.has_own_password():
             raise ConfigError(NO_PASSWORD.format(host=self.settings.host))

@@ -70,6 +70,8 @@ class Shovels:
     def load(self, parameters: list[tuple[str, str, object]]) -> None:
         """Start the shovels that there are: vhost, name, value."""
         for vhost, name, value in parameters:
+            if (vhost, name) in self._runners:
+                continue  # a document that was loaded has set it just now
             try:
                 self._start(vhost, name, value)
             except LeveretError as fault:

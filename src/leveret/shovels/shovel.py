@@ -22,7 +22,6 @@ from leveret.shovels.ends import Carrier, Delivery, Source, Target
 from leveret.shovels.local import LocalSource, LocalTarget, ThisNode
 from leveret.shovels.remote import RemoteSource, RemoteTarget
 from leveret.shovels.settings import HTTP, NEVER, NO_ACK, ON_PUBLISH, QUEUE_LENGTH, ShovelSettings
-from leveret.shovels.webhook import Webhook
 
 log = logging.getLogger(__name__)
 
@@ -144,6 +143,8 @@ class Shovel(Carrier):
         if not uri.host:
             source = LocalSource(self._node, settings, uri.vhost, name)
         if settings.dest_protocol == HTTP:
+            from leveret.shovels.webhook import Webhook  # late: few nodes need an HTTP client
+
             return source, Webhook(
                 settings, settings.http_uris[self._attempt % len(settings.http_uris)]
             )

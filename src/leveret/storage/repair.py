@@ -10,6 +10,7 @@ bytes. Nothing unexplained is ever deleted. Queues whose definition is lost get 
 name `leveret.rescued.…`, so that their messages can be reached.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -79,11 +80,16 @@ class Report:
         return said if self.ranges else [*said, "the log is sound"]
 
 
-def repair(disk: Disk, *, dry_run: bool = False) -> Report:
-    """Look at a data directory, and mend it unless it is only to be looked at."""
+def repair(
+    disk: Disk, *, dry_run: bool = False, prepare: Callable[[Broker], None] | None = None
+) -> Report:
+    """Look at a data directory, and mend it unless it is only to be looked at.
+
+    `prepare` is shown the broker whose state is built: policies say what some queues remember.
+    """
     disk.prepare()
     try:
-        report, broker, found = _examine(disk)
+        report, broker, found = _examine(disk, prepare)
         if not dry_run and not report.is_sound:
             _mend(disk, report, broker, found)
         return report
@@ -94,9 +100,13 @@ def repair(disk: Disk, *, dry_run: bool = False) -> Report:
 # Looking
 
 
-def _examine(disk: Disk) -> tuple[Report, Broker, Recovered]:
+def _examine(
+    disk: Disk, prepare: Callable[[Broker], None] | None
+) -> tuple[Report, Broker, Recovered]:
     look = LookingDisk(disk)
     broker = Broker(1)
+    if prepare is not None:
+        prepare(broker)
     pages = LogPages(look.read_at)
     found = Recovered()
     found.is_repair = True
@@ -151,13 +161,15 @@ def _rescue(broker: Broker, pages: LogPages, found: Recovered, report: Report) -
     for number, log in sorted(found.replay.queues.items()):
         if number in known or not log.parts:
             continue
-        queue = broker.vhost(_ROOT).declare_queue(f"{RESCUED}{number}", True, None, None, False, {})
+        queue = broker.make_vhost(_ROOT).declare_queue(
+            f"{RESCUED}{number}", True, None, None, False, {}
+        )
         queue.ledger.id = number
         broker.slots.note_id(number)
         queue.open_pages(pages)
         restore(queue, log, False, found.missing, found.superseded)
         if queue.ready.count == 0 and not queue.damaged and len(queue.scheduled) == 0:
-            broker.vhost(_ROOT).remove_queue(queue)
+            broker.make_vhost(_ROOT).remove_queue(queue)
             continue
         report.notes.append(
             f"queue {queue.name} is made for {queue.ready.count + len(queue.scheduled)} messages"

@@ -80,3 +80,16 @@ def test_too_many_questions_are_refused() -> None:
         assert asked(verification, None, str(number)) == []
     assert asked(verification, None, "one more") == [False]
     assert len(bench.work) == QUESTIONS_MAX
+
+
+def test_fault_of_one_who_asked_does_not_keep_the_answer_from_others() -> None:
+    bench = Bench()
+    verification = Verification(bench.put)
+
+    def break_down(is_right: bool) -> None:
+        raise RuntimeError("the connection broke")
+
+    verification.ask("u", KEPT, "right", break_down)
+    answers = asked(verification, KEPT, "right")
+    bench.do_one()
+    assert answers == [True]

@@ -1,0 +1,307 @@
+"""Every AMQP operation with each permission that it needs missing, and with just those it needs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pika
+import pytest
+from pika.exceptions import ChannelClosedByBroker
+
+from leveret.testing.broker import BrokerUrl, broker
+from tests.http.api import ask
+
+Channel = Any
+Need = tuple[str, str, str]  # permission, kind, name
+
+HASH = "AAAAALEkKvUBGEzMSFzin0zK97z+wnfsndrUYKOF2RUry1wo"  # of "pw"
+KINDS = ("configure", "write", "read")
+
+
+@dataclass(frozen=True)
+class Case:
+    """An operation, what it needs, and what must be there first."""
+
+    name: str
+    do: Callable[[Channel], object]
+    needs: tuple[Need, ...] = ()
+
+
+def publish(channel: Channel, exchange: str, key: str) -> None:
+    channel.confirm_delivery()
+    channel.basic_publish(exchange, key, b"")
+
+
+def declare_dead_lettering(channel: Channel) -> None:
+    channel.queue_declare("new", arguments={"x-dead-letter-exchange": "dlx"})
+
+
+def declare_alternate(channel: Channel) -> None:
+    channel.exchange_declare("newx", arguments={"alternate-exchange": "aex"})
+
+
+def transaction(channel: Channel) -> None:
+    channel.tx_select()
+    channel.tx_commit()
+
+
+CONFIGURE_Q = ("configure", "queue", "q")
+WRITE_Q = ("write", "queue", "q")
+READ_Q = ("read", "queue", "q")
+READ_X = ("read", "exchange", "x")
+
+CASES = (
+    Case("qos", lambda c: c.basic_qos(prefetch_count=1)),
+    Case("confirm", lambda c: c.confirm_delivery()),
+    Case("tx", transaction),
+    Case("recover", lambda c: c.basic_recover(requeue=True)),
+    Case("queue.declare", lambda c: c.queue_declare("q"), (CONFIGURE_Q,)),
+    Case("queue.declare new", lambda c: c.queue_declare("new"), (("configure", "queue", "new"),)),
+    Case(
+        "queue.declare dead-lettering",
+        declare_dead_lettering,
+        (
+            ("configure", "queue", "new"),
+            ("read", "queue", "new"),
+            ("write", "exchange", "dlx"),
+        ),
+    ),
+    Case("queue.delete", lambda c: c.queue_delete("q"), (CONFIGURE_Q,)),
+    Case("queue.delete missing", lambda c: c.queue_delete("m"), (("configure", "queue", "m"),)),
+    Case("queue.purge", lambda c: c.queue_purge("q"), (READ_Q,)),
+    Case("queue.bind", lambda c: c.queue_bind("q", "x", "k"), (WRITE_Q, READ_X)),
+    Case("queue.unbind", lambda c: c.queue_unbind("q", "x", "k"), (WRITE_Q, READ_X)),
+    Case("consume", lambda c: c.basic_consume("q", print), (READ_Q,)),
+    Case("get", lambda c: c.basic_get("q"), (READ_Q,)),
+    Case("publish", lambda c: publish(c, "x", "k"), (("write", "exchange", "x"),)),
+    Case("publish default", lambda c: publish(c, "", "q"), (("write", "exchange", "amq.default"),)),
+    Case("exchange.declare", lambda c: c.exchange_declare("x"), (("configure", "exchange", "x"),)),
+    Case(
+        "exchange.declare alternate",
+        declare_alternate,
+        (
+            ("configure", "exchange", "newx"),
+            ("read", "exchange", "newx"),
+            ("write", "exchange", "aex"),
+        ),
+    ),
+    Case("exchange.delete", lambda c: c.exchange_delete("x"), (("configure", "exchange", "x"),)),
+    Case(
+        "exchange.bind",
+        lambda c: c.exchange_bind("y", "x", "k"),
+        (("write", "exchange", "y"), READ_X),
+    ),
+    Case(
+        "exchange.unbind",
+        lambda c: c.exchange_unbind("y", "x", "k"),
+        (("write", "exchange", "y"), READ_X),
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[BrokerUrl]:
+    with broker(http=True) as url:
+        ask(url, "PUT", "/api/users/u", {"password_hash": HASH, "tags": ""})
+        grant(url, ())
+        yield url
+
+
+def connect(url: BrokerUrl, name: str, password: str) -> Any:
+    credentials = pika.PlainCredentials(name, password)
+    parameters = pika.ConnectionParameters(url.host, url.port, credentials=credentials)
+    return pika.BlockingConnection(parameters)
+
+
+@pytest.fixture(scope="module")
+def connection(url: BrokerUrl) -> Iterator[Any]:
+    connection = connect(url, "u", "pw")
+    yield connection
+    connection.close()
+
+
+@pytest.fixture(scope="module")
+def admin(url: BrokerUrl) -> Iterator[Any]:
+    connection = connect(url, "guest", "guest")
+    yield connection.channel()
+    connection.close()
+
+
+@pytest.fixture(autouse=True)
+def topology(admin: Any) -> None:
+    """Whatever the last case changed is as it was."""
+    for name in ("q", "new"):
+        admin.queue_delete(name)
+    for name in ("x", "y", "newx", "t"):
+        admin.exchange_delete(name)
+    admin.queue_declare("q")
+    admin.exchange_declare("x")
+    admin.exchange_declare("y")
+    admin.exchange_declare("t", "topic")
+    admin.queue_bind("q", "x", "k")
+
+
+def grant(url: BrokerUrl, needs: tuple[Need, ...]) -> None:
+    """Just these permissions."""
+    patterns = {}
+    for kind in KINDS:
+        names = [name.replace(".", "\\.") for permission, _, name in needs if permission == kind]
+        patterns[kind] = f"^({'|'.join(names)})$" if names else ""
+    status, _ = ask(url, "PUT", "/api/permissions/%2F/u", patterns)
+    assert status in (201, 204)
+
+
+def refusal(connection: Any, do: Callable[[Channel], object]) -> str:
+    """The text by which an operation was refused, or nothing."""
+    channel = connection.channel()
+    try:
+        do(channel)
+    except ChannelClosedByBroker as closed:
+        assert closed.reply_code == 403
+        return str(closed.reply_text)
+    channel.close()
+    return ""
+
+
+def refused(need: Need) -> str:
+    permission, kind, name = need
+    return (
+        f"ACCESS_REFUSED - {permission} access to {kind} '{name}' in vhost '/' refused for user 'u'"
+    )
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_operation_needs_just_these_permissions(
+    url: BrokerUrl, connection: Any, case: Case
+) -> None:
+    for missing in case.needs:
+        grant(url, tuple(need for need in case.needs if need != missing))
+        assert refusal(connection, case.do) == refused(missing)
+    grant(url, case.needs)
+    assert refusal(connection, case.do) == ""
+
+
+@pytest.mark.parametrize("kind", ["queue", "exchange"])
+def test_passive_declare_needs_any_permission(url: BrokerUrl, connection: Any, kind: str) -> None:
+    name = "q" if kind == "queue" else "x"
+
+    def look(channel: Channel) -> None:
+        declare = channel.queue_declare if kind == "queue" else channel.exchange_declare
+        declare(name, passive=True)
+
+    grant(url, ())
+    assert refusal(connection, look) == refused(("configure", kind, name))
+    for permission in KINDS:
+        grant(url, ((permission, kind, name),))
+        assert refusal(connection, look) == ""
+
+
+def test_declaring_again_what_exists_needs_configure_alone(url: BrokerUrl, connection: Any) -> None:
+    """RabbitMQ asks for the dead-letter and alternate exchange where something new is made."""
+    grant(url, (("configure", "queue", "new"), ("configure", "exchange", "newx")))
+    with connect(url, "guest", "guest") as other:
+        declare_dead_lettering(other.channel())
+        declare_alternate(other.channel())
+    assert refusal(connection, declare_dead_lettering) == ""
+    assert refusal(connection, declare_alternate) == ""
+
+
+def test_server_named_queue_needs_configure_on_its_name(url: BrokerUrl, connection: Any) -> None:
+    def declare(channel: Channel) -> None:
+        channel.queue_declare("", exclusive=True)
+
+    grant(url, ())
+    text = refusal(connection, declare)
+    assert text.startswith("ACCESS_REFUSED - configure access to queue 'amq.gen-")
+    ask(
+        url,
+        "PUT",
+        "/api/permissions/%2F/u",
+        {"configure": "^amq\\.gen-", "write": "", "read": ""},
+    )
+    assert refusal(connection, declare) == ""
+
+
+def topic(url: BrokerUrl, write: str, read: str) -> None:
+    body = {"exchange": "t", "write": write, "read": read}
+    ask(url, "PUT", "/api/topic-permissions/%2F/u", body)
+
+
+def test_topic_permission_rules_publishing_and_binding(url: BrokerUrl, connection: Any) -> None:
+    grant(url, (("write", "exchange", "t"), ("read", "exchange", "t"), WRITE_Q))
+    topic(url, "^{username}\\.", "^a\\.")
+    in_exchange = "in exchange 't' in vhost '/' refused for user 'u'"
+    assert refusal(connection, lambda c: publish(c, "t", "u.1")) == ""
+    assert refusal(connection, lambda c: publish(c, "t", "v.1")) == (
+        f"ACCESS_REFUSED - write access to topic 'v.1' {in_exchange}"
+    )
+    assert refusal(connection, lambda c: c.queue_bind("q", "t", "a.#")) == ""
+    refused_key = f"ACCESS_REFUSED - read access to topic '#' {in_exchange}"
+    assert refusal(connection, lambda c: c.queue_bind("q", "t", "#")) == refused_key
+    assert refusal(connection, lambda c: c.queue_unbind("q", "t", "#")) == refused_key
+    ask(url, "DELETE", "/api/topic-permissions/%2F/u")
+    assert refusal(connection, lambda c: publish(c, "t", "v.1")) == ""
+
+
+def test_topic_permission_rules_the_keys_in_cc_too(url: BrokerUrl, connection: Any) -> None:
+    grant(url, (("write", "exchange", "t"),))
+    topic(url, "^u\\.", "")
+
+    def publish_copies(channel: Channel, copy: str) -> None:
+        channel.confirm_delivery()
+        properties = pika.BasicProperties(headers={"CC": [copy]})
+        channel.basic_publish("t", "u.1", b"", properties)
+
+    assert refusal(connection, lambda c: publish_copies(c, "u.2")) == ""
+    text = "ACCESS_REFUSED - write access to topic 'v.2' in exchange 't' in vhost '/' refused"
+    assert refusal(connection, lambda c: publish_copies(c, "v.2")).startswith(text)
+    ask(url, "DELETE", "/api/topic-permissions/%2F/u")
+
+
+def test_lost_permission_counts_on_a_route_in_use(url: BrokerUrl, connection: Any) -> None:
+    grant(url, (("write", "exchange", "x"),))
+    channel = connection.channel()
+    publish(channel, "x", "k")
+    channel.basic_publish("x", "k", b"")
+    grant(url, ())
+    with pytest.raises(ChannelClosedByBroker, match="write access to exchange 'x'"):
+        channel.basic_publish("x", "k", b"")
+
+
+def test_lost_permission_ends_a_consumer(url: BrokerUrl, connection: Any, admin: Any) -> None:
+    grant(url, (READ_Q,))
+    channel = connection.channel()
+    bodies: list[bytes] = []
+    cancelled: list[object] = []
+    channel.add_on_cancel_callback(cancelled.append)
+    channel.basic_consume("q", lambda c, m, p, body: bodies.append(body), auto_ack=True)
+    admin.basic_publish("", "q", b"before")
+    while not bodies:
+        connection.process_data_events(time_limit=5)
+    grant(url, ())
+    admin.basic_publish("", "q", b"after")
+    while not cancelled:
+        connection.process_data_events(time_limit=5)
+    assert bodies == [b"before"]
+    channel.close()
+
+
+def test_exploding_pattern_does_no_harm(url: BrokerUrl, connection: Any, admin: Any) -> None:
+    """In a backtracking engine the first publish would never end, and nobody else be served."""
+    exploding = {"configure": "(a+)+$", "write": "^(a|a)*$", "read": "^(([a-z])+.)+[A-Z]$"}
+    assert ask(url, "PUT", "/api/permissions/%2F/u", exploding)[0] == 204
+    topic(url, "(a+)+$", "(a|aa)+$")
+    name = "a" * 200 + "!"
+    began = time.perf_counter()
+    for do in (
+        lambda c: c.queue_declare(name),
+        lambda c: publish(c, name, ""),
+        lambda c: c.basic_get(name),
+    ):
+        assert refusal(connection, do).startswith("ACCESS_REFUSED")
+    admin.queue_declare("q", passive=True)
+    assert time.perf_counter() - began < 5
+    ask(url, "DELETE", "/api/topic-permissions/%2F/u")

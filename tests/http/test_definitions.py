@@ -1,0 +1,359 @@
+"""Definitions as one document: real and hand-made exports of RabbitMQ come in and go out unchanged.
+
+`definitions_3.10.json` was exported by RabbitMQ 3.10.8; `definitions_4.1.json` is written by hand
+after the form that 4.1 has.
+"""
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pika
+import pytest
+
+from leveret.testing.broker import BrokerUrl, broker
+from leveret.testing.disk import FakeDisk
+from tests.http.asking import ask, reason
+
+HERE = Path(__file__).parent
+FILES = pytest.mark.parametrize("name", ["definitions_3.10.json", "definitions_4.1.json"])
+LISTS = (
+    "users",
+    "vhosts",
+    "permissions",
+    "topic_permissions",
+    "parameters",
+    "global_parameters",
+    "policies",
+    "queues",
+    "exchanges",
+    "bindings",
+)
+
+
+@pytest.fixture
+def url() -> Iterator[BrokerUrl]:
+    with broker(http=True) as url:
+        yield url
+
+
+def read(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((HERE / name).read_text())
+    return found
+
+
+def lists(document: dict[str, Any]) -> dict[str, list[str]]:
+    """The lists of a document, each sorted; an empty list of limits says nothing."""
+    return {
+        name: sorted(
+            json.dumps(row, sort_keys=True) for row in document[name] if row.get("value") != []
+        )
+        for name in LISTS
+    }
+
+
+def objects(rng: random.Random, vhosts: list[str]) -> dict[str, Any]:
+    """Queues, exchanges, and bindings between them."""
+    names = [f"{word}.{number}" for word in ("orders", "mail", "täsk") for number in range(40)]
+    queues = [
+        {
+            "name": name,
+            "vhost": rng.choice(vhosts),
+            "durable": True,
+            "auto_delete": rng.random() < 0.1,
+            "arguments": rng.choice(
+                [
+                    {},
+                    {"x-max-length": rng.randrange(1000), "x-overflow": "reject-publish"},
+                    {"x-message-ttl": rng.randrange(10**9), "x-note": {"a": [1, {"b": "c"}]}},
+                    {"x-max-priority": rng.randrange(1, 255)},
+                ]
+            ),
+        }
+        for name in names
+    ]
+    exchanges = [
+        {
+            "name": f"x{number}",
+            "vhost": rng.choice(vhosts),
+            "type": rng.choice(["direct", "topic", "fanout", "headers"]),
+            "durable": True,
+            "auto_delete": False,
+            "internal": rng.random() < 0.1,
+            "arguments": {},
+        }
+        for number in range(30)
+    ]
+    bindings = [
+        {
+            "source": exchange["name"],
+            "vhost": queue["vhost"],
+            "destination": queue["name"],
+            "destination_type": "queue",
+            "routing_key": f"k{rng.randrange(5)}",
+            "arguments": {},
+        }
+        for exchange in exchanges
+        for queue in queues
+        if queue["vhost"] == exchange["vhost"] and rng.random() < 0.1
+    ]
+    return {"queues": queues, "exchanges": exchanges, "bindings": bindings}
+
+
+def generated(seed: int) -> dict[str, Any]:
+    """A document with users, policies and some hundred objects."""
+    rng = random.Random(seed)
+    vhosts = ["/", "a/b", "größe"]
+    guest = {
+        "name": "guest",
+        "password_hash": "oeuSIKNayf5vXl4bhVj3wyeSuvP8IGg0eRCrzFNUtk9RHktO",
+        "hashing_algorithm": "rabbit_password_hashing_sha256",
+        "tags": ["administrator"],
+        "limits": {},
+    }
+    return {
+        "users": [guest, *({**guest, "name": f"u{number}", "tags": []} for number in range(10))],
+        "vhosts": [{"name": name} for name in vhosts],
+        "permissions": [
+            {"user": user, "vhost": vhost, "configure": "^x", "write": ".*", "read": ".*"}
+            for user in ("guest", "u1", "u2")
+            for vhost in vhosts
+        ],
+        "topic_permissions": [],
+        "parameters": [],
+        "global_parameters": [{"name": "g", "value": {"deep": [1, None, True]}}],
+        "policies": [
+            {
+                "vhost": vhost,
+                "name": f"p{number}",
+                "pattern": f"^(orders|mail)\\.{number}",
+                "apply-to": "queues",
+                "definition": {"max-length": number, "dead-letter-exchange": "x1"},
+                "priority": rng.randrange(10),
+            }
+            for number in range(5)
+            for vhost in vhosts
+        ],
+        **objects(rng, vhosts),
+    }
+
+
+@FILES
+def test_an_export_of_rabbitmq_comes_in_and_goes_out_unchanged(name: str) -> None:
+    document = read(name)
+    disk = FakeDisk()
+    with broker(http=True, disk=disk) as url:
+        assert ask(url, "POST", "/api/definitions", document) == (204, None)
+        _, first = ask(url, "GET", "/api/definitions")
+        assert ask(url, "POST", "/api/definitions", document) == (204, None)
+        assert ask(url, "GET", "/api/definitions")[1] == first, "taken in twice, it is the same"
+    with broker(http=True, disk=disk) as url:
+        _, again = ask(url, "GET", "/api/all-configuration")
+    assert lists(first) == lists(document)
+    first["queues"] = [row for row in first["queues"] if row["durable"]]
+    assert again == first, "all but what is transient"
+
+
+def test_a_generated_document_comes_in_and_goes_out_unchanged() -> None:
+    seed = random.randrange(1 << 30)
+    print("seed", seed)
+    document = generated(seed)
+    disk = FakeDisk()
+    with broker(http=True, disk=disk) as url:
+        assert ask(url, "POST", "/api/definitions", document) == (204, None)
+        assert lists(ask(url, "GET", "/api/definitions")[1]) == lists(document)
+    with broker(http=True, disk=disk) as url:
+        assert lists(ask(url, "GET", "/api/definitions")[1]) == lists(document)
+
+
+def test_what_came_in_is_in_force(url: BrokerUrl) -> None:
+    assert ask(url, "POST", "/api/definitions", read("definitions_4.1.json"))[0] == 204
+    _, queue = ask(url, "GET", "/api/queues/orders/work.07")
+    assert (queue["type"], queue["policy"], queue["operator_policy"]) == ("quorum", "retry", "cap")
+    assert queue["effective_policy_definition"]["delivery-limit"] == 50
+    parameters = pika.ConnectionParameters(
+        url.host, url.port, "orders", pika.PlainCredentials("app", "throwaway")
+    )
+    connection = pika.BlockingConnection(parameters)
+    connection.channel().queue_declare("work.07", passive=True)
+    connection.close()
+    assert ask(url, "GET", "/api/vhost-limits/orders")[1][0]["value"]["max-queues"] == 1000
+    assert ask(url, "GET", "/api/cluster-name") == (200, {"name": "rabbit@example"})
+
+
+def test_the_document_says_what_it_is(url: BrokerUrl) -> None:
+    _, document = ask(url, "GET", "/api/definitions")
+    assert list(document) == [
+        "rabbit_version",
+        "rabbitmq_version",
+        "product_name",
+        "product_version",
+        "rabbitmq_definition_format",
+        "original_cluster_name",
+        "explanation",
+        *(name for name in LISTS),
+    ]
+    assert document["rabbitmq_definition_format"] == "cluster"
+    assert document["explanation"] == "Definitions of cluster 'test'"
+
+
+def test_one_vhost_by_itself(url: BrokerUrl) -> None:
+    assert ask(url, "POST", "/api/definitions", read("definitions_3.10.json"))[0] == 204
+    _, document = ask(url, "GET", "/api/definitions/shop")
+    assert document["original_vhost_name"] == "shop"
+    assert all("vhost" not in row for row in document["queues"])
+    assert len(document["queues"]) == 63
+    assert ask(url, "PUT", "/api/vhosts/copy")[0] == 201
+    assert ask(url, "POST", "/api/definitions/copy", document) == (204, None)
+    _, copied = ask(url, "GET", "/api/definitions/copy")
+    for name in ("queues", "exchanges", "bindings", "policies", "parameters"):
+        assert copied[name] == document[name]
+    assert ask(url, "POST", "/api/definitions/none", document) == (
+        404,
+        {"error": "not_found", "reason": "vhost_not_found"},
+    )
+    assert reason(ask(url, "GET", "/api/definitions/none")) == (400, "vhost_not_found")
+
+
+QUEUE = {"name": "x", "vhost": "/", "durable": True, "auto_delete": False, "arguments": {}}
+POLICY = {"vhost": "/", "name": "p", "pattern": "a", "definition": {"nope": 1}}
+
+
+@pytest.mark.parametrize(
+    ("document", "text"),
+    [
+        (b"nojson", "failed_to_parse_json"),
+        ({"queues": 5}, "queues must be a list of objects"),
+        (
+            {"queues": [{"name": "x"}]},
+            "Virtual host does not exist and is not specified in definitions file.",
+        ),
+        (
+            {"queues": [{**QUEUE, "vhost": "nope"}]},
+            'Please create virtual host "nope" prior to importing definitions.',
+        ),
+        (
+            {"queues": [{**QUEUE, "arguments": {"x-max-length": -4}}]},
+            "invalid arg 'x-max-length' for queue 'x' in vhost '/': {value_negative,-4}",
+        ),
+        (
+            {"policies": [POLICY]},
+            'Validation failed\n\n[{<<"nope">>,1}] are not recognised policy settings\n'
+            ' (vhost: "/" key: "p")',
+        ),
+        (
+            {"parameters": [{"vhost": "/", "component": "nope", "name": "p", "value": {}}]},
+            "Validation failed\n\ncomponent nope not found\n"
+            ' (vhost: "/" / component: "nope" / key: "p")',
+        ),
+        ({"users": [{"name": "u"}]}, "tags_not_present"),
+        (
+            {"exchanges": [{"name": "x", "vhost": "/", "type": "odd"}]},
+            "unknown exchange type 'odd'",
+        ),
+        (
+            {
+                "permissions": [
+                    {"user": "u", "vhost": "/", "configure": "", "write": "", "read": ""}
+                ]
+            },
+            "no_such_user: u",
+        ),
+        (
+            {
+                "parameters": [
+                    {
+                        "vhost": "/",
+                        "component": "vhost-limits",
+                        "name": "limits",
+                        "value": {"max-queues": 1},
+                    }
+                ],
+                "queues": [QUEUE, {**QUEUE, "name": "y"}],
+            },
+            'Adding 2 queue(s) to virtual host "/" would exceed the limit of 1 queue(s).\n\n'
+            "This virtual host currently has 0 queue(s) defined.\n\nImport aborted!",
+        ),
+    ],
+)
+def test_a_document_with_a_fault_changes_nothing(url: BrokerUrl, document: Any, text: str) -> None:
+    _, before = ask(url, "GET", "/api/definitions")
+    if isinstance(document, dict):
+        document = {"vhosts": [{"name": "new"}], "queues": [QUEUE], **document}
+    assert reason(ask(url, "POST", "/api/definitions", document)) == (400, text)
+    assert ask(url, "GET", "/api/definitions")[1] == before
+
+
+def test_what_is_there_stays_and_what_cannot_be_is_passed_over(url: BrokerUrl) -> None:
+    connection = pika.BlockingConnection(pika.URLParameters(url))
+    connection.channel().queue_declare("x", durable=True, arguments={"x-max-length": 5})
+    connection.close()
+    binding = {
+        "source": "amq.fanout",
+        "vhost": "/",
+        "destination": "gone",
+        "destination_type": "queue",
+        "routing_key": "",
+        "arguments": {},
+    }
+    document = {
+        "queues": [QUEUE, {**QUEUE, "name": "amq.gen-1"}],
+        "exchanges": [{"name": "amq.topic", "vhost": "/", "type": "topic"}],
+        "bindings": [binding, {**binding, "destination": "x"}],
+    }
+    assert ask(url, "POST", "/api/definitions", document) == (204, None)
+    _, found = ask(url, "GET", "/api/definitions")
+    assert [(row["name"], row["arguments"]) for row in found["queues"]] == [
+        ("x", {"x-max-length": 5})
+    ]
+    assert [row["destination"] for row in found["bindings"]] == ["x"]
+    assert ask(url, "POST", "/api/definitions", b"") == (204, None)
+
+
+def test_a_file_of_a_form_is_taken_in(url: BrokerUrl) -> None:
+    document = json.dumps({"vhosts": [{"name": "from a form"}]}).encode()
+    lines = [
+        b"--cut",
+        b'Content-Disposition: form-data; name="file"; filename="d.json"',
+        b"Content-Type: application/json",
+        b"",
+        document,
+        b"--cut--",
+        b"",
+    ]
+    headers = {"Content-Type": "multipart/form-data; boundary=cut"}
+    body = b"\r\n".join(lines)
+    assert ask(url, "POST", "/api/definitions", body, headers=headers) == (204, None)
+    assert ask(url, "GET", "/api/vhosts/from%20a%20form")[0] == 200
+    empty = ask(url, "POST", "/api/definitions", b"--cut--\r\n", headers=headers)
+    assert reason(empty) == (400, "the form has no field 'file'")
+
+
+def test_a_start_takes_in_a_file() -> None:
+    path = HERE / "definitions_3.10.json"
+    with broker(http=True, load_definitions=str(path)) as url:
+        assert lists(ask(url, "GET", "/api/definitions")[1]) == lists(read(path.name))
+
+
+def test_plain_passwords_are_hashed(url: BrokerUrl) -> None:
+    user = {"name": "plain", "password": "secret", "tags": "management"}
+    permission = {"user": "plain", "vhost": "/", "configure": "", "write": "", "read": ""}
+    document = {"users": [user], "permissions": [permission]}
+    assert ask(url, "POST", "/api/definitions", document) == (204, None)
+    assert ask(url, "GET", "/api/vhosts", login="plain:secret")[0] == 200
+    (row,) = [
+        row for row in ask(url, "GET", "/api/definitions")[1]["users"] if row["name"] == "plain"
+    ]
+    assert "secret" not in json.dumps(row)
+
+
+def test_only_administrators_may(url: BrokerUrl) -> None:
+    user = {"name": "maker", "password": "secret", "tags": "policymaker"}
+    assert ask(url, "POST", "/api/definitions", {"users": [user]})[0] == 204
+    login = "maker:secret"
+    assert ask(url, "GET", "/api/definitions", login=login)[0] == 401
+    assert ask(url, "POST", "/api/definitions", {}, login=login)[0] == 401
+    assert ask(url, "GET", "/api/policies", login=login) == (200, [])
+    assert ask(url, "GET", "/api/operator-policies", login=login)[0] == 401

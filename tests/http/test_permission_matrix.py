@@ -1,0 +1,73 @@
+"""Every operation of the HTTP API with every tag, and without a login."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from leveret.http.app import OPERATIONS
+from leveret.http.operations import Needs, Operation
+from leveret.testing.broker import BrokerUrl, broker
+from tests.http.api import ask, ask_whole
+
+# Which tags are enough for what an operation needs, written down once more, from RabbitMQ's pages.
+ENOUGH = {
+    Needs.LOGIN: {"", "management", "policymaker", "monitoring", "administrator"},
+    Needs.MANAGEMENT: {"management", "policymaker", "monitoring", "administrator"},
+    Needs.POLICYMAKER: {"policymaker", "administrator"},
+    Needs.MONITORING: {"monitoring", "administrator"},
+    Needs.ADMINISTRATOR: {"administrator"},
+}
+TAGS = ("", "management", "policymaker", "monitoring", "administrator")
+# Of the password "pw", by RabbitMQ's SHA-256: quick to verify.
+HASH = "AAAAALEkKvUBGEzMSFzin0zK97z+wnfsndrUYKOF2RUry1wo"
+LACKING = re.compile(rb"Not (management|policymaker|monitor|administrator) user")
+
+
+def name_of(operation: Operation) -> str:
+    return f"{operation.method} {operation.path}"
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[BrokerUrl]:
+    with broker(http=True) as url:
+        for tag in TAGS:
+            body = {"password_hash": HASH, "tags": tag}
+            status, _ = ask(url, "PUT", f"/api/users/tag-{tag}", body)
+            assert status == 201
+        yield url
+
+
+def path_of(operation: Operation) -> str:
+    """A path that names nothing that exists."""
+    return re.sub(r"\{[^}]*\}", "no-such-thing", operation.path)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=name_of)
+def test_operation_is_for_those_who_have_the_tag(url: BrokerUrl, operation: Operation) -> None:
+    for tag in TAGS:
+        if operation.needs is Needs.NOTHING:
+            continue
+        path = path_of(operation)
+        status, body, _ = ask_whole(url, operation.method, path, login=f"tag-{tag}:pw")
+        is_refused = status == 401 and LACKING.search(body) is not None
+        assert is_refused is (tag not in ENOUGH[operation.needs]), (tag, status, body)
+        assert status < 500 or status == 503, (tag, status, body)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=name_of)
+def test_operation_asks_for_a_login(url: BrokerUrl, operation: Operation) -> None:
+    for login in (None, "tag-administrator:wrong"):
+        status, _, headers = ask_whole(url, operation.method, path_of(operation), login=login)
+        if operation.needs is Needs.NOTHING:
+            assert status != 401
+        elif login is None:
+            assert status == 401
+            assert headers["WWW-Authenticate"].startswith("Basic ")
+        else:
+            assert status in (401, 429)
+
+
+def test_no_operation_that_changes_something_is_open_to_all() -> None:
+    open_to_all = [o for o in OPERATIONS if o.needs is Needs.NOTHING and o.method != "GET"]
+    assert open_to_all == []
