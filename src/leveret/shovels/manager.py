@@ -3,6 +3,8 @@
 Whoever owns the parameters asks `faults` before it keeps one, and calls `on_parameter` when one was
 set or cleared; `load` starts those that the node had when it ended. A shovel that has carried what
 it was to carry clears its parameter itself.
+
+Most nodes have no shovel: what runs one is imported when the first is set.
 """
 
 import asyncio
@@ -13,9 +15,9 @@ from typing import Final
 
 from leveret.engine.session import Session
 from leveret.errors import LeveretError, NotFound, PreconditionFailed
-from leveret.shovels.local import ThisNode
+from leveret.shovels.host import ThisNode
 from leveret.shovels.settings import settings_of
-from leveret.shovels.shovel import TERMINATED, Shovel
+from leveret.shovels.state import TERMINATED, ShovelState
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +28,7 @@ COMPONENT: Final = "shovel"
 class _Runner:
     """A shovel, and what runs it."""
 
-    shovel: Shovel
+    shovel: ShovelState
     task: asyncio.Task[None]
     value: object
 
@@ -77,12 +79,12 @@ class Shovels:
             except LeveretError as fault:
                 log.error("shovel '%s' in vhost '%s' cannot run: %s", name, vhost, fault)
 
-    def all(self, vhost: str | None = None) -> list[Shovel]:
+    def all(self, vhost: str | None = None) -> list[ShovelState]:
         """All shovels, or those of a vhost, by name."""
         found = [self._runners[key].shovel for key in sorted(self._runners)]
         return [shovel for shovel in found if vhost is None or shovel.vhost == vhost]
 
-    def get(self, vhost: str, name: str) -> Shovel:
+    def get(self, vhost: str, name: str) -> ShovelState:
         return self._runner(vhost, name).shovel
 
     def _runner(self, vhost: str, name: str) -> _Runner:
@@ -116,6 +118,8 @@ class Shovels:
             await asyncio.wait(self._ending)
 
     def _start(self, vhost: str, name: str, value: object) -> None:
+        from leveret.shovels.shovel import Shovel
+
         shovel = Shovel(
             name,
             vhost,
@@ -130,7 +134,7 @@ class Shovels:
         self._runners[vhost, name] = _Runner(shovel, task, value)
         self._on_state(shovel)
 
-    async def _run(self, shovel: Shovel) -> None:
+    async def _run(self, shovel: ShovelState) -> None:
         try:
             await shovel.run()
         except Exception:
@@ -160,7 +164,7 @@ class Shovels:
         del self._runners[vhost, name]
         self._on_event("shovel.worker.removed", {"name": name, "vhost": vhost, "type": "dynamic"})
 
-    def _on_state(self, shovel: Shovel) -> None:
+    def _on_state(self, shovel: ShovelState) -> None:
         facts: dict[str, object] = {
             "name": shovel.name,
             "vhost": shovel.vhost,
