@@ -212,7 +212,8 @@ def test_a_queue_that_is_deleted_and_a_broker_that_is_away(near: Client) -> None
     shown = near.shovel("t")
     assert "secret" not in json.dumps(shown)
     assert "111" in shown["reason"]
-    assert ask(near.url, "DELETE", "/api/shovels/vhost/%2F/t")[0] == 204
+    assert ask(near.url, "GET", "/api/tasks/shovel:%252F:t")[1]["state"] == "failed"
+    assert ask(near.url, "DELETE", "/api/tasks/shovel:%252F:t")[0] == 204
     assert ask(near.url, "GET", "/api/shovels/vhost/%2F/t")[0] == 404
     assert ask(near.url, "GET", "/api/parameters/shovel/%2F/t")[0] == 404
 
@@ -236,6 +237,10 @@ def test_restart_and_change(near: Client) -> None:
     near.put("s", src_uri="amqp://", src_queue="a", dest_uri="amqp://", dest_queue="c")
     near.publish("a", "3")
     assert near.bodies("c", 1) == ["3"]
+    (task,) = ask(near.url, "GET", "/api/tasks")[1]
+    assert (task["id"], task["kind"], task["state"]) == ("shovel:%2F:s", "shovel", "running")
+    assert task["source"] == {"vhost": "/", "queue": "a"}
+    wait_until(lambda: ask(near.url, "GET", "/api/tasks/shovel%3A%252F%3As")[1]["done"] == 1)
     assert ask(near.url, "DELETE", "/api/parameters/shovel/%2F/s")[0] == 204
     wait_until(lambda: not near.url.node.broker.vhost("/").queues["a"].consumers)
     near.publish("a", "4")

@@ -60,11 +60,6 @@ def seq_of_copy(number: i64) -> i64:
     return number & ((1 << _SEQ_BITS) - 1)
 
 
-def copy_parts(number: i64) -> tuple[i64, i64]:
-    """What `copy_id` was made of: the number of the queue in the log, and the copy's own there."""
-    return number >> _SEQ_BITS, number & ((1 << _SEQ_BITS) - 1)
-
-
 class Chronicle:
     """Is told what happens."""
 

@@ -92,10 +92,10 @@ class Look:
             if line.paged.count != 0 and len(self._found) < len(self._seqs):
                 assert ready.pages is not None
                 for run in line.paged.runs:
-                    self._look_in_log(run, ready.is_mixed, ready.pages)
+                    self._look_in_log(run, ready.pages)
 
-    def _look_in_log(self, run: Run, is_mixed: bool, pages: QueuePages) -> None:
-        places = run.places_of(self._seqs, is_mixed)
+    def _look_in_log(self, run: Run, pages: QueuePages) -> None:
+        places = run.places_of(self._seqs)
         if not places:
             return
         part = run.part(places)
@@ -146,8 +146,8 @@ def remove(queue: Queue, picked: list[Picked]) -> None:
 
 
 def _is_sorted(ready: Ready, line: Line) -> bool:
-    """Whether sequence numbers ascend along the part of a line that is in memory."""
-    return line is not ready.back and not ready.is_mixed
+    """Whether numbers ascend along a line: not where messages stand as they came back."""
+    return line is not ready.back
 
 
 def _places_of(line: Line, seqs: list[int], is_sorted: bool) -> list[int]:
@@ -195,7 +195,7 @@ def _remove_ready(ready: Ready, messages: list[Message]) -> None:
         if left == 0:
             break
         for run in list(line.paged.runs):
-            places = run.places_of(seqs, ready.is_mixed)
+            places = run.places_of(seqs)
             if places:
                 line.paged.remove(run, places)
                 left -= len(places)

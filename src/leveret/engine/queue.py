@@ -595,7 +595,6 @@ class Queue(Target):
             self.ledger.skip(message.seq)
             message.seq = self.next_seq
             self._update_position(message)
-            self.ready.is_mixed = True
         message.rank = self.next_seq
         self.next_seq += 1
 

@@ -131,7 +131,6 @@ class Ready:
         self.levels: list[int] = []  # heap of the priorities in use, negated: the highest is first
         self.lines: dict[int, Line] = {}  # a line for each of them
         self.mortal = False  # a message with an expiry has been here
-        self.is_mixed = False  # sequence numbers may not ascend along a line
         self.window: i64 = WINDOW
         self.damaged: list[Run] = []  # messages that cannot be read: set aside, not counted above
         self.pages: QueuePages | None = None  # where there is a log

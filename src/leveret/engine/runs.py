@@ -103,15 +103,8 @@ class Run:
             del self.seqs[: self.at]
             self.at = 0
 
-    def places_of(self, wanted: list[int], is_mixed: bool) -> list[int]:
-        """Where messages with these sequence numbers are, in order of the run.
-
-        Numbers ascend along a run, so each is found at once; `is_mixed` says that they may not.
-        """
-        if is_mixed:
-            looked_for = set(wanted)
-            places = range(int(self.at), len(self.seqs))
-            return [place for place in places if self.seqs[place] in looked_for]
+    def places_of(self, wanted: list[int]) -> list[int]:
+        """Where messages with these sequence numbers are; numbers ascend along a run."""
         found: list[int] = []
         if self.left() == 0:
             return found

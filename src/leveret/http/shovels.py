@@ -21,7 +21,7 @@ from leveret.http.answers import json
 from leveret.http.facts import BrokerFacts
 from leveret.http.operations import Needs, Operation
 from leveret.shovels.settings import HTTP
-from leveret.shovels.shovel import Shovel
+from leveret.shovels.state import ShovelState
 
 
 class ShovelInfo(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -78,7 +78,7 @@ async def restart_shovel(request: Request) -> Response:
     return Response(status_code=204)
 
 
-def shovel_info(facts: BrokerFacts, shovel: Shovel) -> ShovelInfo:
+def shovel_info(facts: BrokerFacts, shovel: ShovelState) -> ShovelInfo:
     settings = shovel.settings
     since = datetime.fromtimestamp(shovel.since_ms / 1000, UTC)
     return ShovelInfo(

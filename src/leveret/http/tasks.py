@@ -7,9 +7,12 @@
 
 A user needs *read* on the source and *write* on every target. Users see their own tasks; those with
 the tag `monitoring` see all, and administrators may cancel all.
+
+Shovels are shown among them, as tasks of the kind `shovel` that end when they are cancelled.
 """
 
 from typing import Final, Literal
+from urllib.parse import quote, unquote
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -17,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leveret.auth import READ, WRITE, User
-from leveret.engine.chronicle import copy_parts
+from leveret.engine.chronicle import queue_of_copy, seq_of_copy
 from leveret.engine.moving import COPY, DELETE, MOVE, REDRIVE
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.http.access import facts_of, part_of, user_of
@@ -25,9 +28,12 @@ from leveret.http.answers import json
 from leveret.http.facts import BrokerFacts
 from leveret.http.filters import Filtering, filter_of
 from leveret.http.operations import Operation, body_of
+from leveret.shovels.state import TERMINATED, ShovelState
 from leveret.tasks import Order, Place, Task
+from leveret.tasks.task import FAILED, RUNNING
 
 ID_DIGITS_MAX: Final = 20
+SHOVEL: Final = "shovel"
 
 
 class Spot(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
@@ -105,17 +111,26 @@ async def start_task(request: Request) -> Response:
 
 async def list_tasks(request: Request) -> Response:
     user = user_of(request)
-    tasks = facts_of(request).tasks.all()
-    return json([task_info(task) for task in tasks if _may_see(user, task)])
+    facts = facts_of(request)
+    found = [_shovel_info(shovel) for shovel in facts.shovels.all() if _watches(user, shovel)]
+    found += [task_info(task) for task in facts.tasks.all() if _may_see(user, task)]
+    return json(found)
 
 
 async def get_task(request: Request) -> Response:
-    return json(task_info(_task_of(request)))
+    shovel = _shovel_of(request)
+    return json(_shovel_info(shovel) if shovel is not None else task_info(_task_of(request)))
 
 
 async def cancel_task(request: Request) -> Response:
-    task = _task_of(request)
     user = user_of(request)
+    shovel = _shovel_of(request)
+    if shovel is not None:
+        if not {"administrator", "policymaker"}.intersection(user.tags):
+            raise HTTPException(401, "Not policymaker user")
+        await facts_of(request).shovels.delete(shovel.vhost, shovel.name)
+        return Response(status_code=204)
+    task = _task_of(request)
     if task.user != user.name and "administrator" not in user.tags:
         raise HTTPException(401, "Not administrator user")
     await facts_of(request).tasks.cancel(task.id)
@@ -157,6 +172,53 @@ def _spot(place: Place) -> Spot:
     return Spot(place.vhost, place.queue or None, place.exchange, place.routing_key)
 
 
+# Shovels
+
+
+def _shovel_id(shovel: ShovelState) -> str:
+    return f"{SHOVEL}:{quote(shovel.vhost, safe='')}:{quote(shovel.name, safe='')}"
+
+
+def _shovel_of(request: Request) -> ShovelState | None:
+    """The shovel that an id is of, if it is of one."""
+    kind, _, rest = part_of(request, "id").partition(":")
+    if kind != SHOVEL:
+        return None
+    vhost, _, name = rest.partition(":")
+    shovel = facts_of(request).shovels.get(unquote(vhost), unquote(name))
+    if not _watches(user_of(request), shovel):
+        raise NotFound("no such task")
+    return shovel
+
+
+def _watches(user: User, shovel: ShovelState) -> bool:
+    """Whether a user may see a shovel here: whoever could set it, or watches all."""
+    tags = {"administrator", "monitoring", "policymaker"}
+    return not tags.isdisjoint(user.tags) and user.may_see(shovel.vhost)
+
+
+def _shovel_info(shovel: ShovelState) -> TaskInfo:
+    settings = shovel.settings
+    is_ended = shovel.state == TERMINATED
+    return TaskInfo(
+        id=_shovel_id(shovel),
+        kind=SHOVEL,
+        state=FAILED if is_ended else RUNNING,
+        done=shovel.carried,
+        total=shovel.carried + (shovel.remaining or 0),
+        scanned=shovel.carried,
+        rate=0.0,
+        skipped={},
+        waiting=None,
+        started_at_ms=shovel.started_at_ms,
+        ended_at_ms=None,
+        user="",
+        error=shovel.reason,
+        source=Spot(shovel.vhost, settings.src_queue, settings.src_exchange),
+        target=Spot(shovel.vhost, settings.dest_queue, settings.dest_exchange),
+    )
+
+
 # What is ordered
 
 
@@ -194,10 +256,9 @@ def _seqs(ids: list[str], queue: int) -> list[int]:
         if not text.isdecimal() or not text.isascii() or len(text) > ID_DIGITS_MAX:
             raise HTTPException(400, f"'{text[:ID_DIGITS_MAX]}' is not the id of a message")
         number = int(text)
-        owner, seq = copy_parts(number) if number < 1 << 63 else (-1, 0)
-        if owner != queue:
+        if number >= 1 << 63 or queue_of_copy(number) != queue:
             raise HTTPException(400, f"message {text} is not of this queue")
-        seqs[seq] = None
+        seqs[seq_of_copy(number)] = None
     return list(seqs)
 
 

@@ -263,7 +263,9 @@ class Node:
         return [f"low on {reason}" for reason in self.front.alarms]
 
     def sessions(self) -> list[Session]:
-        return [c for link in self.amqp.protocols for c in link.channels.values()]
+        found: list[Session] = list(self.shovels.sessions())
+        found.extend(c for link in self.amqp.protocols for c in link.channels.values())
+        return found
 
     async def no_alarm(self) -> None:
         """Return when publishers are not blocked."""

@@ -9,7 +9,7 @@ from leveret.config.settings import Settings
 from leveret.definitions import Book
 from leveret.engine.broker import Broker
 from leveret.shovels import Shovels
-from leveret.shovels.local import ThisNode
+from leveret.shovels.host import ThisNode
 from leveret.shovels.manager import COMPONENT
 
 

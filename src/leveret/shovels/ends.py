@@ -7,6 +7,8 @@ An end tells its `Carrier` what happens, and is told what to do; it never waits 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from leveret.engine.session import Session
+
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
@@ -44,6 +46,7 @@ class Source:
     """Where messages come from."""
 
     length = 0  # messages that were in the queue when it was opened
+    session: Session | None = None  # that holds what is in flight, if it is of this node
 
     async def open(self, carrier: Carrier) -> None:
         raise NotImplementedError

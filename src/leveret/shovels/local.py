@@ -6,12 +6,9 @@ own; what the engine tells in the middle of a turn is only noted.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Final
 
-from leveret.engine.broker import Broker
 from leveret.engine.consuming import consume, refill, set_prefetch
 from leveret.engine.dead_letter import counted_header
 from leveret.engine.local import LocalSession
@@ -23,23 +20,12 @@ from leveret.engine.settling import ack, close_session, reject
 from leveret.engine.vhost import Vhost
 from leveret.errors import Closed
 from leveret.shovels.ends import Carrier, Delivery, Source, Target
+from leveret.shovels.host import ThisNode
 from leveret.shovels.remote import address_of
 from leveret.shovels.settings import NO_ACK, ON_CONFIRM, ShovelSettings
 from leveret.wire.tables import table_of
 
 CREDIT_BYTES: Final = 1024 * 1024  # delivered before what came must have been passed on
-
-
-@dataclass(frozen=True)
-class ThisNode:
-    """What a local end needs of its node."""
-
-    broker: Broker
-    turn: Callable[[], AbstractContextManager[None]]
-    no_alarm: Callable[[], Awaitable[None]]  # returns when publishers are not blocked
-    token: Callable[[], str]  # random characters for names
-    consumer_timeout_ms: int
-    synced: Callable[[], Awaitable[None]]
 
 
 class _LocalEnd:
@@ -92,6 +78,7 @@ class LocalSource(_LocalEnd, Source):
 
     async def open(self, carrier: Carrier) -> None:
         self._carrier = carrier
+        self.session = self._session
         settings = self._settings
         with self._node.turn():
             vhost = self._vhost()

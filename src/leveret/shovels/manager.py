@@ -3,6 +3,8 @@
 Whoever owns the parameters asks `faults` before it keeps one, and calls `on_parameter` when one was
 set or cleared; `load` starts those that the node had when it ended. A shovel that has carried what
 it was to carry clears its parameter itself.
+
+Most nodes have no shovel: what runs one is imported when the first is set.
 """
 
 import asyncio
@@ -11,10 +13,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
+from leveret.engine.session import Session
 from leveret.errors import LeveretError, NotFound, PreconditionFailed
-from leveret.shovels.local import ThisNode
+from leveret.shovels.host import ThisNode
 from leveret.shovels.settings import settings_of
-from leveret.shovels.shovel import TERMINATED, Shovel
+from leveret.shovels.state import TERMINATED, ShovelState
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +28,7 @@ COMPONENT: Final = "shovel"
 class _Runner:
     """A shovel, and what runs it."""
 
-    shovel: Shovel
+    shovel: ShovelState
     task: asyncio.Task[None]
     value: object
 
@@ -69,17 +72,19 @@ class Shovels:
     def load(self, parameters: list[tuple[str, str, object]]) -> None:
         """Start the shovels that there are: vhost, name, value."""
         for vhost, name, value in parameters:
+            if (vhost, name) in self._runners:
+                continue  # a document that was loaded has set it just now
             try:
                 self._start(vhost, name, value)
             except LeveretError as fault:
                 log.error("shovel '%s' in vhost '%s' cannot run: %s", name, vhost, fault)
 
-    def all(self, vhost: str | None = None) -> list[Shovel]:
+    def all(self, vhost: str | None = None) -> list[ShovelState]:
         """All shovels, or those of a vhost, by name."""
         found = [self._runners[key].shovel for key in sorted(self._runners)]
         return [shovel for shovel in found if vhost is None or shovel.vhost == vhost]
 
-    def get(self, vhost: str, name: str) -> Shovel:
+    def get(self, vhost: str, name: str) -> ShovelState:
         return self._runner(vhost, name).shovel
 
     def _runner(self, vhost: str, name: str) -> _Runner:
@@ -87,6 +92,11 @@ class Shovels:
         if found is None:
             raise NotFound(f"no shovel '{name}' in vhost '{vhost}'")
         return found
+
+    def sessions(self) -> list[Session]:
+        """Those of this node that hold messages."""
+        found = [runner.shovel.session for runner in self._runners.values()]
+        return [session for session in found if session is not None and not session.closed]
 
     def restart(self, vhost: str, name: str) -> None:
         """End a shovel and start it again."""
@@ -108,6 +118,8 @@ class Shovels:
             await asyncio.wait(self._ending)
 
     def _start(self, vhost: str, name: str, value: object) -> None:
+        from leveret.shovels.shovel import Shovel
+
         shovel = Shovel(
             name,
             vhost,
@@ -122,7 +134,7 @@ class Shovels:
         self._runners[vhost, name] = _Runner(shovel, task, value)
         self._on_state(shovel)
 
-    async def _run(self, shovel: Shovel) -> None:
+    async def _run(self, shovel: ShovelState) -> None:
         try:
             await shovel.run()
         except Exception:
@@ -152,7 +164,7 @@ class Shovels:
         del self._runners[vhost, name]
         self._on_event("shovel.worker.removed", {"name": name, "vhost": vhost, "type": "dynamic"})
 
-    def _on_state(self, shovel: Shovel) -> None:
+    def _on_state(self, shovel: ShovelState) -> None:
         facts: dict[str, object] = {
             "name": shovel.name,
             "vhost": shovel.vhost,

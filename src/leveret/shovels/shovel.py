@@ -15,25 +15,23 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from leveret.engine.session import Session
 from leveret.errors import LeveretError
 from leveret.shovels.content import Edits
 from leveret.shovels.ends import Carrier, Delivery, Source, Target
-from leveret.shovels.local import LocalSource, LocalTarget, ThisNode
+from leveret.shovels.host import ThisNode
+from leveret.shovels.local import LocalSource, LocalTarget
 from leveret.shovels.remote import RemoteSource, RemoteTarget
 from leveret.shovels.settings import HTTP, NEVER, NO_ACK, ON_PUBLISH, QUEUE_LENGTH, ShovelSettings
-from leveret.shovels.webhook import Webhook
+from leveret.shovels.state import RUNNING, STARTING, TERMINATED, ShovelState
 
 log = logging.getLogger(__name__)
 
 BATCH: Final = 200  # messages that are passed on at once
 AGAIN_S: Final = 1.0  # before a message that the target refused is given back to the source
 
-STARTING: Final = "starting"
-RUNNING: Final = "running"
-TERMINATED: Final = "terminated"
 
-
-class Shovel(Carrier):
+class Shovel(ShovelState, Carrier):
     """Carries between two ends until it is ended, or until it has carried enough."""
 
     def __init__(
@@ -44,20 +42,12 @@ class Shovel(Carrier):
         node: ThisNode,
         node_name: str,
         now_ms: Callable[[], int],
-        on_state: Callable[["Shovel"], None],
+        on_state: Callable[[ShovelState], None],
     ) -> None:
-        self.name = name
-        self.vhost = vhost
         if settings.ack_mode == NO_ACK and settings.delete_after != NEVER:
             # What was delivered beyond the last one must be able to go back.
             settings = replace(settings, ack_mode=ON_PUBLISH)
-        self.settings = settings
-        self.state = STARTING
-        self.reason: str | None = None
-        self.since_ms = now_ms()
-        self.started_at_ms = now_ms()
-        self.carried = 0  # messages that the target has, since the node was started
-        self.remaining: int | None = None  # messages until it ends by itself
+        super().__init__(name, vhost, settings, now_ms())
         self._node = node
         self._now_ms = now_ms
         self._on_state = on_state
@@ -76,10 +66,13 @@ class Shovel(Carrier):
         self._is_settling = False
         self._unsettled = 0  # passed on, and not answered by the target
 
+    @property
+    def session(self) -> Session | None:
+        return self._source.session if self._source is not None else None
+
     # Running
 
     async def run(self) -> None:
-        """Until it has carried enough; for ever, as a rule."""
         while True:
             try:
                 await self._carry_once()
@@ -138,6 +131,8 @@ class Shovel(Carrier):
         if not uri.host:
             source = LocalSource(self._node, settings, uri.vhost, name)
         if settings.dest_protocol == HTTP:
+            from leveret.shovels.webhook import Webhook  # late: few nodes need an HTTP client
+
             return source, Webhook(
                 settings, settings.http_uris[self._attempt % len(settings.http_uris)]
             )

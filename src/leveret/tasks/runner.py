@@ -25,6 +25,7 @@ from leveret.engine.moving import DELETE, Goal, Mover
 from leveret.engine.picking import Look, Picked, plan
 from leveret.engine.queue import Queue
 from leveret.engine.streams.stream import Stream
+from leveret.engine.walk import arrived_ms
 from leveret.errors import LeveretError, NotFound, PreconditionFailed
 from leveret.tasks.task import CANCELLED, DONE, FAILED, RUNNING, Order, Task, Trial
 
@@ -215,7 +216,6 @@ class _Work:
         self.at = 0
         self.matched = 0
         self.missing: list[int] = []  # not there, of the messages of the last step
-        self._arrived_ms = 0  # not known
         goal_vhost = broker.vhost(order.to.vhost) if order.to is not None else vhost
         self.goal_vhost = goal_vhost.name
         goal = Goal(goal_vhost, "", None, None)
@@ -274,7 +274,7 @@ class _Work:
             one
             for one in found
             if (SCHEDULED if one.due_ms else READY) in states
-            and filtering.matches(one.message, self._arrived_ms, now_ms)
+            and filtering.matches(one.message, arrived_ms(self.queue, one.message.seq), now_ms)
         ]
 
     def _may_write(self, vhost: str, what: str, name: str) -> bool:
