@@ -25,19 +25,20 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
         "errors": "",
         "clock": "",
         "build_info": "",
+        "histogram": "",
         "config": "errors",
         "wire": "errors",
         "journal": "errors wire",
         "engine": "errors wire journal",
-        "storage": "errors wire journal engine",
+        "storage": "errors histogram wire journal engine",
         "auth": "errors engine",
         "arrow": "errors wire journal engine storage",
         "embedded": "errors clock engine",
         "amqp": "errors wire engine auth",
         "perf": "errors wire amqp",
         "http": "errors build_info config wire engine auth arrow",
-        "runtime": "errors clock build_info config wire journal engine storage auth amqp arrow "
-        "http",
+        "runtime": "errors clock build_info histogram config wire journal engine storage auth amqp "
+        "arrow http",
         "testing": "errors clock config engine storage runtime",
         "cli": "errors build_info config perf storage runtime",
         "__main__": "cli",
@@ -56,6 +57,7 @@ ONLY_IN: Final = {
     "rich": "cli",
     "uvloop": "runtime",
     "pyarrow": "arrow",
+    "opentelemetry": "runtime",
 }
 MODULE_LINES_MAX: Final = 500
 MODULE_LINES_HARD: Final = 800

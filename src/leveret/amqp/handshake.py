@@ -8,7 +8,7 @@ server: open-ok
 
 from typing import Final
 
-from leveret.amqp.link import Link
+from leveret.amqp.link import REFUSED, Link
 from leveret.amqp.methods import (
     CONNECTION_CLOSE,
     CONNECTION_OPEN_OK,
@@ -56,6 +56,8 @@ def on_start_ok(link: Link, reader: Reader) -> bool:
     name, password = _credentials(mechanism, response)
     user = link.front.authority.login(name, password, is_loopback=link.is_loopback)
     if user is None:
+        link.note_end("login refused")
+        link.front.on_event(REFUSED, link, name)
         if link.wants_failure_close:
             text = (
                 "ACCESS_REFUSED - Login was refused using authentication mechanism "

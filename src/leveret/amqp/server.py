@@ -100,6 +100,7 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         if connection.publishes != published:
             self._read_bytes += len(data)
             server.note_received(len(data))
+            connection.note_published(published)
             if self._read_bytes >= QUOTA_BYTES or self._front.alarms:
                 self._pause()
         server.end_turn()
@@ -124,6 +125,7 @@ class AmqpProtocol(asyncio.BufferedProtocol):
             self._end.cancel()
         self._server.forget(self)
         self._server.begin_turn()
+        self.connection.note_end(str(error) if error is not None else "the peer hung up")
         self.connection.lost()
         self._server.end_turn()
 

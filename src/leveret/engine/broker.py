@@ -13,6 +13,7 @@ from leveret.engine.chronicle import DEAD_LETTERED, DROPPED, PARKED, copy_id
 from leveret.engine.consuming import wake_parked
 from leveret.engine.content import Content
 from leveret.engine.dead_letter import record_death
+from leveret.engine.fates import AT_LEAST_ONCE, AT_MOST_ONCE, DISABLED, UNROUTED_DEATH
 from leveret.engine.message import PERSISTENT, Address, Message
 from leveret.engine.publishing import ROUTED, UNROUTED, spread
 from leveret.engine.pulse import NEVER, Pulse
@@ -72,6 +73,9 @@ class Broker:
         """Commands that follow happen at this time."""
         assert now_ms > NEVER
         self.turn.now_ms = now_ms
+        self.turn.number += 1
+        if self.turn.trails is not None:
+            self.turn.trails.now_ms = now_ms
 
     def on_pulse(self, now_ms: i64) -> None:
         """Wake what is due."""
@@ -167,17 +171,39 @@ class Broker:
             if result != ROUTED and queue.settings.dead_letter_at_least_once:
                 vhost.stuck.add(gone)
                 return
+            _count_death(queue, gone.reason, result)
             queue.note(DEAD_LETTERED, message, gone.reason)
         elif gone.reason == DELIVERY_LIMIT and self.parks:
             turn.cause_id = copy_id(queue.ledger.id, message.seq)
             _park(vhost, queue, message)
             turn.cause_id = 0
+            queue.own_fates().parked += 1
+            turn.fates.parked += 1
             queue.note(PARKED, message, gone.reason)
         else:
+            turn.fates.note_death(queue.settings.kind, DISABLED, gone.reason)
+            queue.count_dropped(gone.reason)
             queue.note(EXPIRED if gone.reason == EXPIRED else DROPPED, message, gone.reason)
             queue.ledger.forget(message)
             return
         queue.ledger.hand_over(message)
+
+
+def _count_death(queue: Queue, reason: str, result: i64) -> None:
+    """A message was sent to the dead-letter exchange; where that led nowhere it is lost."""
+    fates = queue.turn.fates
+    kind = queue.settings.kind
+    if result == UNROUTED:
+        fates.note_death(kind, DISABLED, reason)
+        queue.count_dropped(UNROUTED_DEATH)
+        return
+    fates.note_dead_lettered(reason)
+    queue.own_fates().note_dead_lettered(reason)
+    if queue.settings.dead_letter_at_least_once:
+        fates.note_death(kind, AT_LEAST_ONCE, reason)
+        fates.note_confirmed(kind)
+    else:
+        fates.note_death(kind, AT_MOST_ONCE, reason)
 
 
 def _route_due(vhost: Vhost, queue: Queue, message: Message) -> None:

@@ -17,6 +17,7 @@ from leveret.engine.content import Content
 from leveret.engine.dead_letter import is_cycle
 from leveret.engine.deduplication import NO_KEY, Deduplication, key_of
 from leveret.engine.exchanges.exchange import Exchange, Headers
+from leveret.engine.fates import UNREAD_REPLY
 from leveret.engine.message import Address, Message
 from leveret.engine.queue import Queue
 from leveret.engine.session import DELIVERY_BYTES, Turn
@@ -280,6 +281,7 @@ def _reply(vhost: Vhost, address: Address, content: Content, body: bytes) -> i64
         return ROUTED if is_reply_name(address.routing_key) else UNROUTED
     session = consumer.session
     if session.outlet.credit < -REPLY_OVERDRAFT_BYTES:
+        vhost.turn.fates.note_dropped(UNREAD_REPLY)
         return ROUTED  # RabbitMQ: replies are delivered at most once; this peer reads none
     session.last_tag += 1
     session.unacked.skip(session.last_tag)

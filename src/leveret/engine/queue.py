@@ -18,6 +18,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from leveret.engine.ages import UNKNOWN, Ages
 from leveret.engine.arguments import DROP_HEAD, REJECT_PUBLISH_DLX, QueueSettings
 from leveret.engine.chronicle import (
     ACKED,
@@ -30,6 +31,7 @@ from leveret.engine.chronicle import (
     Chronicle,
     copy_id,
 )
+from leveret.engine.fates import REFUSED, Fates
 from leveret.engine.ledger import Ledger
 from leveret.engine.message import (
     COUNTED,
@@ -131,6 +133,7 @@ class Queue(Target):
         self.scheduled = Scheduled()
         if turn.pages is not None:
             self.open_pages(turn.pages)
+        self.ages = Ages()
         self.unacked: i64 = 0
         self.unacked_bytes: i64 = 0
         self.stuck: i64 = 0  # dead letters that nobody takes, kept and counted here
@@ -154,6 +157,7 @@ class Queue(Target):
         self.dropped: i64 = 0
         self.refused: i64 = 0
         self.purged: i64 = 0
+        self.fates: Fates | None = None  # of messages that were not acknowledged, if any left
         if settings.expires_ms >= 0:
             self.arm()
 
@@ -251,6 +255,7 @@ class Queue(Target):
         if self.settings.overflow == REJECT_PUBLISH_DLX:
             self._leave(message, MAXLEN)
         else:
+            self.count_dropped(REFUSED)
             self.note(DROPPED, message, MAXLEN)
             self.ledger.forget(message)
 
@@ -292,6 +297,8 @@ class Queue(Target):
         ready = self.ready
         rota = self.subscribers.rota
         now_ms = turn.now_ms
+        if self.next_seq != self.ages.next_seq:
+            self._note_arrivals(now_ms)
         while ready.count != 0:
             consumer = rota.next()
             if consumer is None:
@@ -306,6 +313,20 @@ class Queue(Target):
             self._expire_heads(now_ms)
         if self.has_expiries:
             self.arm()
+
+    def _note_arrivals(self, now_ms: i64) -> None:
+        """Something came in this turn: its time is marked, if it is not close to the last one."""
+        ages = self.ages
+        if ages.wants_mark(now_ms):
+            if self.unacked == 0 and self.ready.oldest_rank() >= ages.next_seq:
+                ages.clear()
+            ages.mark(now_ms)
+        ages.next_seq = self.next_seq
+
+    def oldest_ready_ms(self) -> i64:
+        """When the oldest ready message came or became due; UNKNOWN, also where there is none."""
+        rank = self.ready.oldest_rank()
+        return self.ages.arrived_ms(rank) if rank >= 0 else UNKNOWN
 
     def _deliver(self, consumer: Consumer, message: Message) -> None:
         session = consumer.session
@@ -441,6 +462,17 @@ class Queue(Target):
 
     def _leave(self, message: Message, reason: str) -> None:
         self.turn.leaving.append(Leaving(message, self, reason))
+
+    def own_fates(self) -> Fates:
+        """The counts of this queue, which begin with the first that there is to count."""
+        if self.fates is None:
+            self.fates = Fates()
+        return self.fates
+
+    def count_dropped(self, reason: str) -> None:
+        """A message is lost, for the queue and for the node."""
+        self.own_fates().note_dropped(reason)
+        self.turn.fates.note_dropped(reason)
 
     def _expire(self, message: Message) -> None:
         self.expired += 1

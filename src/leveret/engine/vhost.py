@@ -43,6 +43,7 @@ from leveret.engine.streams.segments import SegmentStore
 from leveret.engine.streams.stream import Stream
 from leveret.engine.stuck import Stuck
 from leveret.engine.target import Target
+from leveret.engine.trails import traced
 from leveret.errors import AccessRefused, NotFound, PreconditionFailed, ResourceLocked, Unsupported
 from leveret.wire.tables import Table, field_of
 
@@ -262,7 +263,7 @@ class Vhost:
         else:
             chronicle = self._chronicle(f"queue '{name}'", arguments)
             queue = self._new_queue(name, settings, durable, auto_delete, owner, arguments)
-            queue.chronicle = chronicle
+            queue.chronicle = traced(chronicle, self.turn.trails)
         self.queues[name] = queue
         self.targets[name] = queue
         self._changed()

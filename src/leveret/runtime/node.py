@@ -16,12 +16,17 @@ from leveret.clock import Clock
 from leveret.config.settings import Settings, memory_high_bytes
 from leveret.engine.broker import Broker
 from leveret.engine.message import Message
+from leveret.engine.trails import Trails
 from leveret.http.front import HttpFront
 from leveret.runtime.backups import Backups
+from leveret.runtime.connection_log import log_event
+from leveret.runtime.lag import LoopWatch
 from leveret.runtime.memory import REASON, MemoryWatch, machine_bytes
 from leveret.runtime.syncing import Syncing
+from leveret.runtime.tracing import Tracer, otlp_exporter
 from leveret.runtime.turns import Turns
 from leveret.storage.disk import Disk
+from leveret.storage.recovery import Recovered
 from leveret.storage.store import DISK_FULL, Store
 
 log = logging.getLogger(__name__)
@@ -59,10 +64,17 @@ class Node:
         self.front.server_properties = _server_properties(settings.node)
         self.amqp_address = ("", 0)
         self.http_address = ("", 0)
+        self.recovered: Recovered | None = None  # what was found on disk
         self._store: Store | None = None
         if disk is not None:
             self._store = Store(disk, self.broker, settings.durability)
         self.bulk_reads = BulkReads(disk.folder if disk is not None else None)
+        self.front.on_event = log_event
+        self._tracer: Tracer | None = None
+        if settings.otel_endpoint:
+            trails = Trails()
+            self._tracer = Tracer(trails, otlp_exporter(settings.otel_endpoint, settings.node))
+            self.broker.turn.trails = trails
         self._clock = clock
         self._serves_http = serves_http
         self._tasks: set[asyncio.Task[None]] = set()
@@ -71,11 +83,14 @@ class Node:
         """Listen. Raises OSError where an address cannot be used."""
         loop = asyncio.get_running_loop()
         self.turns = Turns(self.broker, self._clock, loop)
+        self.watch = LoopWatch(loop, lambda: int(self.broker.turn.number))
+        self.turns.watch = self.watch
         limit_bytes = memory_high_bytes(self.settings.memory_high, machine_bytes())
+        self.memory_limit_bytes = limit_bytes
         self._memory = MemoryWatch(self.broker, limit_bytes, loop, self._on_memory)
         self.amqp = AmqpServer(self.front, loop, self.turns, self._memory.note_received)
         if self._store is not None:
-            self._store.open(
+            self.recovered = self._store.open(
                 loop,
                 end_turn=self._synced,
                 on_alarm=self._on_disk,
@@ -83,6 +98,8 @@ class Node:
             )
             self.turns.add_flusher(self._store.flush)
         self.turns.add_flusher(self.amqp.flush)
+        if self._tracer is not None:
+            self.turns.add_flusher(self._tracer.flush)
         self._syncing = Syncing(self.broker, self.turns, self._store)
         self.backups = Backups(
             self.settings.node,
@@ -102,16 +119,19 @@ class Node:
             self._tasks.add(task)
 
     async def stop(self) -> None:
-        """Say goodbye to every peer, and end."""
-        await self.amqp.stop(DRAIN_S)
-        self._memory.stop()
-        self.turns.stop()
-        if self._store is not None:
-            self._store.close()
-        await self.bulk_reads.stop()
+        """Say goodbye to every peer, answer what was asked, and end."""
         if self._serves_http:
             self._http.stop()
+        await self.amqp.stop(DRAIN_S)
+        await self.bulk_reads.stop()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._memory.stop()
+        self.turns.stop()
+        self.watch.stop()
+        if self._store is not None:
+            self._store.close()
+        if self._tracer is not None:
+            await asyncio.to_thread(self._tracer.stop)
 
     # What the HTTP front may ask
 
@@ -157,6 +177,7 @@ class Node:
         self._set_alarm(DISK_FULL, is_full)
 
     def _set_alarm(self, reason: str, is_on: bool) -> None:
+        log.warning("alarm on" if is_on else "alarm off", extra={"facts": {"reason": reason}})
         if is_on:
             self.front.alarms.append(reason)
         else:
