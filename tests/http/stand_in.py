@@ -5,7 +5,11 @@ from contextlib import AbstractContextManager
 
 from leveret.arrow.reads import BulkReads
 from leveret.auth import Authority, FixedAuthority
+from leveret.config.settings import Settings
 from leveret.engine.broker import Broker
+from leveret.engine.session import Outlet, Session
+from leveret.engine.tally import Counts
+from leveret.http.facts import Connected, Listener, Machine, Opened
 
 
 class NoBackups:
@@ -21,17 +25,54 @@ class NoBackups:
         raise NotImplementedError
 
 
+class NoConnections:
+    """Nobody is connected."""
+
+    def outlets(self) -> list[Outlet]:
+        return []
+
+    def connected(self, outlet: Outlet) -> Connected | None:
+        return None
+
+    def sessions(self, outlet: Outlet) -> list[Session]:
+        return []
+
+    def opened(self, session: Session) -> Opened:
+        raise NotImplementedError
+
+    def add_counts(self, counts: Counts, vhost: str) -> None:
+        pass
+
+    def close(self, outlet: Outlet, reason: str) -> None:
+        pass
+
+
 class Facts:
     """A node that is as well as its list of alarms says."""
 
     node_name = "hare"
     durability = "sync"
+    product_version = "4.3.0"
 
     def __init__(self, *alarms: str) -> None:
         self._alarms = alarms
         self.broker = Broker(1)
         self.authority: Authority = FixedAuthority("guest", "guest")
         self.backups = NoBackups()
+        self.connections = NoConnections()
+        self.settings = Settings()
+
+    def now_ms(self) -> int:
+        return 1
+
+    def machine(self) -> Machine:
+        raise NotImplementedError
+
+    def listeners(self) -> tuple[Listener, ...]:
+        return ()
+
+    def certificates(self) -> tuple[tuple[str, int], ...]:
+        return ()
 
     def alarms(self) -> tuple[str, ...]:
         return self._alarms

@@ -93,7 +93,7 @@ def test_queues_are_listed_as_bare_arrays(url: BrokerUrl) -> None:
     assert [queue["name"] for queue in here] == ["odd/näme %2F", "plain", "sorted"]
     assert here[2]["arguments"] == {"x-max-priority": 3, "x-message-ttl": 600000}
     _, odd = ask(url, "/api/queues/%2F/odd%2Fn%C3%A4me%20%252F")
-    assert odd == here[0]
+    assert {name: odd[name] for name in here[0]} == here[0]
 
 
 @pytest.mark.parametrize("path", ["/api/queues/none", "/api/queues/%2F/none", "/api/queues//x"])

@@ -283,6 +283,7 @@ class Channel(Session):
     def publish_now(self, route: Route, content: Content, body: bytes) -> bool:
         """Publish, return what cannot be routed, note the confirm; False if a queue refused."""
         route.exchange.published_in += 1
+        self.published += 1
         turn = self.turn
         turn.logged = False
         result = publish(self.vhost, route, content, body)
@@ -308,7 +309,9 @@ class Channel(Session):
     def return_unrouted(self, route: Route, content: Content, body: bytes) -> None:
         """Send back what nobody takes, if the publisher asked for that."""
         if not route.mandatory:
+            self.unroutable += 1
             return
+        self.returned += 1
         method = Writer(BASIC_RETURN).short(NO_ROUTE).short_string("NO_ROUTE")
         method.short_string(route.address.exchange).short_string(route.address.routing_key)
         self.link.send(self.number, method)

@@ -64,6 +64,8 @@ from leveret.amqp.writer import Writer
 from leveret.engine.pulse import NEVER
 from leveret.engine.queue import Queue
 from leveret.engine.settling import close_session, end_consumers
+from leveret.engine.totals import add_session
+from leveret.engine.vhost import Vhost
 from leveret.errors import (
     ChannelFault,
     FrameError,
@@ -99,7 +101,10 @@ class Connection(Link):
         self.connected_ms: i64 = now_ms
         self.received_ms: i64 = now_ms
         self.received_bytes: i64 = 0
+        self.received_count: i64 = 0  # reads
+        self.heartbeat_ms: i64 = 0  # when the last heartbeat came; 0: none yet
         self.channels: dict[int, Channel] = {}
+        self.is_released = False  # what it held is given back
         self.is_held = False  # the runtime does not read from it for now: silence proves nothing
         self.publishes: i64 = 0  # messages received so far
         self.publisher: Channel | None = None  # the channel that published last
@@ -131,6 +136,7 @@ class Connection(Link):
             return
         self.received_ms = self.front.broker.turn.now_ms
         self.received_bytes += len(data)
+        self.received_count += 1
         if self._chunks:
             self._chunks.append(data)
             self._chunk_bytes += len(data)
@@ -338,6 +344,7 @@ class Connection(Link):
             raise unknown_frame(FRAME_HEARTBEAT, payload)
         if number != 0:
             raise UnexpectedFrame("type 8, all octets = <<>>")
+        self.heartbeat_ms = self.front.broker.turn.now_ms
 
     def _on_connection_frame(self, kind: i64, number: i64, payload: bytes) -> None:
         if kind != FRAME_METHOD or number != 0 or len(payload) < 4:
@@ -361,6 +368,7 @@ class Connection(Link):
         elif self.state == OPENING and method == CONNECTION_OPEN:
             on_open(self, reader)
             self.state = RUNNING
+            self.front.broker.turn.churn.connections_opened += 1
             self._start_heartbeat()
             self.front.on_event(OPENED, self, "")
         elif self.state == RUNNING and method == CONNECTION_UPDATE_SECRET:
@@ -408,6 +416,7 @@ class Connection(Link):
         reader.short_string()
         reader.finish()
         self.channels[number] = Channel(self, number)
+        self.front.broker.turn.churn.channels_opened += 1
         self._channel = None
         self._number = 0
         self.send(number, Writer(CHANNEL_OPEN_OK).long(0))
@@ -500,6 +509,8 @@ class Connection(Link):
             channel.forget_unfinished()
             if channel.reply_consumer is not None:
                 channel.vhost.replies.pop(channel.reply_name, None)
+            self.front.broker.turn.churn.channels_closed += 1
+            add_session(channel.vhost.gone, channel)
             close_session(self.front.broker.slots, channel)
 
     def _remove_channel(self, channel: Channel) -> None:
@@ -520,10 +531,19 @@ class Connection(Link):
         self._channel = None
         self._number = 0
         vhost = self.vhost
+        if vhost is not None and not self.is_released:
+            self._keep_counts(vhost)
         if vhost is not None:
             for target in list(self.exclusive_queues.values()):
                 assert isinstance(target, Queue)
                 vhost.remove_queue(target)
+
+    def _keep_counts(self, vhost: Vhost) -> None:
+        """The totals of the vhost keep what the connection has counted."""
+        self.is_released = True
+        self.front.broker.turn.churn.connections_closed += 1
+        vhost.gone.received_bytes += self.received_bytes
+        vhost.gone.sent_bytes += self.sent_bytes
 
     # Time
 

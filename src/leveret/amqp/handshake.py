@@ -53,6 +53,7 @@ def on_start_ok(link: Link, reader: Reader) -> bool:
     response = reader.long_string()
     reader.short_string()
     _note_client(link, properties)
+    link.mechanism = mechanism
     name, password = _credentials(mechanism, response)
     user = link.front.authority.login(name, password, is_loopback=link.is_loopback)
     if user is None:

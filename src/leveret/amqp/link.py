@@ -91,6 +91,7 @@ class Link(Outlet):
         self.user: User | None = None
         self.vhost: Vhost | None = None
         self.client_properties: dict[str, object] = {}
+        self.mechanism = ""  # by which the peer logged in
         self.wants_cancel_notify = False
         self.wants_blocked_notify = False
         self.wants_failure_close = False
@@ -102,6 +103,8 @@ class Link(Outlet):
         self.end_reason = ""  # why it ends, once that is known
         self.drop = False  # the runtime must close the socket once the output is written
         self.sent_ms: i64 = 0
+        self.sent_bytes: i64 = 0
+        self.sent_count: i64 = 0  # times that output was handed over
         self._is_dirty = False
         self._writer = BytesWriter()
         self._pieces: list[bytes | memoryview] = []
@@ -124,6 +127,9 @@ class Link(Outlet):
         if pieces:
             self._pieces = []
             self.sent_ms = self.front.broker.turn.now_ms
+            self.sent_count += 1
+            for piece in pieces:
+                self.sent_bytes += len(piece)
         return pieces
 
     def send_raw(self, data: bytes) -> None:

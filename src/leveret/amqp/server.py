@@ -168,6 +168,10 @@ class AmqpProtocol(asyncio.BufferedProtocol):
             self._is_unread = True
             self._transport.pause_reading()
 
+    def unsent_bytes(self) -> int:
+        """What the peer has not taken yet."""
+        return self._transport.get_write_buffer_size()
+
     def abort(self) -> None:
         """Close the socket, whatever waits to be written."""
         self._transport.abort()

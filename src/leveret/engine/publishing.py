@@ -74,6 +74,7 @@ def publish(vhost: Vhost, route: Route, content: Content, body: bytes) -> i64:
     queues = route.queues
     if not queues:
         return UNROUTED
+    route.exchange.published_out += len(queues)
     result: i64 = ROUTED
     for queue in queues:
         if not queue.push(
@@ -215,6 +216,7 @@ def spread(
     for held in vhost.router.held:
         _hold(vhost, held, address, content, body)
     result: i64 = ROUTED
+    exchange.published_out += len(queues)
     if queues:
         vhost.turn.pushed = queues[0]
     for queue in queues:
@@ -284,6 +286,7 @@ def _reply(vhost: Vhost, address: Address, content: Content, body: bytes) -> i64
         vhost.turn.fates.note_dropped(UNREAD_REPLY)
         return ROUTED  # RabbitMQ: replies are delivered at most once; this peer reads none
     session.last_tag += 1
+    consumer.delivered += 1
     session.unacked.skip(session.last_tag)
     message = Message(address, content.header, body, 0, 0, 0, 0, consumer.queue)
     message.tag = session.last_tag

@@ -151,6 +151,7 @@ class Queue(Target):
         self.delivered_no_ack: i64 = 0
         self.got: i64 = 0
         self.got_no_ack: i64 = 0
+        self.got_empty: i64 = 0
         self.acked: i64 = 0
         self.redelivered: i64 = 0
         self.expired: i64 = 0
@@ -341,6 +342,7 @@ class Queue(Target):
             self._note_delivered(message, consumer.tag, consumer.no_ack)
         if message.flags & REDELIVERED:
             self.redelivered += 1
+            session.redelivered += 1
         if consumer.no_ack:
             self.delivered_no_ack += 1
             session.unacked.skip(tag)
@@ -379,6 +381,8 @@ class Queue(Target):
         self.catch_up()
         self._expire_heads(self.turn.now_ms)
         if self.ready.count == 0:
+            self.got_empty += 1
+            session.got_empty += 1
             return None
         message = self.ready.pop()
         self._expire_heads(self.turn.now_ms)
@@ -390,12 +394,15 @@ class Queue(Target):
             self._note_delivered(message, "", no_ack)
         if message.flags & REDELIVERED:
             self.redelivered += 1
+            session.redelivered += 1
         if no_ack:
             self.got_no_ack += 1
+            session.got_no_ack += 1
             session.unacked.skip(message.tag)
             self.ledger.forget(message)
         else:
             self.got += 1
+            session.got += 1
             self.ledger.note_delivered(message)
             body_bytes: i64 = len(message.body)
             message.holder = session.getter

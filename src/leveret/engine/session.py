@@ -20,6 +20,7 @@ from leveret.engine.message import Holder, Message
 from leveret.engine.pulse import NEVER, Pulse, Timed
 from leveret.engine.runs import Pages
 from leveret.engine.sizes import Sizes
+from leveret.engine.tally import Churn
 from leveret.engine.target import Target
 from leveret.engine.trails import Trails
 from leveret.engine.trash import Trash
@@ -79,6 +80,7 @@ class Turn:
         self.fates = NodeFates()
         self.sizes = Sizes()
         self.trails: Trails | None = None  # of traced messages, where spans are exported
+        self.churn = Churn()
         # For the fronts
         self.outboxes: list[Session] = []
         self.confirms: list[Session] = []
@@ -132,6 +134,16 @@ class Session(Timed):
         self.refused: list[int] = []  # sequence numbers since then that a queue refused
         self.in_confirms = False  # listed in the turn's column
         self.unsynced_seq: i64 = 0  # publishes up to this one wait for the log
+        # Statistics. Deliveries and gets are `last_tag`; those to live consumers are theirs.
+        self.published: i64 = 0
+        self.returned: i64 = 0  # mandatory, and nobody took it
+        self.unroutable: i64 = 0  # dropped, because nobody took it
+        self.retired_no_ack: i64 = 0  # delivered to consumers without acks that are gone
+        self.got: i64 = 0
+        self.got_no_ack: i64 = 0
+        self.got_empty: i64 = 0
+        self.acked: i64 = 0
+        self.redelivered: i64 = 0
 
     def on_due(self, now_ms: i64) -> i64:
         """Something may be held for too long: the broker looks at it at the end of the turn."""

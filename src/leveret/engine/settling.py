@@ -26,10 +26,14 @@ _TAKEN_BACK: Final = Message(Address("", ""), b"", b"", 0, 0, 0, 0, _NO_QUEUE)
 def ack(slots: Slots, session: Session, tag: i64, multiple: bool) -> None:
     """The messages are done."""
     if multiple:
-        for message in take_through(session, tag):
+        messages = take_through(session, tag)
+        session.acked += len(messages)
+        for message in messages:
             _ack_one(slots, message)
     else:
-        _ack_one(slots, _take_one(session, tag))
+        message = _take_one(session, tag)
+        session.acked += 1
+        _ack_one(slots, message)
 
 
 def ack_taken(slots: Slots, messages: list[Message]) -> None:

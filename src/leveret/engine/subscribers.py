@@ -40,6 +40,7 @@ class Subscribers:
         """A consumer goes."""
         self.members.remove(consumer)
         self.rota.remove(consumer)
+        _note_gone(consumer)
         if consumer.exclusive:
             self.has_exclusive = False
         if self.active is consumer:
@@ -60,6 +61,7 @@ class Subscribers:
             consumer.parked = False
             consumer.ended = QUEUE_GONE
             consumer.session.consumers.pop(consumer.tag, None)
+            _note_gone(consumer)
         self.members = []
         self.rota = Rota()
         self.active = None
@@ -98,3 +100,9 @@ class Subscribers:
             active.active = False
             self._activate(waiting)
         return True
+
+
+def _note_gone(consumer: Consumer) -> None:
+    """Let the session keep what its consumer has counted."""
+    if consumer.no_ack:
+        consumer.session.retired_no_ack += consumer.delivered

@@ -42,6 +42,7 @@ from leveret.engine.streams.chronicle import StreamChronicle
 from leveret.engine.streams.segments import SegmentStore
 from leveret.engine.streams.stream import Stream
 from leveret.engine.stuck import Stuck
+from leveret.engine.tally import Counts
 from leveret.engine.target import Target
 from leveret.engine.trails import traced
 from leveret.errors import AccessRefused, NotFound, PreconditionFailed, ResourceLocked, Unsupported
@@ -67,6 +68,7 @@ class Vhost:
         self.sources: dict[Target, dict[str, Exchange]] = {}  # what has a binding to a target
         self.replies: dict[str, Consumer] = {}  # who waits for direct replies, by name
         self.stuck = Stuck(turn)
+        self.gone = Counts()  # of queues, exchanges and sessions that are gone
         self.holding: dict[str, Queue] = {}  # what delayed exchanges hold back, by exchange
         self.segment_store: SegmentStore | None = None  # where streams are kept, if not in memory
 
@@ -183,6 +185,7 @@ class Vhost:
 
     def _remove_exchange(self, exchange: Exchange) -> None:
         del self.exchanges[exchange.name]
+        self.gone.published += exchange.published_in
         self._changed()
         if exchange.durable:
             self._log(exchange_gone(self.name, exchange.name))
@@ -228,6 +231,7 @@ class Vhost:
         """
         name = _without_line_breaks(name)
         durable = durable and owner is None
+        self.turn.churn.queues_declared += 1
         have = self.queues.get(name)
         if have is None:
             return self._make_queue(name, durable, owner, auto_delete, arguments)
@@ -266,6 +270,7 @@ class Vhost:
             queue.chronicle = traced(chronicle, self.turn.trails)
         self.queues[name] = queue
         self.targets[name] = queue
+        self.turn.churn.queues_created += 1
         self._changed()
         if owner is not None:
             owner.exclusive_queues[name] = queue
@@ -336,6 +341,7 @@ class Vhost:
             return
         self.queues.pop(queue.name, None)
         self.targets.pop(queue.name, None)
+        self._keep_counts(queue)
         self._changed()
         if queue.owner is not None:
             queue.owner.exclusive_queues.pop(queue.name, None)
@@ -343,6 +349,18 @@ class Vhost:
             self._log(queue_gone(queue))
         self._close_queue(queue)
         self._remove_bindings_to(queue)
+
+    def _keep_counts(self, queue: Queue) -> None:
+        """The totals of the vhost keep what a queue has counted."""
+        self.turn.churn.queues_deleted += 1
+        gone = self.gone
+        gone.delivered += queue.delivered
+        gone.delivered_no_ack += queue.delivered_no_ack
+        gone.got += queue.got
+        gone.got_no_ack += queue.got_no_ack
+        gone.got_empty += queue.got_empty
+        gone.acked += queue.acked
+        gone.redelivered += queue.redelivered
 
     def _close_queue(self, queue: Queue) -> None:
         queue.close()

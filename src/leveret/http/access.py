@@ -27,12 +27,16 @@ def login(request: Request) -> User:
             name, _, password = b64decode(sent, validate=True).decode().partition(":")
         except (binascii.Error, UnicodeDecodeError):
             name = password = ""
-        host = request.client.host if request.client is not None else "127.0.0.1"
-        is_loopback = host.startswith("127.") or host in ("::1", "localhost")
-        user = facts_of(request).authority.login(name, password, is_loopback=is_loopback)
+        user = facts_of(request).authority.login(name, password, is_loopback=is_loopback(request))
         if user is not None:
             return user
     raise HTTPException(401, "Login failed", _CHALLENGE)
+
+
+def is_loopback(request: Request) -> bool:
+    """Whether the request comes from this machine."""
+    host = request.client.host if request.client is not None else "127.0.0.1"
+    return host.startswith("127.") or host in ("::1", "localhost")
 
 
 def user_of(request: Request) -> User:

@@ -12,11 +12,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from leveret.errors import LeveretError, NotFound, StorageError
+from leveret.errors import AccessRefused, LeveretError, NotFound, StorageError
 
 _encode: Final = msgspec.json.Encoder().encode
 # RabbitMQ: the words of its management API for what clients match on.
-_ERROR_WORDS: Final = {400: "bad_request", 401: "not_authorized", 404: "Object Not Found"}
+_ERROR_WORDS: Final = {400: "bad_request", 401: "not_authorised", 404: "Object Not Found"}
+_NOT_LOGGED_IN: Final = "not_authorized"
 
 
 class Failure(msgspec.Struct):
@@ -34,7 +35,10 @@ def json(body: Any, *, status: int = 200, headers: dict[str, str] | None = None)
 async def on_http_error(request: Request, fault: Exception) -> Response:
     assert isinstance(fault, HTTPException)
     phrase = http.HTTPStatus(fault.status_code).phrase
-    body = Failure(_ERROR_WORDS.get(fault.status_code, phrase), fault.detail or phrase)
+    word = _ERROR_WORDS.get(fault.status_code, phrase)
+    if fault.status_code == 401 and "WWW-Authenticate" in (fault.headers or {}):
+        word = _NOT_LOGGED_IN  # RabbitMQ spells the two kinds of 401 differently
+    body = Failure(word, fault.detail or phrase)
     return json(body, status=fault.status_code, headers=dict(fault.headers or {}))
 
 
@@ -44,6 +48,8 @@ async def on_refusal(request: Request, fault: Exception) -> Response:
     status = 400
     if isinstance(fault, NotFound):
         return json(Failure(_ERROR_WORDS[404], "Not Found"), status=404)
+    if isinstance(fault, AccessRefused):
+        status = 401
     if isinstance(fault, StorageError) and request.method == "GET":
         status = 503
     phrase = http.HTTPStatus(status).phrase

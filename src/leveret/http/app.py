@@ -16,10 +16,25 @@ from starlette.types import Receive, Scope, Send
 
 from leveret import __version__, build_info
 from leveret.errors import LeveretError
-from leveret.http import backups, queues, streams
+from leveret.http import (
+    backups,
+    bindings,
+    channels,
+    connections,
+    exchanges,
+    features,
+    health,
+    messages,
+    nodes,
+    openapi,
+    overview,
+    queues,
+    streams,
+)
 from leveret.http.answers import json, on_crash, on_http_error, on_refusal
 from leveret.http.facts import BrokerFacts
 from leveret.http.operations import Needs, Operation, routes_of
+from leveret.http.rates import Rates
 
 
 class Health(msgspec.Struct, omit_defaults=True):
@@ -61,6 +76,8 @@ def make_app(facts: BrokerFacts) -> Starlette:
     )
     app.router.redirect_slashes = False  # a path with a slash too many is unknown, as in RabbitMQ
     app.state.facts = facts
+    app.state.rates = Rates()
+    app.state.operations = OPERATIONS
     return app
 
 
@@ -86,6 +103,7 @@ OPERATIONS: Final = (
         group="node",
         needs=Needs.NOTHING,
         answer=Health,
+        failures=((503, Health),),
     ),
     Operation(
         method="GET",
@@ -96,7 +114,17 @@ OPERATIONS: Final = (
         needs=Needs.NOTHING,
         answer=Version,
     ),
+    *overview.OPERATIONS,
+    *nodes.OPERATIONS,
+    *connections.OPERATIONS,
+    *channels.OPERATIONS,
+    *exchanges.OPERATIONS,
     *queues.OPERATIONS,
+    *messages.OPERATIONS,
+    *bindings.OPERATIONS,
+    *health.OPERATIONS,
+    *features.OPERATIONS,
     *backups.OPERATIONS,
     *streams.OPERATIONS,
+    *openapi.OPERATIONS,
 )

@@ -4,13 +4,17 @@ The node gives an object of this shape to `HttpFront`; the resources under /api 
 else of the node. Kept apart from app.py so that naming the type does not import Starlette.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from leveret.arrow.reads import BulkReads
 from leveret.auth import Authority
+from leveret.config.settings import Settings
 from leveret.engine.broker import Broker
+from leveret.engine.session import Outlet, Session
+from leveret.engine.tally import Counts
 
 
 class Backups(Protocol):
@@ -26,8 +30,121 @@ class Backups(Protocol):
         """Publish what an archive holds into a queue; how many messages."""
 
 
+@dataclass(slots=True, kw_only=True)
+class Connected:
+    """One connection, as it is now."""
+
+    name: str  # "host:port -> host:port"
+    state: str
+    user: str  # empty until the login
+    vhost: str  # empty until it is open
+    peer_host: str
+    peer_port: int
+    host: str
+    port: int
+    mechanism: str
+    frame_max: int
+    channel_max: int
+    heartbeat_s: int
+    connected_ms: int
+    heartbeat_ms: int  # when the last heartbeat came; 0: none yet
+    channels: int
+    received_bytes: int
+    received_count: int
+    sent_bytes: int
+    sent_count: int
+    pending_bytes: int  # handed to the socket and not taken by the peer
+    client_properties: Mapping[str, object]
+    tls: Mapping[str, str] = field(default_factory=dict)  # protocol, cipher …; empty without TLS
+
+
+@dataclass(slots=True, kw_only=True)
+class Opened:
+    """What is known of a channel besides what its session has."""
+
+    state: str
+    transactional: bool
+    publishes_uncommitted: int
+    acks_uncommitted: int
+    delivered_no_ack: int  # to consumers that are there, and to those that are gone
+
+
+class Connections(Protocol):
+    """The connections of AMQP clients. What they are made of is an engine's `Outlet`."""
+
+    def outlets(self) -> Sequence[Outlet]:
+        """All of them, in the order in which they came."""
+
+    def connected(self, outlet: Outlet) -> Connected | None:
+        """What a connection is; None where it is gone."""
+
+    def sessions(self, outlet: Outlet) -> Sequence[Session]:
+        """The channels of a connection; none where it is gone."""
+
+    def opened(self, session: Session) -> Opened:
+        """What a channel is."""
+
+    def add_counts(self, counts: Counts, vhost: str) -> None:
+        """Add what the live connections of a vhost have counted."""
+
+    def close(self, outlet: Outlet, reason: str) -> None:
+        """Close a connection by 320, with this reason; one that is gone is no error."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Machine:
+    """What the node takes of its machine, as it is now."""
+
+    pid: int
+    started_ms: int
+    memory_used_bytes: int  # of the process
+    memory_held_bytes: int  # by messages: what the alarm looks at
+    memory_limit_bytes: int
+    disk_free_bytes: int
+    disk_limit_bytes: int
+    descriptors_used: int
+    descriptors_max: int
+    processors: int
+    load: float  # of the last minute
+    context_switches: int
+    data: str  # directory; empty where nothing is stored
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """An address that the node listens on."""
+
+    protocol: str  # amqp, amqp/ssl, http, https
+    host: str
+    port: int
+
+
 class BrokerFacts(Protocol):
     """The node, as seen from HTTP."""
+
+    @property
+    def settings(self) -> Settings:
+        """How the node was set up."""
+
+    @property
+    def product_version(self) -> str:
+        """The version of RabbitMQ whose behaviour this is."""
+
+    @property
+    def connections(self) -> Connections:
+        """Who is connected."""
+
+    def now_ms(self) -> int:
+        """The time of the node."""
+
+    def machine(self) -> Machine:
+        """What the node takes of its machine."""
+
+    def listeners(self) -> Sequence[Listener]:
+        """Where it listens."""
+
+    def certificates(self) -> Sequence[tuple[str, int]]:
+        """Each certificate that is in use, by name, and when it ends."""
 
     @property
     def node_name(self) -> str:

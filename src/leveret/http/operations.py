@@ -77,6 +77,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     answer: Any = None  # type of the JSON answer; None: no body
     media: str = "application/json"  # of the answer
     status: int = 200  # of success; 201 stands for 201 (made) or 204 (changed)
+    failures: tuple[tuple[int, Any], ...] = ()  # statuses whose body is not the usual one
 
 
 def routes_of(operations: Sequence[Operation]) -> list[Route]:

@@ -1,28 +1,37 @@
-"""Queues as the management API shows them: lists, one queue, and a look at its messages.
+"""Queues over HTTP: lists, one of them, declaring, deleting, purging, and a look at messages.
 
-Field names are RabbitMQ's. Ours besides: `durability` (whether a confirm waits for the disk),
-`messages_scheduled`, `messages_damaged` and `damage` (what cannot be read, and why), and the look
-(`peek`), which changes nothing, unlike RabbitMQ's `get`.
+What a queue looks like is in `queue_info`; `messages` publishes and gets.
 """
 
 from base64 import b64encode
-from typing import Final
+from functools import partial
+from typing import Any, Final, Literal
 
 import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from leveret.auth import READ
+from leveret.auth import CONFIGURE, READ
 from leveret.engine.message import REDELIVERED, Message
 from leveret.engine.peek import peek
 from leveret.engine.queue import Queue
-from leveret.engine.streams.stream import Stream
 from leveret.errors import NotFound
 from leveret.http.access import facts_of, part_of, user_of, vhost_of
 from leveret.http.answers import json
-from leveret.http.facts import BrokerFacts
-from leveret.http.operations import Needs, Operation, Query
+from leveret.http.declaring import require_queue
+from leveret.http.listing import LIST_QUERY, answer_list, chosen, flag_of
+from leveret.http.operations import Needs, Operation, Query, body_of
+from leveret.http.queue_info import QueueDetail, QueueInfo, queue_brief, queue_detail, queue_info
+from leveret.http.stats import rates_of
+from leveret.http.texts import Flag, arguments_of, is_set, require_short, shown
+from leveret.http.visibility import (
+    listed_vhosts,
+    queue_in,
+    require,
+    seen_vhost,
+    used_vhost,
+)
 from leveret.wire.properties import Properties, decode_properties
 from leveret.wire.tables import plain_table
 
@@ -30,47 +39,24 @@ PEEK_COUNT_MAX: Final = 1000
 PEEK_BYTES_MAX: Final = 4 * 1024 * 1024
 
 
-class MessageStats(msgspec.Struct):
-    """Counts since the queue was made or the node started."""
+class NewQueue(msgspec.Struct):
+    """Body of PUT."""
 
-    publish: int
-    deliver: int
-    deliver_no_ack: int
-    get: int
-    get_no_ack: int
-    deliver_get: int
-    ack: int
-    redeliver: int
+    durable: Flag = False
+    auto_delete: Flag = False
+    arguments: dict[str, Any] = {}
 
 
-class QueueInfo(msgspec.Struct):
-    """One queue."""
+class Purged(msgspec.Struct):
+    """Answer of a purge."""
 
-    name: str
-    vhost: str
-    type: str
-    durable: bool
-    auto_delete: bool
-    exclusive: bool
-    arguments: dict[str, object]
-    node: str
-    state: str
-    consumers: int
-    messages: int
-    messages_ready: int
-    messages_unacknowledged: int
-    messages_unacked: int
-    messages_scheduled: int
-    messages_damaged: int
-    damage: list[str]
-    message_bytes: int
-    message_bytes_ready: int
-    message_bytes_unacknowledged: int
-    durability: str
-    message_stats: MessageStats
-    policy: str | None = None
-    operator_policy: str | None = None
-    effective_policy_definition: dict[str, object] = {}
+    messages_deleted: int
+
+
+class Action(msgspec.Struct):
+    """Body of POST …/actions: mirrors to synchronise, of which there are none."""
+
+    action: Literal["sync", "cancel_sync"]
 
 
 class Peeked(msgspec.Struct):
@@ -87,20 +73,75 @@ class Peeked(msgspec.Struct):
 
 
 async def list_queues(request: Request) -> Response:
-    user = user_of(request)
     facts = facts_of(request)
-    open_to_user = [v for v in facts.broker.vhosts if user.may_open(v)]
-    return json([info for vhost in open_to_user for info in _infos(facts, vhost)])
+    queues = [
+        queue for vhost in listed_vhosts(request) for _, queue in sorted(vhost.queues.items())
+    ]
+    if flag_of(request, "disable_stats"):
+        with_totals = flag_of(request, "enable_queue_totals")
+        return await answer_list(request, queues, _name, partial(queue_brief, facts, with_totals))
+    describe = partial(queue_info, facts, rates_of(request), facts.now_ms())
+    return await answer_list(request, queues, _name, describe)
 
 
-async def list_vhost_queues(request: Request) -> Response:
-    vhost = vhost_of(request)
-    return json(_infos(facts_of(request), vhost))
+def _name(queue: Queue) -> str:
+    return shown(queue.name)
 
 
 async def get_queue(request: Request) -> Response:
     facts = facts_of(request)
-    return json(queue_info(facts, _queue_of(request)))
+    queue = queue_in(seen_vhost(request), part_of(request, "name"))
+    return json(chosen(request, queue_detail(facts, rates_of(request), facts.now_ms(), queue)))
+
+
+async def declare_queue(request: Request) -> Response:
+    vhost = used_vhost(request)
+    name = require_short("name", part_of(request, "name"))
+    body = await body_of(request, NewQueue)
+    arguments = arguments_of(body.arguments)
+    require_queue(request, vhost, name, arguments)
+    is_new = name not in vhost.queues
+    facts = facts_of(request)
+    durable = is_set(body.durable)
+    with facts.turn():
+        vhost.declare_queue(name, durable, None, None, is_set(body.auto_delete), arguments)
+    if durable:
+        await facts.synced()
+    return Response(status_code=201 if is_new else 204)
+
+
+async def delete_queue(request: Request) -> Response:
+    vhost = used_vhost(request)
+    queue = queue_in(vhost, part_of(request, "name"))
+    require(request, CONFIGURE, vhost, "queue", queue.name)
+    if_unused, if_empty = flag_of(request, "if-unused"), flag_of(request, "if-empty")
+    facts = facts_of(request)
+    with facts.turn():
+        vhost.delete_queue(queue.name, if_unused, if_empty, None)
+    if queue.durable:
+        await facts.synced()
+    return Response(status_code=204)
+
+
+async def purge_queue(request: Request) -> Response:
+    vhost = used_vhost(request)
+    name = part_of(request, "name")
+    queue_in(vhost, name)
+    require(request, READ, vhost, "queue", name)
+    facts = facts_of(request)
+    with facts.turn():
+        queue = vhost.queue(name, None)
+        count = queue.purge()
+    if queue.durable:
+        await facts.synced()
+    return json(Purged(count))
+
+
+async def act_on_queue(request: Request) -> Response:
+    vhost = used_vhost(request)
+    queue_in(vhost, part_of(request, "name"))
+    await body_of(request, Action)
+    return Response(status_code=204)
 
 
 async def peek_queue(request: Request) -> Response:
@@ -118,30 +159,71 @@ async def peek_queue(request: Request) -> Response:
     return json([_peeked(m, behind - i, truncate, is_binary) for i, m in enumerate(found)])
 
 
+_GROUP: Final = "queues"
+_ONE: Final = "/api/queues/{vhost}/{name}"
+_LIST_QUERY: Final = (
+    *LIST_QUERY,
+    Query("disable_stats", "whether to leave out all statistics", bool),
+    Query("enable_queue_totals", "whether to count messages where statistics are left out", bool),
+)
+_list: Final = partial(
+    Operation,
+    method="GET",
+    handler=list_queues,
+    group=_GROUP,
+    query=_LIST_QUERY,
+    answer=list[QueueInfo],
+)
 OPERATIONS: Final = (
+    _list(path="/api/queues", about="All queues of the vhosts that the user may see."),
+    _list(path="/api/queues/detailed", about="All queues, as the list without this has them."),
+    _list(path="/api/queues/{vhost}", about="The queues of a vhost."),
     Operation(
         method="GET",
-        path="/api/queues",
-        handler=list_queues,
-        about="All queues that the user may see.",
-        group="queues",
-        answer=list[QueueInfo],
-    ),
-    Operation(
-        method="GET",
-        path="/api/queues/{vhost}",
-        handler=list_vhost_queues,
-        about="The queues of a vhost.",
-        group="queues",
-        answer=list[QueueInfo],
-    ),
-    Operation(
-        method="GET",
-        path="/api/queues/{vhost}/{name}",
+        path=_ONE,
         handler=get_queue,
-        about="One queue.",
-        group="queues",
-        answer=QueueInfo,
+        about="One queue, with its consumers.",
+        group=_GROUP,
+        query=LIST_QUERY[:1],
+        answer=QueueDetail,
+    ),
+    Operation(
+        method="PUT",
+        path=_ONE,
+        handler=declare_queue,
+        about="Declare a queue.",
+        group=_GROUP,
+        body=NewQueue,
+        status=201,
+    ),
+    Operation(
+        method="DELETE",
+        path=_ONE,
+        handler=delete_queue,
+        about="Delete a queue with its messages.",
+        group=_GROUP,
+        query=(
+            Query("if-unused", "only where it has no consumers", bool),
+            Query("if-empty", "only where it has no messages", bool),
+        ),
+        status=204,
+    ),
+    Operation(
+        method="DELETE",
+        path=f"{_ONE}/contents",
+        handler=purge_queue,
+        about="Drop all ready messages of a queue.",
+        group=_GROUP,
+        answer=Purged,
+    ),
+    Operation(
+        method="POST",
+        path=f"{_ONE}/actions",
+        handler=act_on_queue,
+        about="Actions on mirrors, of which there are none: accepted, and nothing is done.",
+        group=_GROUP,
+        body=Action,
+        status=204,
     ),
     Operation(
         method="GET",
@@ -175,65 +257,13 @@ def _number(text: str, name: str, most: int) -> int:
     return int(text)
 
 
-def _infos(facts: BrokerFacts, vhost: str) -> list[QueueInfo]:
-    found = facts.broker.vhost(vhost)
-    return [queue_info(facts, queue) for _, queue in sorted(found.queues.items())]
-
-
-def _held_apart(queue: Queue) -> int:
-    """Messages in flight that are not among the ready ones; those of a stream stay there."""
-    return 0 if isinstance(queue, Stream) else int(queue.unacked)
-
-
-def queue_info(facts: BrokerFacts, queue: Queue) -> QueueInfo:
-    ready = queue.ready
-    return QueueInfo(
-        name=_text(queue.name),
-        vhost=_text(queue.vhost),
-        type=queue.settings.kind,
-        durable=queue.durable,
-        auto_delete=queue.auto_delete,
-        exclusive=queue.owner is not None,
-        arguments=plain_table(queue.arguments),
-        node=facts.node_name,
-        state="running",
-        consumers=len(queue.consumers),
-        messages=queue.message_count() + _held_apart(queue),
-        messages_ready=queue.message_count(),
-        messages_unacknowledged=queue.unacked,
-        messages_unacked=queue.unacked,
-        messages_scheduled=len(queue.scheduled),
-        messages_damaged=queue.damaged,
-        damage=list(queue.damage),
-        message_bytes=ready.body_bytes + queue.unacked_bytes,
-        message_bytes_ready=ready.body_bytes,
-        message_bytes_unacknowledged=queue.unacked_bytes,
-        durability=facts.durability,
-        message_stats=_stats(queue),
-    )
-
-
-def _stats(queue: Queue) -> MessageStats:
-    delivered = queue.delivered + queue.delivered_no_ack
-    return MessageStats(
-        publish=queue.published,
-        deliver=queue.delivered,
-        deliver_no_ack=queue.delivered_no_ack,
-        get=queue.got,
-        get_no_ack=queue.got_no_ack,
-        deliver_get=delivered + queue.got + queue.got_no_ack,
-        ack=queue.acked,
-        redeliver=queue.redelivered,
-    )
-
-
 def _peeked(message: Message, behind: int, truncate: int, is_binary: bool) -> Peeked:
     payload, encoding = encode_payload(message.body[:truncate], is_binary)
     return Peeked(
         payload_bytes=len(message.body),
         redelivered=message.flags & REDELIVERED != 0,
-        exchange=_text(message.address.exchange),
-        routing_key=_text(message.address.routing_key),
+        exchange=shown(message.address.exchange),
+        routing_key=shown(message.address.routing_key),
         message_count=behind,
         properties=shown_properties(decode_properties(message.header)),
         payload=payload,
@@ -268,12 +298,7 @@ def shown_properties(properties: Properties) -> dict[str, object]:
         "app_id": properties.app_id,
         "cluster_id": properties.cluster_id,
     }
-    shown = {k: _text(v) if isinstance(v, str) else v for k, v in values.items() if v is not None}
+    found = {k: shown(v) if isinstance(v, str) else v for k, v in values.items() if v is not None}
     if properties.headers is not None:
-        shown["headers"] = plain_table(properties.headers)
-    return shown
-
-
-def _text(text: str) -> str:
-    """Bytes that are no text, which AMQP allows in names, are shown as U+FFFD."""
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        found["headers"] = plain_table(properties.headers)
+    return found

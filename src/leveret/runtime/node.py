@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import os
 import secrets
 import sys
 from collections.abc import Iterator, Sequence
@@ -17,11 +18,14 @@ from leveret.config.settings import Settings, memory_high_bytes
 from leveret.engine.broker import Broker
 from leveret.engine.message import Message
 from leveret.engine.trails import Trails
+from leveret.http.facts import Listener, Machine
 from leveret.http.front import HttpFront
+from leveret.runtime import machine
 from leveret.runtime.backups import Backups
 from leveret.runtime.connection_log import log_event
+from leveret.runtime.connections import Connections
 from leveret.runtime.lag import LoopWatch
-from leveret.runtime.memory import REASON, MemoryWatch, machine_bytes
+from leveret.runtime.memory import REASON, MemoryWatch, held_bytes, machine_bytes
 from leveret.runtime.syncing import Syncing
 from leveret.runtime.tracing import Tracer, otlp_exporter
 from leveret.runtime.turns import Turns
@@ -76,6 +80,7 @@ class Node:
             self._tracer = Tracer(trails, otlp_exporter(settings.otel_endpoint, settings.node))
             self.broker.turn.trails = trails
         self._clock = clock
+        self._started_ms = clock.now_ms()
         self._serves_http = serves_http
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -89,6 +94,7 @@ class Node:
         self.memory_limit_bytes = limit_bytes
         self._memory = MemoryWatch(self.broker, limit_bytes, loop, self._on_memory)
         self.amqp = AmqpServer(self.front, loop, self.turns, self._memory.note_received)
+        self.connections = Connections(self.amqp)
         if self._store is not None:
             self.recovered = self._store.open(
                 loop,
@@ -142,6 +148,40 @@ class Node:
     @property
     def durability(self) -> str:
         return self._store.durability if self._store is not None else NO_STORE
+
+    @property
+    def product_version(self) -> str:
+        return PRODUCT_VERSION
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms()
+
+    def machine(self) -> Machine:
+        folder = self._store.disk.folder if self._store is not None else None
+        return Machine(
+            pid=os.getpid(),
+            started_ms=self._started_ms,
+            memory_used_bytes=machine.memory_used_bytes(),
+            memory_held_bytes=held_bytes(self.broker),
+            memory_limit_bytes=self.memory_limit_bytes,
+            disk_free_bytes=machine.disk_free_bytes(folder),
+            disk_limit_bytes=self.settings.disk_free_min,
+            descriptors_used=machine.descriptors_used(),
+            descriptors_max=machine.descriptors_max(),
+            processors=machine.processors(),
+            load=machine.load(),
+            context_switches=machine.context_switches(),
+            data=str(folder) if folder is not None else "",
+        )
+
+    def listeners(self) -> Sequence[Listener]:
+        found = [Listener("amqp", *self.amqp_address)]
+        if self._serves_http:
+            found.append(Listener("http", *self.http_address))
+        return found
+
+    def certificates(self) -> Sequence[tuple[str, int]]:
+        return []
 
     def alarms(self) -> Sequence[str]:
         return [f"low on {reason}" for reason in self.front.alarms]

@@ -17,6 +17,7 @@ from leveret.engine.queue import Queue
 from leveret.engine.restore import define
 from leveret.engine.runs import Pages
 from leveret.engine.streams.stream import Stream
+from leveret.engine.tally import Churn
 from leveret.engine.target import Target
 from leveret.errors import Corrupt
 from leveret.journal.index import ENTRY_BYTES
@@ -107,6 +108,7 @@ def rebuild(
     for table in replay.definitions:
         define(broker, table)
     broker.turn.is_restoring = False
+    broker.turn.churn = Churn()  # what is there again was not made now
     broker.end_turn()
     replay.has_ended = replay.has_ended and not found.has_lost_marks
     _load(broker, pages, replay, found)

@@ -98,6 +98,7 @@ def on_cancel(channel: Channel, reader: Reader) -> None:
     replies = channel.reply_consumer
     if replies is not None and replies.tag == tag:
         channel.vhost.replies.pop(channel.reply_name, None)
+        channel.retired_no_ack += replies.delivered
         channel.reply_consumer = None
         channel.content = None
     else:

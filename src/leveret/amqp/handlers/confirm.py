@@ -48,6 +48,7 @@ def on_tx_commit(channel: Channel, reader: Reader) -> None:
     slots = channel.link.front.broker.slots
     for settle in settles:
         if settle.is_ack:
+            channel.acked += len(settle.messages)
             ack_taken(slots, settle.messages)
         else:
             reject_taken(slots, settle.messages, settle.requeue, settle.failed)

@@ -1,0 +1,60 @@
+"""Counts that outlive what they were counted on.
+
+Queues, exchanges and sessions count for themselves; when one goes its counts are added here, so
+that the totals of a node never go down. `Churn` counts what is made and what goes.
+
+Nothing here is touched by a message: only by the end of what carried it.
+"""
+
+from mypy_extensions import i64
+
+
+class Churn:
+    """How many of each were made and are gone, since the node started."""
+
+    def __init__(self) -> None:
+        self.connections_opened: i64 = 0
+        self.connections_closed: i64 = 0
+        self.channels_opened: i64 = 0
+        self.channels_closed: i64 = 0
+        self.queues_declared: i64 = 0  # those that existed already included
+        self.queues_created: i64 = 0
+        self.queues_deleted: i64 = 0
+
+
+class Counts:
+    """What happened to messages, added up."""
+
+    def __init__(self) -> None:
+        # By exchanges
+        self.published: i64 = 0
+        # By sessions
+        self.confirmed: i64 = 0
+        self.returned: i64 = 0
+        self.unroutable: i64 = 0
+        # By queues
+        self.delivered: i64 = 0
+        self.delivered_no_ack: i64 = 0
+        self.got: i64 = 0
+        self.got_no_ack: i64 = 0
+        self.got_empty: i64 = 0
+        self.acked: i64 = 0
+        self.redelivered: i64 = 0
+        # By connections
+        self.received_bytes: i64 = 0
+        self.sent_bytes: i64 = 0
+
+    def add(self, other: "Counts") -> None:
+        self.published += other.published
+        self.confirmed += other.confirmed
+        self.returned += other.returned
+        self.unroutable += other.unroutable
+        self.delivered += other.delivered
+        self.delivered_no_ack += other.delivered_no_ack
+        self.got += other.got
+        self.got_no_ack += other.got_no_ack
+        self.got_empty += other.got_empty
+        self.acked += other.acked
+        self.redelivered += other.redelivered
+        self.received_bytes += other.received_bytes
+        self.sent_bytes += other.sent_bytes

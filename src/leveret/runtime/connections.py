@@ -1,0 +1,110 @@
+"""Connections and channels of the AMQP front, as the HTTP front may see them.
+
+The two fronts do not know each other: this is where one is described to the other. Everything is
+read when it is asked for; nothing is kept.
+"""
+
+from collections.abc import Sequence
+
+from leveret.amqp.channel import Channel
+from leveret.amqp.connection import RUNNING, STATE_NAMES, Connection
+from leveret.amqp.server import AmqpServer
+from leveret.engine.session import Outlet, Session
+from leveret.engine.tally import Counts
+from leveret.engine.totals import add_session
+from leveret.http.facts import Connected, Opened
+
+
+class Connections:
+    """The connections of one AMQP server."""
+
+    def __init__(self, server: AmqpServer) -> None:
+        self._server = server
+
+    def outlets(self) -> Sequence[Outlet]:
+        return list(self._server.protocols)
+
+    def connected(self, outlet: Outlet) -> Connected | None:
+        connection = self._live(outlet)
+        if connection is None:
+            return None
+        peer, _, own = connection.name.partition(" -> ")
+        peer_host, peer_port = _split(peer)
+        host, port = _split(own)
+        return Connected(
+            name=connection.name,
+            state=_state(connection),
+            user=connection.user.name if connection.user is not None else "",
+            vhost=connection.vhost.name if connection.vhost is not None else "",
+            peer_host=peer_host,
+            peer_port=peer_port,
+            host=host,
+            port=port,
+            mechanism=connection.mechanism,
+            frame_max=connection.frame_max,
+            channel_max=connection.channel_max,
+            heartbeat_s=connection.heartbeat_s,
+            connected_ms=connection.connected_ms,
+            heartbeat_ms=connection.heartbeat_ms,
+            channels=len(connection.channels),
+            received_bytes=connection.received_bytes,
+            received_count=connection.received_count,
+            sent_bytes=connection.sent_bytes,
+            sent_count=connection.sent_count,
+            pending_bytes=self._server.protocols[connection].unsent_bytes(),
+            client_properties=connection.client_properties,
+        )
+
+    def sessions(self, outlet: Outlet) -> Sequence[Session]:
+        connection = self._live(outlet)
+        return [] if connection is None else list(connection.channels.values())
+
+    def opened(self, session: Session) -> Opened:
+        assert isinstance(session, Channel)
+        delivered = session.retired_no_ack
+        for consumer in session.consumers.values():
+            if consumer.no_ack:
+                delivered += consumer.delivered
+        if session.reply_consumer is not None:
+            delivered += session.reply_consumer.delivered
+        return Opened(
+            state="closing" if session.is_closing else "running",
+            transactional=session.transactional,
+            publishes_uncommitted=len(session.tx_publishes),
+            acks_uncommitted=sum(len(settle.messages) for settle in session.tx_settles),
+            delivered_no_ack=delivered,
+        )
+
+    def add_counts(self, counts: Counts, vhost: str) -> None:
+        for connection in self._server.protocols:
+            if connection.vhost is None or connection.vhost.name != vhost:
+                continue
+            if not connection.is_released:
+                counts.received_bytes += connection.received_bytes
+                counts.sent_bytes += connection.sent_bytes
+            for channel in connection.channels.values():
+                if not channel.closed:
+                    add_session(counts, channel)
+
+    def close(self, outlet: Outlet, reason: str) -> None:
+        connection = self._live(outlet)
+        if connection is not None:
+            self._server.begin_turn()
+            connection.force_close(reason)
+            self._server.end_turn()
+
+    def _live(self, outlet: Outlet) -> Connection | None:
+        is_live = isinstance(outlet, Connection) and outlet in self._server.protocols
+        return outlet if is_live and isinstance(outlet, Connection) else None
+
+
+def _state(connection: Connection) -> str:
+    """RabbitMQ: a running connection that may not publish for now is `blocked`."""
+    if connection.is_blocked and connection.state == RUNNING:
+        return "blocked"
+    return STATE_NAMES[connection.state]
+
+
+def _split(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host or address, int(port) if port.isdigit() else 0
