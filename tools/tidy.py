@@ -36,9 +36,10 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
         "embedded": "errors clock engine",
         "amqp": "errors wire engine auth",
         "perf": "errors wire amqp",
-        "http": "errors build_info config wire engine auth arrow",
+        "http": "errors histogram build_info config wire engine auth arrow",
+        "metrics": "errors histogram build_info engine storage http",
         "runtime": "errors clock build_info histogram config wire journal engine storage auth amqp "
-        "arrow http",
+        "arrow http metrics",
         "testing": "errors clock config engine storage runtime",
         "cli": "errors build_info config perf storage runtime",
         "__main__": "cli",
@@ -69,7 +70,10 @@ LONG_MODULES: Final[dict[str, str]] = {
 }
 GENERATED_MODULES: Final[dict[str, str]] = {}
 # Pages made by a module of leveret, and the module that prints them.
-GENERATED_PAGES: Final = {"docs/configuration.md": "leveret.config.reference"}
+GENERATED_PAGES: Final = {
+    "docs/configuration.md": "leveret.config.reference",
+    "docs/metrics.md": "leveret.metrics.reference",
+}
 UNFINISHED: Final = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

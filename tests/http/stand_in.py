@@ -9,7 +9,8 @@ from leveret.config.settings import Settings
 from leveret.engine.broker import Broker
 from leveret.engine.session import Outlet, Session
 from leveret.engine.tally import Counts
-from leveret.http.facts import Connected, Listener, Machine, Opened
+from leveret.http.facts import Connected, Listener, LoopFacts, Machine, Opened
+from leveret.http.requests import Requests
 
 
 class NoBackups:
@@ -47,6 +48,24 @@ class NoConnections:
         pass
 
 
+class NoMetrics:
+    """Nothing is told."""
+
+    def __init__(self) -> None:
+        self.requests = Requests()
+
+    def scrape(self, endpoint: str) -> AsyncIterator[bytes]:
+        raise NotImplementedError
+
+    def scrape_groups(
+        self, groups: frozenset[str], vhosts: frozenset[str], queues: tuple[str, ...]
+    ) -> AsyncIterator[bytes]:
+        raise NotImplementedError
+
+    def loop(self) -> LoopFacts:
+        raise NotImplementedError
+
+
 class Facts:
     """A node that is as well as its list of alarms says."""
 
@@ -61,6 +80,7 @@ class Facts:
         self.backups = NoBackups()
         self.connections = NoConnections()
         self.settings = Settings()
+        self.metrics = NoMetrics()
 
     def now_ms(self) -> int:
         return 1

@@ -107,6 +107,7 @@ class Connection(Link):
         self.is_released = False  # what it held is given back
         self.is_held = False  # the runtime does not read from it for now: silence proves nothing
         self.publishes: i64 = 0  # messages received so far
+        self._sized: i64 = 0  # publishes whose sizes are counted
         self.publisher: Channel | None = None  # the channel that published last
         self._deadline_ms: i64 = now_ms + front.limits.handshake_ms  # until RUNNING, and of CLOSING
         self._chunks: list[bytes] = []  # received, but not enough for a frame
@@ -121,11 +122,12 @@ class Connection(Link):
         self._method: i64 = 0  # the method being handled, for the close that an error sends
         front.broker.pulse.arm(self, self._deadline_ms)
 
-    def note_published(self, before: i64) -> None:
-        """A read is over; before it there were so many publishes. Sizes are sampled by reads."""
+    def note_published(self) -> None:
+        """A read that brought publishes is over. Sizes are sampled by reads."""
         publisher = self.publisher
         if publisher is not None and publisher.content is not None:
-            count = self.publishes - before
+            count = self.publishes - self._sized
+            self._sized = self.publishes
             self.front.broker.turn.sizes.note(publisher.content.body_size, count)
 
     # Bytes in

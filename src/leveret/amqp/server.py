@@ -100,7 +100,7 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         if connection.publishes != published:
             self._read_bytes += len(data)
             server.note_received(len(data))
-            connection.note_published(published)
+            connection.note_published()
             if self._read_bytes >= QUOTA_BYTES or self._front.alarms:
                 self._pause()
         server.end_turn()

@@ -13,9 +13,9 @@ from leveret.engine.chronicle import DEAD_LETTERED, DROPPED, PARKED, copy_id
 from leveret.engine.consuming import wake_parked
 from leveret.engine.content import Content
 from leveret.engine.dead_letter import record_death
-from leveret.engine.fates import AT_LEAST_ONCE, AT_MOST_ONCE, DISABLED, UNROUTED_DEATH
+from leveret.engine.fates import AT_LEAST_ONCE, AT_MOST_ONCE, CYCLE, DISABLED, UNROUTED_DEATH
 from leveret.engine.message import PERSISTENT, Address, Message
-from leveret.engine.publishing import ROUTED, UNROUTED, spread
+from leveret.engine.publishing import CYCLED, REFUSED, UNROUTED, spread
 from leveret.engine.pulse import NEVER, Pulse
 from leveret.engine.queue import Queue
 from leveret.engine.register import Register
@@ -168,7 +168,7 @@ class Broker:
             turn.cause_id = copy_id(queue.ledger.id, message.seq)
             result = _dead_letter(vhost, queue, message, gone.reason)
             turn.cause_id = 0
-            if result != ROUTED and queue.settings.dead_letter_at_least_once:
+            if result in (UNROUTED, REFUSED) and queue.settings.dead_letter_at_least_once:
                 vhost.stuck.add(gone)
                 return
             _count_death(queue, gone.reason, result)
@@ -193,9 +193,9 @@ def _count_death(queue: Queue, reason: str, result: i64) -> None:
     """A message was sent to the dead-letter exchange; where that led nowhere it is lost."""
     fates = queue.turn.fates
     kind = queue.settings.kind
-    if result == UNROUTED:
+    if result == UNROUTED or result == CYCLED:
         fates.note_death(kind, DISABLED, reason)
-        queue.count_dropped(UNROUTED_DEATH)
+        queue.count_dropped(UNROUTED_DEATH if result == UNROUTED else CYCLE)
         return
     fates.note_dead_lettered(reason)
     queue.own_fates().note_dead_lettered(reason)

@@ -30,6 +30,7 @@ from leveret.wire.tables import Field, Table
 UNROUTED: Final = 0
 ROUTED: Final = 1
 REFUSED: Final = 2  # a queue that it was routed to is full and said no
+CYCLED: Final = 3  # a dead letter that would only come back to where it died
 
 # The name that stands for a property instead of a header in `x-deduplication`.
 MESSAGE_ID: Final = "message_id"
@@ -215,7 +216,7 @@ def spread(
         return UNROUTED
     for held in vhost.router.held:
         _hold(vhost, held, address, content, body)
-    result: i64 = ROUTED
+    result: i64 = ROUTED if queues or not deaths or vhost.router.held else CYCLED
     exchange.published_out += len(queues)
     if queues:
         vhost.turn.pushed = queues[0]

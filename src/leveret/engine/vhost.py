@@ -354,6 +354,8 @@ class Vhost:
         """The totals of the vhost keep what a queue has counted."""
         self.turn.churn.queues_deleted += 1
         gone = self.gone
+        gone.queued += queue.published
+        gone.duplicates += queue.deduplicated
         gone.delivered += queue.delivered
         gone.delivered_no_ack += queue.delivered_no_ack
         gone.got += queue.got

@@ -19,6 +19,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from leveret.http.app import make_app
 from leveret.http.facts import BrokerFacts
+from leveret.http.requests import counted
 
 _KEEP_ALIVE_S: Final = 65  # longer than the polling interval of any page or scraper
 _CONNECTIONS_MAX: Final = 4096
@@ -29,7 +30,7 @@ async def serve(
 ) -> None:
     """Serves the application on a bound socket until `stopping`; closes the socket."""
     config = uvicorn.Config(
-        with_date(make_app(facts)),
+        with_date(counted(make_app(facts), facts.metrics.requests)),
         loop="none",
         http=_Protocol,
         ws="none",

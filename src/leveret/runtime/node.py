@@ -27,9 +27,11 @@ from leveret.runtime.connections import Connections
 from leveret.runtime.lag import LoopWatch
 from leveret.runtime.memory import REASON, MemoryWatch, held_bytes, machine_bytes
 from leveret.runtime.syncing import Syncing
+from leveret.runtime.telemetry import Telemetry
 from leveret.runtime.tracing import Tracer, otlp_exporter
 from leveret.runtime.turns import Turns
 from leveret.storage.disk import Disk
+from leveret.storage.log import Log
 from leveret.storage.recovery import Recovered
 from leveret.storage.store import DISK_FULL, Store
 
@@ -90,6 +92,7 @@ class Node:
         self.turns = Turns(self.broker, self._clock, loop)
         self.watch = LoopWatch(loop, lambda: int(self.broker.turn.number))
         self.turns.watch = self.watch
+        self.metrics = Telemetry(self, self.front.alarms, self.watch.lags, self._log, self._tracer)
         limit_bytes = memory_high_bytes(self.settings.memory_high, machine_bytes())
         self.memory_limit_bytes = limit_bytes
         self._memory = MemoryWatch(self.broker, limit_bytes, loop, self._on_memory)
@@ -185,6 +188,9 @@ class Node:
 
     def alarms(self) -> Sequence[str]:
         return [f"low on {reason}" for reason in self.front.alarms]
+
+    def _log(self) -> Log | None:
+        return self._store.log if self._store is not None else None
 
     def _in_flight(self) -> list[Message]:
         """Everything that is delivered and not settled, or settled by a transaction to come."""

@@ -56,6 +56,14 @@ def test_a_dead_letter_that_nobody_takes_is_lost_and_counted() -> None:
     assert not fates(client).dead_lettered
 
 
+def test_a_dead_letter_that_would_come_back_is_lost_and_counted() -> None:
+    client = Client()
+    client.queue("q", x_dead_letter_exchange="", x_message_ttl=10)
+    client.publish("q", "a")
+    client.advance(10)
+    assert fates(client).dropped == {"dead_letter_cycle": 1}
+
+
 def test_a_refused_publish_is_counted() -> None:
     client = Client()
     client.queue("q", x_max_length=0, x_overflow="reject-publish")
