@@ -13,10 +13,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from leveret.metrics.node import NODE_FAMILIES
+from leveret.metrics.queue_lines import escaped
 from leveret.metrics.queues import QUEUE_FAMILIES
 from leveret.metrics.scrape import PIECE_BYTES
 from leveret.metrics.sources import SLICE
-from leveret.metrics.text import escaped
 from leveret.testing.broker import BrokerUrl, broker
 from leveret.testing.clock import ManualClock
 

@@ -321,6 +321,9 @@ class Queue(Target):
         if ages.wants_mark(now_ms):
             if self.unacked == 0 and self.ready.oldest_rank() >= ages.next_seq:
                 ages.clear()
+            journal = self.ledger.journal
+            if journal is not None and self.durable and journal.size() != 0:
+                journal.came(self.ledger.id, [ages.next_seq, now_ms])
             ages.mark(now_ms)
         ages.next_seq = self.next_seq
 

@@ -13,7 +13,8 @@ from leveret.engine.session import Session
 from leveret.engine.vhost import Vhost
 from leveret.http.facts import Connected
 from leveret.metrics.family import COUNTER, GAUGE, Family
-from leveret.metrics.text import Number, escaped, number_text
+from leveret.metrics.queue_lines import escaped
+from leveret.metrics.text import Number, number_text
 
 CLUSTER: Final = "rabbitmq_cluster_"
 

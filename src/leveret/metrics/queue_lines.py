@@ -182,6 +182,42 @@ def write_lines(
         at += 1
 
 
+def queue_labels(queues: list[Queue]) -> list[bytes]:
+    """The labels of each queue, with the space behind them."""
+    found: list[bytes] = []
+    for queue in queues:
+        text = '{vhost="' + escaped(queue.vhost) + '",queue="' + escaped(queue.name) + '"} '
+        found.append(text.encode())
+    return found
+
+
+def write_infos(out: BytesWriter, name: bytes, queues: list[Queue], labels: list[bytes]) -> None:
+    """A line for each queue that tells its type."""
+    at: i64 = 0
+    for queue in queues:
+        out.write(name)
+        out.write(labels[at][:-2])
+        out.write(b',queue_type="rabbit_')
+        out.write(queue.settings.kind.encode())
+        out.write(b'_queue",membership="leader"} 1\n')
+        at += 1
+
+
+def escaped(text: str) -> str:
+    """A label's value: any text, as Prometheus has it.
+
+    A backslash, a quote and a line break are escaped; bytes that are no text, which AMQP allows in
+    names, are shown as U+FFFD.
+    """
+    if not text.isascii():
+        text = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    if "\\" in text:
+        text = text.replace("\\", "\\\\")
+    if "\n" in text:
+        text = text.replace("\n", "\\n")
+    return text.replace('"', '\\"') if '"' in text else text
+
+
 def add_figures(sums: list[int], queues: list[Queue]) -> None:
     """Add all figures of some queues to the sums."""
     for queue in queues:

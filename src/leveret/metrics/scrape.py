@@ -23,7 +23,12 @@ from leveret.metrics import node, objects, queues, traffic
 from leveret.metrics.family import COUNTER, Family
 from leveret.metrics.node import NODE_FAMILIES
 from leveret.metrics.objects import ObjectFamily, Thing
-from leveret.metrics.queue_lines import OLDEST_READY_MS, write_lines
+from leveret.metrics.queue_lines import (
+    OLDEST_READY_MS,
+    queue_labels,
+    write_infos,
+    write_lines,
+)
 from leveret.metrics.queues import QUEUE_FAMILIES, QueueFamily
 from leveret.metrics.reading import PROTOCOL, NodeFamily
 from leveret.metrics.sources import (
@@ -36,7 +41,7 @@ from leveret.metrics.sources import (
     sessions_of,
     sliced,
 )
-from leveret.metrics.text import escaped, histogram_lines, sample
+from leveret.metrics.text import histogram_lines, sample
 
 PIECE_BYTES: Final = 128 * 1024
 
@@ -195,7 +200,7 @@ class Scrape:
         parts = []
         async for found in in_turn(queues_of(self._sources)):
             kept = [queue for queue in found if filter.has_queue(queue)]
-            parts.append(Part(kept, [_queue_labels(queue) for queue in kept]))
+            parts.append(Part(kept, queue_labels(kept)))
         return parts
 
     async def _queue_families(
@@ -227,9 +232,7 @@ class Scrape:
     async def _queue_infos(self, parts: list[Part], name: str) -> AsyncIterator[bytes]:
         self._out.write(queues.INFO.head(name))
         for part in parts:
-            for queue, labels in zip(part.queues, part.labels, strict=True):
-                more = f',queue_type="rabbit_{queue.settings.kind}_queue",membership="leader"}} 1\n'
-                self._write(f"{name}{labels[:-2].decode()}{more}")
+            write_infos(self._out, name.encode(), part.queues, part.labels)
             if self._is_full():
                 yield self._take()
             await asyncio.sleep(0)
@@ -329,8 +332,3 @@ class Scrape:
 
 def _wants(families: Iterable[ObjectFamily[Thing]], groups: frozenset[str] | None) -> bool:
     return groups is None or any(declared.family.group in groups for declared in families)
-
-
-def _queue_labels(queue: Queue) -> bytes:
-    text = f'{{vhost="{escaped(queue.vhost)}",queue="{escaped(queue.name)}"}} '
-    return text.encode()

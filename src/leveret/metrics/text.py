@@ -1,27 +1,14 @@
-"""Names, labels and numbers as Prometheus's text format has them.
-
-A label's value is any text: a backslash, a quote and a line break are escaped, and bytes that are
-no text, which AMQP allows in names, are shown as U+FFFD.
-"""
+"""Names, labels and numbers as Prometheus's text format has them."""
 
 from typing import Final
 
 from leveret.histogram import Histogram
+from leveret.metrics.queue_lines import escaped
 
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
-_ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
-
 Labels = dict[str, str]
 Number = int | float
-
-
-def escaped(text: str) -> str:
-    """A label's value."""
-    if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
-        return text
-    shown = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    return shown.translate(_ESCAPES)
 
 
 def label_text(labels: Labels) -> str:
