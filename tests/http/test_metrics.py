@@ -310,3 +310,13 @@ def test_labels_are_escaped() -> None:
     assert escaped('a"b\\c\nd') == 'a\\"b\\\\c\\nd'
     assert escaped("ok-ü") == "ok-ü"
     assert escaped(b"\xff".decode("utf-8", "surrogateescape")) == "�"
+
+
+def test_the_description_of_the_api_has_them() -> None:
+    with broker(http=True) as url:
+        status, _, text = ask(url, "/api/openapi.json")
+    assert status == 200
+    paths = json.loads(text)["paths"]
+    assert {"/metrics", "/metrics/per-object", "/metrics/detailed", "/api/loop"} <= set(paths)
+    asked = [each["name"] for each in paths["/metrics/detailed"]["get"]["parameters"]]
+    assert asked == ["family", "vhost", "queue"]

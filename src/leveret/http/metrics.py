@@ -54,9 +54,9 @@ def _answer(pieces: AsyncIterator[bytes]) -> Response:
 
 
 _DETAILED_QUERY: Final = (
-    Query("family", "a group of families, as often as wanted", list[str]),
-    Query("vhost", "a vhost, as often as wanted; without it, all", list[str]),
-    Query("queue", "the name of a queue, with * and ?, as often as wanted", list[str]),
+    Query("family", "a group of families, as often as wanted"),
+    Query("vhost", "a vhost, as often as wanted; without it, all"),
+    Query("queue", "the name of a queue, with * and ?, as often as wanted"),
 )
 
 OPERATIONS: Final = (
