@@ -26,12 +26,13 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
         "clock": "",
         "checksum": "",
         "build_info": "",
+        "histogram": "",
         "patterns": "errors",
         "config": "errors",
         "wire": "errors",
         "journal": "errors checksum wire",
         "engine": "errors checksum wire journal",
-        "storage": "errors checksum wire journal engine",
+        "storage": "errors checksum histogram wire journal engine",
         "auth": "errors patterns engine",
         "definitions": "errors patterns wire engine auth",
         "arrow": "errors wire journal engine storage",
@@ -40,10 +41,11 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
         "perf": "errors wire amqp",
         "tasks": "errors engine auth",
         "shovels": "errors wire engine amqp",
-        "http": "errors build_info config patterns wire engine auth definitions arrow tasks "
-        "shovels",
-        "runtime": "errors clock build_info config patterns wire journal engine storage auth "
-        "definitions amqp arrow tasks shovels http",
+        "http": "errors histogram build_info config patterns wire engine auth definitions arrow "
+        "tasks shovels",
+        "metrics": "errors histogram build_info engine storage http",
+        "runtime": "errors clock build_info histogram config patterns wire journal engine storage "
+        "auth definitions amqp arrow tasks shovels http metrics",
         "testing": "errors clock config engine storage runtime",
         "cli": "errors build_info config definitions perf storage runtime",
         "__main__": "cli",
@@ -73,6 +75,7 @@ ONLY_IN: Final = {
     "cryptography": "auth",
     "re2": "patterns",
     "isal": "checksum",
+    "opentelemetry": "runtime",
 }
 MODULE_LINES_MAX: Final = 500
 MODULE_LINES_HARD: Final = 800
@@ -88,6 +91,7 @@ GENERATED_MODULES: Final[dict[str, str]] = {}
 GENERATED_PAGES: Final = {
     "docs/cli.md": "leveret.cli.reference",
     "docs/configuration.md": "leveret.config.reference",
+    "docs/metrics.md": "leveret.metrics.reference",
 }
 UNFINISHED: Final = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
 

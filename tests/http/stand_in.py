@@ -10,7 +10,8 @@ from leveret.definitions import Book
 from leveret.engine.broker import Broker
 from leveret.engine.session import Outlet, Session
 from leveret.engine.tally import Counts
-from leveret.http.facts import Connected, Listener, Machine, Opened
+from leveret.http.facts import Connected, Listener, LoopFacts, Machine, Opened
+from leveret.http.requests import Requests
 from leveret.shovels import Shovels
 from leveret.tasks import Tasks
 
@@ -50,6 +51,24 @@ class NoConnections:
         pass
 
 
+class NoMetrics:
+    """Nothing is told."""
+
+    def __init__(self) -> None:
+        self.requests = Requests()
+
+    def scrape(self, endpoint: str) -> AsyncIterator[bytes]:
+        raise NotImplementedError
+
+    def scrape_groups(
+        self, groups: frozenset[str], vhosts: frozenset[str], queues: tuple[str, ...]
+    ) -> AsyncIterator[bytes]:
+        raise NotImplementedError
+
+    def loop(self) -> LoopFacts:
+        raise NotImplementedError
+
+
 class Facts:
     """A node that is as well as its list of alarms says."""
 
@@ -66,6 +85,7 @@ class Facts:
         self.book = Book(self.broker, "hare", "4.3.0")
         self.connections = NoConnections()
         self.settings = Settings()
+        self.metrics = NoMetrics()
 
     def now_ms(self) -> int:
         return 1

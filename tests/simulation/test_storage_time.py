@@ -105,3 +105,26 @@ def test_message_that_was_due_says_after_a_clean_end_that_it_was_never_delivered
     message = take(Client(stage), "q")
     assert (message.body, message.fields["redelivered"]) == (b"delayed", False)
     stage.stop()
+
+
+def oldest_age_ms(stage: StorageStage, name: str = "q") -> int:
+    return stage.now_ms - int(stage.broker.vhost("/").queues[name].oldest_ready_ms())
+
+
+def test_messages_are_as_old_after_a_kill_as_before_it() -> None:
+    stage = StorageStage(FakeDisk())
+    client = Client(stage)
+    client.declare("q")
+    for wait_ms in (30_000, 600_000, 3_600_000):
+        client.publish("q", b"message", PERSISTENT)
+        stage.advance(wait_ms)
+    before_ms = oldest_age_ms(stage)
+    stage = killed_for(stage, 5000)
+    assert oldest_age_ms(stage) == before_ms + 5000
+    client = Client(stage)
+    client.call(3, "basic.ack", delivery_tag=take(client, "q").fields["delivery_tag"])
+    assert oldest_age_ms(stage) == 3_600_000 + 600_000 + 5000
+    # The next start reads what was there from the checkpoint of this one.
+    stage = killed_for(stage, 1000)
+    assert oldest_age_ms(stage) == 3_600_000 + 600_000 + 6000
+    stage.stop()

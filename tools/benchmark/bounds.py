@@ -32,6 +32,9 @@ MEASURES: Final = {
     "fair": Measure("least share", "{:.0%}", "", True),
     "start_s": Measure("start s", "{:.2f}", " s"),
     "memory_mb": Measure("MB", "{:,.0f}", " MB"),
+    "kept": Measure("kept", "{:.0%}", "", True),
+    "scrape_s": Measure("scrape s", "{:.2f}", " s"),
+    "list_s": Measure("list s", "{:.2f}", " s"),
     "sync_us": Measure("sync p50 µs", "{:,.0f}", " µs"),
 }
 

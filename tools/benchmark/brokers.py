@@ -8,6 +8,7 @@ what keeps ours apart from others; each is ended by its own pid.
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import socket
@@ -113,6 +114,15 @@ class Broker:
                 said = (self.directory / "output.log").read_text(errors="replace").strip()
                 raise Unavailable(f"{self.name} did not start: {said[-500:]}")
             time.sleep(_POLL_S)
+
+    @property
+    def http_port(self) -> int:
+        """Where Leveret answers HTTP, as its ready line says."""
+        said = (self.directory / "output.log").read_text(errors="replace")
+        found = re.search(r"^leveret ready .* http=\S+:(\d+)$", said, re.MULTILINE)
+        if found is None:
+            raise Unavailable(f"{self.name} did not say where it answers HTTP")
+        return int(found[1])
 
     # What it costs
 

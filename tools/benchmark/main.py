@@ -23,7 +23,8 @@ from tools.benchmark.brokers import Broker, Start, leveret, rabbitmq
 from tools.benchmark.measure import LoadFailed, measure, warm_up
 from tools.benchmark.report import markdown, show, write_page
 from tools.benchmark.results import Row, save
-from tools.benchmark.scenarios import BACKLOG, IDLE, SCENARIOS, choose
+from tools.benchmark.scenarios import BACKLOG, IDLE, SCENARIOS, WATCHED, choose
+from tools.benchmark.watched import measure_watched
 from tools.certificates import self_signed
 from tools.rabbitmq import Unavailable
 
@@ -108,12 +109,15 @@ def say_conditions() -> None:
 
 def _run_rounds(rows: list[Row], options: argparse.Namespace) -> None:
     compares = not options.no_rabbitmq
-    shared = [row for row in rows if row.scenario.kind != BACKLOG]
+    shared = [row for row in rows if row.scenario.kind not in (BACKLOG, WATCHED)]
+    watched = [row for row in rows if row.scenario.kind == WATCHED]
     alone = [row for row in rows if row.scenario.kind == BACKLOG]
     for number in range(1, options.rounds + 1):
         say(f"round {number} of {options.rounds}")
         if shared:
             compares = _run_round(shared, options.seconds, compares)
+        for row in watched:
+            _run_watched(row, options.seconds)
         if alone:
             _run_backlog(alone, options.messages, compares)
 
@@ -148,6 +152,14 @@ def _run_round(rows: list[Row], seconds: float, compares: bool) -> bool:
 
 def _has_load(row: Row) -> bool:
     return row.scenario.kind != IDLE
+
+
+def _run_watched(row: Row, seconds: float) -> None:
+    """Leveret alone: it is compared with itself."""
+    say(f"  {row.scenario.name}")
+    assert row.scenario.load is not None
+    with leveret(DIRECTORY / "watched") as broker:
+        row.ours.append(measure_watched(row.scenario.load, broker, seconds, DIRECTORY))
 
 
 def _run_backlog(rows: list[Row], messages: int, compares: bool) -> None:

@@ -12,10 +12,11 @@ from leveret.perf.load import Load
 from tools import certificates
 from tools.benchmark.bounds import Bound
 
-# What is done. IDLE and LOAD happen to a broker that all scenarios share, BACKLOG to its own.
+# What is done. IDLE and LOAD happen to a broker that all scenarios share, others to their own.
 LOAD: Final = "load"
 IDLE: Final = "idle"  # before any load
 HALF: Final = "half"  # the load at half of the rate that it reaches
+WATCHED: Final = "watched"  # with and without somebody who asks for everything, see `watched`
 BACKLOG: Final = "backlog"  # fill a queue, kill the broker, start it again, drain the queue
 
 
@@ -214,6 +215,14 @@ SCENARIOS: Final = (
         Load(consumers=3, prefetch=200, confirm_window=200),
         _FAIR,
         beside=Load(producers=0, prefetch=10, consumer_rate=500),
+    ),
+    Scenario(
+        "watched",
+        "scrape and queue list with 10,000 queues, every second under load",
+        Load(confirm_window=200, prefetch=200),
+        ("rate", "kept", "scrape_s", "list_s", "memory_mb"),
+        (Bound("kept", least=0.9), Bound("scrape_s", most=1)),
+        kind=WATCHED,
     ),
     Scenario(
         "backlog-memory",

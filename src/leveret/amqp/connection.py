@@ -38,7 +38,8 @@ from leveret.amqp.handshake import (
     on_tune_ok,
     send_start,
 )
-from leveret.amqp.link import Front, Link
+from leveret.amqp.link import CLOSED as CONNECTION_CLOSED
+from leveret.amqp.link import GONE_EARLY, OPENED, Front, Link
 from leveret.amqp.methods import (
     BASIC_ACK,
     BASIC_PUBLISH,
@@ -123,6 +124,7 @@ class Connection(Link):
         self._is_counted = False  # among the open connections of its user and vhost
         self.is_held = False  # the runtime does not read from it for now: silence proves nothing
         self.publishes: i64 = 0  # messages received so far
+        self._sized: i64 = 0  # publishes whose sizes are counted
         self.publisher: Channel | None = None  # the channel that published last
         self._deadline_ms: i64 = now_ms + front.limits.handshake_ms  # until RUNNING, and of CLOSING
         self._expires_ms: i64 = NEVER  # when the credentials of the user end
@@ -137,6 +139,14 @@ class Connection(Link):
         self._number: i64 = 0  # of that frame
         self._method: i64 = 0  # the method being handled, for the close that an error sends
         front.broker.pulse.arm(self, self._deadline_ms)
+
+    def note_published(self) -> None:
+        """A read that brought publishes is over. Sizes are sampled by reads."""
+        publisher = self.publisher
+        if publisher is not None and publisher.content is not None:
+            count = self.publishes - self._sized
+            self._sized = self.publishes
+            self.front.broker.turn.sizes.note(publisher.content.body_size, count)
 
     # Bytes in
 
@@ -391,6 +401,7 @@ class Connection(Link):
         self._method = method
         reader = Reader(payload)
         if self.state == RUNNING and method == CONNECTION_CLOSE:
+            self.note_end(f"closed by the peer: {_close_text(reader)}")
             self._release()
             self.send(0, Writer(CONNECTION_CLOSE_OK))
             self._hang_up()
@@ -409,6 +420,7 @@ class Connection(Link):
                 tell_opened(self)
             self._start_heartbeat()
             self._watch_expiry()
+            self.front.on_event(OPENED, self, "")
         elif self.state == RUNNING and method == CONNECTION_UPDATE_SECRET:
             self._on_update_secret(reader)
         else:
@@ -519,6 +531,7 @@ class Connection(Link):
         elif self.state == RUNNING or self.state == OPENING:
             self._close(reply, method)
         else:
+            self.note_end(reply.text)
             self._hang_up_later()
 
     def fail_channel(self, channel: i64, error: LeveretError) -> None:
@@ -536,6 +549,7 @@ class Connection(Link):
 
     def _close(self, reply: Reply, method: i64) -> None:
         """Tell the peer that the connection is closed, and wait for its answer."""
+        self.note_end(f"{reply.code} {reply.text}")
         self._release()
         self.send(0, close_method(CONNECTION_CLOSE, reply, method))
         self.state = CLOSING
@@ -569,6 +583,8 @@ class Connection(Link):
     def lost(self) -> None:
         """The socket is gone."""
         self._release()
+        is_opened = self.vhost is not None
+        self.front.on_event(CONNECTION_CLOSED if is_opened else GONE_EARLY, self, self.end_reason)
         self.state = CLOSED
         self.front.broker.pulse.disarm(self)
 
@@ -657,6 +673,7 @@ class Connection(Link):
         if self._deadline_ms != NEVER:
             if now_ms < self._deadline_ms:
                 return self._deadline_ms
+            self.note_end("the handshake took too long")
             self._hang_up()
             return NEVER
         if self._expires_ms != NEVER and now_ms >= self._expires_ms:
@@ -678,12 +695,21 @@ class Connection(Link):
         if self.is_held:
             self.received_ms = now_ms
         if now_ms - self.received_ms >= half_ms * 6:
+            self.note_end(f"no heartbeat for {self.heartbeat_s * 3} s")
             self._hang_up()
             return NEVER
         if now_ms - self.sent_ms >= half_ms:
             self.send_raw(_HEARTBEAT)
             self.sent_ms = now_ms
         return min(self.sent_ms + half_ms, self.received_ms + half_ms * 6)
+
+
+def _close_text(reader: Reader) -> str:
+    """Code and text of a close that a peer sent; what cannot be read is left out."""
+    try:
+        return f"{reader.short()} {reader.short_string()}"
+    except LeveretError:
+        return ""
 
 
 def _method_of(payload: bytes) -> i64:

@@ -32,6 +32,12 @@ BIG_BODY_BYTES: Final = 16384
 # How much may be delivered to a peer before it must have read: bounds what one turn encodes.
 CREDIT_BYTES: Final = 262_144
 
+# What a front is told of its links.
+OPENED: Final = "connection opened"
+CLOSED: Final = "connection closed"
+GONE_EARLY: Final = "connection ended before it was opened"
+REFUSED: Final = "login refused"
+
 _DELIVER: Final = b"\x00\x3c\x00\x3c"
 
 
@@ -66,6 +72,11 @@ class Front:
         self.server_properties: dict[str, object] = {}
         self.dirty: list[Link] = []  # links that have output or want to be closed
         self.alarms: list[str] = []  # why publishers are blocked, if they are
+        self.on_event: Callable[[str, Link, str], None] = _ignore  # event, whose, why
+
+
+def _ignore(event: str, link: "Link", why: str) -> None:
+    """Nobody wants to know."""
 
 
 class Link(Outlet):
@@ -96,6 +107,7 @@ class Link(Outlet):
         self.is_blocked = False  # was told that publishing is blocked
         self.unfinished_bytes: i64 = 0  # parts of messages and transactions
         # Output
+        self.end_reason = ""  # why it ends, once that is known
         self.drop = False  # the runtime must close the socket once the output is written
         self.sent_ms: i64 = 0
         self.sent_bytes: i64 = 0
@@ -200,6 +212,11 @@ class Link(Outlet):
         self.send_content(channel, header, message.body)
         if not self._is_dirty:
             self.mark()
+
+    def note_end(self, reason: str) -> None:
+        """Why the connection ends; the first reason is the one that counts."""
+        if not self.end_reason:
+            self.end_reason = reason
 
     def fail_channel(self, channel: i64, error: LeveretError) -> None:
         """End a channel by an error that no method of the peer caused."""

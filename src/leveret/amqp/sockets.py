@@ -120,6 +120,7 @@ class AmqpProtocol:
             self._quota_bytes = LARGE_QUOTA_BYTES if is_large else QUOTA_BYTES
             self._read_bytes += size
             server.note_received(size)
+            connection.note_published()
             if self._read_bytes >= self._quota_bytes or self._front.alarms:
                 self._pause()
         server.end_turn()
@@ -144,6 +145,7 @@ class AmqpProtocol:
             self._end.cancel()
         self._server.forget(self)
         self._server.begin_turn()
+        self.connection.note_end(str(error) if error is not None else "the peer hung up")
         self.connection.lost()
         self._server.end_turn()
 

@@ -224,6 +224,24 @@ class Settings:
     log_level: str = _option(
         "info", "Least level that is logged.", choices=("debug", "info", "warning", "error")
     )
+    log_format: str = _option(
+        "text",
+        "Form of the log on stderr: text is key=value, json an object in each line.",
+        choices=("text", "json"),
+    )
+    metrics_login: str = _option(
+        "remote",
+        "Who must log in to read /metrics: remote, everybody but this machine; always; never, as"
+        " with RabbitMQ. Any user with the tag monitoring or administrator may.",
+        choices=("remote", "always", "never"),
+    )
+    otel_endpoint: str = _option(
+        "",
+        "Where spans of messages with a sampled traceparent are sent, by OTLP over HTTP; empty"
+        " sends none. Needs the extra leveret[otel].",
+        pattern=r"(https?://\S+)?",
+        metavar="URL",
+    )
 
 
 def options() -> dict[str, Option]:

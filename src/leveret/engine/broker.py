@@ -19,10 +19,11 @@ from leveret.engine.dead_letter import record_death
 from leveret.engine.definitions import vhost_made
 from leveret.engine.demolition import Demolition
 from leveret.engine.events import EVENT_EXCHANGE, event_header, facts_of, tell
+from leveret.engine.fates import AT_LEAST_ONCE, AT_MOST_ONCE, CYCLE, DISABLED, UNROUTED_DEATH
 from leveret.engine.firehose import Firehose
 from leveret.engine.governing import VhostGovernor
 from leveret.engine.message import PERSISTENT, Address, Message
-from leveret.engine.publishing import ROUTED, UNROUTED, spread
+from leveret.engine.publishing import CYCLED, REFUSED, UNROUTED, spread
 from leveret.engine.pulse import NEVER, Pulse
 from leveret.engine.queue import Queue
 from leveret.engine.register import Register
@@ -114,6 +115,9 @@ class Broker:
         assert now_ms > NEVER
         self.turn.now_ms = now_ms
         self.turn.outlet = None
+        self.turn.number += 1
+        if self.turn.trails is not None:
+            self.turn.trails.now_ms = now_ms
 
     def on_pulse(self, now_ms: i64) -> None:
         """Wake what is due."""
@@ -223,20 +227,42 @@ class Broker:
             turn.cause_id = copy_id(queue.ledger.id, message.seq)
             result = _dead_letter(vhost, queue, message, gone.reason)
             turn.cause_id = 0
-            if result != ROUTED and queue.settings.dead_letter_at_least_once:
+            if result in (UNROUTED, REFUSED) and queue.settings.dead_letter_at_least_once:
                 vhost.stuck.add(gone)
                 return
+            _count_death(queue, gone.reason, result)
             queue.note(DEAD_LETTERED, message, gone.reason)
         elif gone.reason == DELIVERY_LIMIT and self.parks:
             turn.cause_id = copy_id(queue.ledger.id, message.seq)
             _park(vhost, queue, message)
             turn.cause_id = 0
+            queue.own_fates().parked += 1
+            turn.fates.parked += 1
             queue.note(PARKED, message, gone.reason)
         else:
+            turn.fates.note_death(queue.settings.kind, DISABLED, gone.reason)
+            queue.count_dropped(gone.reason)
             queue.note(EXPIRED if gone.reason == EXPIRED else DROPPED, message, gone.reason)
             queue.ledger.forget(message)
             return
         queue.ledger.hand_over(message)
+
+
+def _count_death(queue: Queue, reason: str, result: i64) -> None:
+    """A message was sent to the dead-letter exchange; where that led nowhere it is lost."""
+    fates = queue.turn.fates
+    kind = queue.settings.kind
+    if result == UNROUTED or result == CYCLED:
+        fates.note_death(kind, DISABLED, reason)
+        queue.count_dropped(UNROUTED_DEATH if result == UNROUTED else CYCLE)
+        return
+    fates.note_dead_lettered(reason)
+    queue.own_fates().note_dead_lettered(reason)
+    if queue.settings.dead_letter_at_least_once:
+        fates.note_death(kind, AT_LEAST_ONCE, reason)
+        fates.note_confirmed(kind)
+    else:
+        fates.note_death(kind, AT_MOST_ONCE, reason)
 
 
 def _route_due(vhost: Vhost, queue: Queue, message: Message) -> None:

@@ -84,5 +84,10 @@ def _write_queue(journal: Journal, queue: Queue) -> None:
         runs.append(last)
     journal.gone(queue.ledger.id, runs)
     journal.mark(queue.ledger.id, queue.ledger.delivered_seq)
+    if queue.ready.count + queue.unacked != 0:
+        oldest = 0 if queue.unacked != 0 else queue.ready.oldest_rank()
+        marks = queue.ages.kept(oldest)
+        if marks:
+            journal.came(queue.ledger.id, marks)
     for seq, (returns, failures, due_ms) in queue.ledger.returned.items():
         journal.returned(queue.ledger.id, seq, returns, failures, due_ms)

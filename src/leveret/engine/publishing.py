@@ -17,6 +17,7 @@ from leveret.engine.content import Content
 from leveret.engine.dead_letter import is_cycle
 from leveret.engine.deduplication import NO_KEY, Deduplication, key_of
 from leveret.engine.exchanges.exchange import Exchange, Headers
+from leveret.engine.fates import UNREAD_REPLY
 from leveret.engine.message import Address, Message
 from leveret.engine.queue import Queue
 from leveret.engine.session import DELIVERY_BYTES, Turn
@@ -29,6 +30,7 @@ from leveret.wire.tables import Field, Table
 UNROUTED: Final = 0
 ROUTED: Final = 1
 REFUSED: Final = 2  # a queue that it was routed to is full and said no
+CYCLED: Final = 3  # a dead letter that would only come back to where it died
 
 # The name that stands for a property instead of a header in `x-deduplication`.
 MESSAGE_ID: Final = "message_id"
@@ -224,7 +226,7 @@ def spread(
         vhost.routed = [queue.name for queue in queues]
     for held in vhost.router.held:
         _hold(vhost, held, address, content, body)
-    result: i64 = ROUTED
+    result: i64 = ROUTED if queues or not deaths or vhost.router.held else CYCLED
     exchange.published_out += len(queues)
     if queues:
         vhost.turn.pushed = queues[0]
@@ -292,6 +294,7 @@ def _reply(vhost: Vhost, address: Address, content: Content, body: bytes) -> i64
         return ROUTED if is_reply_name(address.routing_key) else UNROUTED
     session = consumer.session
     if session.outlet.credit < -REPLY_OVERDRAFT_BYTES:
+        vhost.turn.fates.note_dropped(UNREAD_REPLY)
         return ROUTED  # RabbitMQ: replies are delivered at most once; this peer reads none
     session.last_tag += 1
     consumer.delivered += 1

@@ -18,7 +18,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from leveret.engine.ages import Ages
+from leveret.engine.ages import UNKNOWN, Ages
 from leveret.engine.arguments import DROP_HEAD, REJECT_PUBLISH_DLX, QueueSettings
 from leveret.engine.chronicle import (
     ACKED,
@@ -32,6 +32,7 @@ from leveret.engine.chronicle import (
     copy_id,
 )
 from leveret.engine.events import consumer_changed
+from leveret.engine.fates import REFUSED, Fates
 from leveret.engine.ledger import Ledger
 from leveret.engine.message import (
     COUNTED,
@@ -160,6 +161,7 @@ class Queue(Target):
         self.refused: i64 = 0
         self.purged: i64 = 0
         self.moved: i64 = 0  # to other queues, by tasks
+        self.fates: Fates | None = None  # of messages that were not acknowledged, if any left
         if settings.expires_ms >= 0:
             self.arm()
 
@@ -294,6 +296,7 @@ class Queue(Target):
         if self.settings.overflow == REJECT_PUBLISH_DLX:
             self._leave(message, MAXLEN)
         else:
+            self.count_dropped(REFUSED)
             self.note(DROPPED, message, MAXLEN)
             self.ledger.forget(message)
 
@@ -365,8 +368,18 @@ class Queue(Target):
         """Something came in this turn: its time is marked, if it is not close to the last one."""
         ages = self.ages
         if ages.wants_mark(now_ms):
+            if self.unacked == 0 and self.ready.oldest_rank() >= ages.next_seq:
+                ages.clear()
+            journal = self.ledger.journal
+            if journal is not None and self.durable and journal.size() != 0:
+                journal.came(self.ledger.id, [ages.next_seq, now_ms])
             ages.mark(now_ms)
         ages.next_seq = self.next_seq
+
+    def oldest_ready_ms(self) -> i64:
+        """When the oldest ready message came or became due; UNKNOWN, also where there is none."""
+        rank = self.ready.oldest_rank()
+        return self.ages.arrived_ms(rank) if rank >= 0 else UNKNOWN
 
     def _deliver(self, consumer: Consumer, message: Message) -> None:
         session = consumer.session
@@ -508,6 +521,17 @@ class Queue(Target):
 
     def _leave(self, message: Message, reason: str) -> None:
         self.turn.leaving.append(Leaving(message, self, reason))
+
+    def own_fates(self) -> Fates:
+        """The counts of this queue, which begin with the first that there is to count."""
+        if self.fates is None:
+            self.fates = Fates()
+        return self.fates
+
+    def count_dropped(self, reason: str) -> None:
+        """A message is lost, for the queue and for the node."""
+        self.own_fates().note_dropped(reason)
+        self.turn.fates.note_dropped(reason)
 
     def _expire(self, message: Message) -> None:
         self.expired += 1

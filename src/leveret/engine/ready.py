@@ -76,6 +76,22 @@ class Line:
                 return first
         return returned[0][1]
 
+    def head_rank(self) -> i64:
+        """The rank of the next message, wherever it is; -1 in an empty line."""
+        rank: i64 = -1
+        if self.at < len(self.fresh):
+            first = self.fresh[self.at]
+            assert first is not None
+            rank = first.rank
+        elif self.paged.count != 0:
+            run = self.paged.runs[0]
+            rank = run.seqs[run.at]
+        if self.returned:
+            back: i64 = self.returned[0][0]
+            if rank < 0 or back < rank:
+                rank = back
+        return rank
+
     def pop(self) -> Message:
         """Take the next message; it is in memory."""
         fresh = self.fresh
@@ -291,6 +307,15 @@ class Ready:
             held.extend(line.fresh)
             held.extend(line.returned)
         return held
+
+    def oldest_rank(self) -> i64:
+        """The least rank among the heads of the lines; -1 = nothing is ready."""
+        oldest: i64 = -1
+        for line in self.all_lines():
+            rank = line.head_rank()
+            if rank >= 0 and (oldest < 0 or rank < oldest):
+                oldest = rank
+        return oldest
 
     def _expiring_lines(self) -> list[Line]:
         """Whose heads may expire. RabbitMQ: on classic queues only the head of the whole queue."""

@@ -14,12 +14,15 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from leveret.engine.fates import NodeFates
 from leveret.engine.ledger import Ledger
 from leveret.engine.message import Address, Holder, Message
 from leveret.engine.pulse import NEVER, Pulse, Timed
 from leveret.engine.runs import Pages
+from leveret.engine.sizes import Sizes
 from leveret.engine.tally import Churn
 from leveret.engine.target import Target
+from leveret.engine.trails import Trails
 from leveret.engine.trash import Trash
 from leveret.engine.unacked import Unacked
 from leveret.journal.journal import Journal
@@ -94,6 +97,11 @@ class Turn:
         self.late: list[Session] = []  # sessions that may hold a message for too long
         self.trash = Trash(pulse)
         self.faults: list[str] = []  # damage that was found, for the log file of the node
+        # Statistics
+        self.number: i64 = 0  # of this turn since the start
+        self.fates = NodeFates()
+        self.sizes = Sizes()
+        self.trails: Trails | None = None  # of traced messages, where spans are exported
         self.churn = Churn()
         # For the fronts
         self.outboxes: list[Session] = []

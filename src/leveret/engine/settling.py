@@ -204,7 +204,10 @@ def _take_back(slots: Slots, session: Session) -> None:
             next_ms = due
     for message in overdue:
         session.unacked.replace(message.tag, _TAKEN_BACK)
-        slots.queue(message.queue).note(LATE, message, "")
+        queue = slots.queue(message.queue)
+        queue.own_fates().timed_out += 1
+        turn.fates.timed_out += 1
+        queue.note(LATE, message, "")
         _end_holder(slots, session, message)
     give_back(slots, overdue, True)
     if next_ms != NEVER:

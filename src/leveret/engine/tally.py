@@ -29,10 +29,13 @@ class Counts:
         # By exchanges
         self.published: i64 = 0
         # By sessions
+        self.expected: i64 = 0  # published with confirms
         self.confirmed: i64 = 0
         self.returned: i64 = 0
         self.unroutable: i64 = 0
         # By queues
+        self.queued: i64 = 0
+        self.duplicates: i64 = 0
         self.delivered: i64 = 0
         self.delivered_no_ack: i64 = 0
         self.got: i64 = 0
@@ -46,9 +49,12 @@ class Counts:
 
     def add(self, other: "Counts") -> None:
         self.published += other.published
+        self.expected += other.expected
         self.confirmed += other.confirmed
         self.returned += other.returned
         self.unroutable += other.unroutable
+        self.queued += other.queued
+        self.duplicates += other.duplicates
         self.delivered += other.delivered
         self.delivered_no_ack += other.delivered_no_ack
         self.got += other.got

@@ -54,6 +54,7 @@ def vhost_counts(vhost: Vhost) -> Counts:
 
 def add_session(counts: Counts, session: Session) -> None:
     """Add what a session alone counts: the fate of what it published."""
+    counts.expected += session.publish_seq
     counts.confirmed += session.confirmed_seq
     counts.returned += session.returned
     counts.unroutable += session.unroutable

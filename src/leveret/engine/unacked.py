@@ -123,6 +123,22 @@ class Unacked:
         held.extend([m for m in self.ring[self.head :] if m is not None])
         return held
 
+    def oldest(self, most: i64) -> list[Message]:
+        """Up to so many of those that are held longest; they stay."""
+        found: list[Message] = []
+        for message in self.stragglers.values():
+            if len(found) >= most:
+                return found
+            found.append(message)
+        ring = self.ring
+        index = self.head
+        while index < len(ring) and len(found) < most:
+            held = ring[index]
+            if held is not None:
+                found.append(held)
+            index += 1
+        return found
+
     def _advance(self, head: i64) -> None:
         """Move the front over empty slots, and give them back now and then."""
         ring = self.ring

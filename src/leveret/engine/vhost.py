@@ -55,6 +55,7 @@ from leveret.engine.streams.stream import Stream
 from leveret.engine.stuck import Stuck
 from leveret.engine.tally import Counts
 from leveret.engine.target import Target
+from leveret.engine.trails import traced
 from leveret.errors import AccessRefused, NotFound, PreconditionFailed, ResourceLocked, Unsupported
 from leveret.wire.tables import Table, field_of
 
@@ -315,7 +316,7 @@ class Vhost:
         else:
             chronicle = self.chronicle(f"queue '{name}'", arguments)
             queue = self._new_queue(name, settings, durable, auto_delete, owner, arguments)
-            queue.chronicle = chronicle
+            queue.chronicle = traced(chronicle, self.turn.trails)
         self.queues[name] = queue
         self.targets[name] = queue
         self.turn.churn.queues_created += 1
@@ -416,6 +417,8 @@ class Vhost:
         """The totals of the vhost keep what a queue has counted."""
         self.turn.churn.queues_deleted += 1
         gone = self.gone
+        gone.queued += queue.published
+        gone.duplicates += queue.deduplicated
         gone.delivered += queue.delivered
         gone.delivered_no_ack += queue.delivered_no_ack
         gone.got += queue.got

@@ -16,6 +16,7 @@ from leveret.definitions import Book
 from leveret.engine.broker import Broker
 from leveret.engine.session import Outlet, Session
 from leveret.engine.tally import Counts
+from leveret.http.requests import Requests
 from leveret.shovels import Shovels
 from leveret.tasks import Tasks
 
@@ -122,6 +123,41 @@ class Listener:
     port: int
 
 
+@dataclass(slots=True, kw_only=True)
+class LoopFacts:
+    """How the event loop and the log keep up. Quantiles are upper bounds of histograms."""
+
+    turns: int  # of the engine, since the start
+    lag_ms_p50: float  # how late a timer runs while there is something to do
+    lag_ms_p99: float
+    lag_ms_max: float
+    syncs: int  # of the log
+    sync_ms_p50: float
+    sync_ms_p99: float
+    sync_ms_max: float
+    log_bytes: int
+    log_files: int
+
+
+class Metrics(Protocol):
+    """What the node tells of itself in numbers."""
+
+    @property
+    def requests(self) -> Requests:
+        """Counts of HTTP requests, kept by this front."""
+
+    def scrape(self, endpoint: str) -> AsyncIterator[bytes]:
+        """A whole answer in Prometheus's text format: "aggregated" or "per-object"."""
+
+    def scrape_groups(
+        self, groups: frozenset[str], vhosts: frozenset[str], queues: tuple[str, ...]
+    ) -> AsyncIterator[bytes]:
+        """The families of some groups, for some vhosts and queues."""
+
+    def loop(self) -> LoopFacts:
+        """How the loop keeps up."""
+
+
 class BrokerFacts(Protocol):
     """The node, as seen from HTTP."""
 
@@ -148,6 +184,10 @@ class BrokerFacts(Protocol):
 
     def certificates(self) -> Sequence[tuple[str, int]]:
         """Each certificate that is in use, by name, and when it ends."""
+
+    @property
+    def metrics(self) -> Metrics:
+        """What the node tells of itself in numbers."""
 
     @property
     def node_name(self) -> str:

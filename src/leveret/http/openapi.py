@@ -27,6 +27,7 @@ _NEEDS: Final = {
     Needs.POLICYMAKER: "Needs the tag policymaker.",
     Needs.MONITORING: "Needs the tag monitoring.",
     Needs.ADMINISTRATOR: "Needs the tag administrator.",
+    Needs.METRICS: "Needs the tag monitoring, where the setting metrics_login wants a login.",
 }
 _SIMPLE: Final = {str: "string", int: "integer", bool: "boolean", float: "number"}
 # What can go wrong with any request.

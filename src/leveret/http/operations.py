@@ -39,6 +39,7 @@ class Needs(StrEnum):
     POLICYMAKER = "policymaker"
     MONITORING = "monitoring"
     ADMINISTRATOR = "administrator"
+    METRICS = "metrics"  # monitoring, or nothing: by the setting `metrics_login`
 
 
 # Which tags, besides the one of its name, give a user what an operation needs.
@@ -145,12 +146,24 @@ def _note(request: Request, status: int) -> None:
 
 async def _admit(request: Request, needs: Needs) -> None:
     """Let the request pass, with its user in its state, or refuse it."""
+    if needs is Needs.METRICS:
+        needs = _needs_for_metrics(request)
     if needs is Needs.NOTHING:
         return
     user = await login(request)
     request.state.user = user
     if needs is not Needs.LOGIN and not _INCLUDED[needs].intersection(user.tags):
         raise HTTPException(401, _MISSING[needs])
+
+
+def _needs_for_metrics(request: Request) -> Needs:
+    """What a scraper needs: a login, unless it runs on this machine or nobody wants one."""
+    wanted = facts_of(request).settings.metrics_login
+    host = request.client.host if request.client is not None else "127.0.0.1"
+    is_local = host.startswith(("127.", "::ffff:127.")) or host == "::1"
+    if wanted == "never" or (wanted == "remote" and is_local):
+        return Needs.NOTHING
+    return Needs.MONITORING
 
 
 async def body_of(request: Request, kind: type[Body]) -> Body:

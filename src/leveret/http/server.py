@@ -20,6 +20,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from leveret.http.app import make_app
 from leveret.http.facts import BrokerFacts
 from leveret.http.listener import Listener
+from leveret.http.requests import counted
 
 _KEEP_ALIVE_S: Final = 65  # longer than the polling interval of any page or scraper
 _CONNECTIONS_MAX: Final = 4096
@@ -34,7 +35,7 @@ async def serve(
 ) -> None:
     """Serves the application on bound sockets until `stopping`; closes them."""
     config = uvicorn.Config(
-        with_date(make_app(facts)),
+        with_date(counted(make_app(facts), facts.metrics.requests)),
         loop="none",
         http=_Protocol,
         ws="none",

@@ -21,6 +21,7 @@ from leveret.journal.chunks import ChunkWriter, Written
 from leveret.journal.index import ENTRY_BYTES, write_entry
 from leveret.journal.records import (
     BLOCK,
+    CAME,
     CHUNK,
     COPY,
     COPY_BYTES,
@@ -346,6 +347,14 @@ class Journal:
         write_head(writer, MARK, 16)
         write_i64_be(writer, queue)
         write_i64_be(writer, delivered)
+
+    def came(self, queue: i64, marks: list[int]) -> None:
+        """Messages came: `marks` holds first sequence numbers and their times in turn."""
+        writer = self._writer
+        write_head(writer, CAME, 8 + 8 * len(marks))
+        write_i64_be(writer, queue)
+        for number in marks:
+            write_i64_be(writer, number)
 
     def key(self, owner: i64, time_ms: i64, digest: bytes) -> None:
         """A key is remembered from now on."""

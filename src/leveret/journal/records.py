@@ -19,6 +19,7 @@
     CURSOR   = stream:u64 offset:i64 name          the next offset of a named reader; -1 ends it
     KEYS     = owner:u64 count:u32 (time_ms:u64){count} (digest:16 octets){count}
                                                    keys that a queue or an exchange remembers
+    CAME     = queue:u64 (seq:u64 time_ms:u64)*    messages from a number on came at a time
     NOTHING  =                                     only so that a block is not empty
 
     copy     = queue:u64 seq:u64 expires_ms:u64 due_ms:u64 priority:i32 flags:u8
@@ -49,6 +50,7 @@ STREAM: Final = 10
 CURSOR: Final = 11
 TRIM: Final = 12
 KEYS: Final = 13
+CAME: Final = 14
 FILES: Final = 32
 
 RECORD_HEAD_BYTES: Final = 5

@@ -16,6 +16,8 @@ from leveret.engine.broker import Broker
 CHECK_BYTES: Final = 8 * 1024 * 1024
 RECHECK_S: Final = 0.1
 REASON: Final = "memory"
+UNLIMITED: Final = 1 << 60  # what version 1 of control groups says without a limit is above this
+DEFAULT_BYTES: Final = 4 * 1024**3  # where the system tells nothing
 
 
 class MemoryWatch:
@@ -69,24 +71,51 @@ def held_bytes(broker: Broker) -> int:
     return total
 
 
-def machine_bytes() -> int:
-    """Memory that this process may use: the control group's limit, or the machine's memory."""
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        limit = _read_number(path)
-        if limit is not None and limit < 1 << 60:
-            return limit
+def machine_bytes(root: Path = Path("/")) -> int:
+    """Memory that this process may use: the least limit of its control groups, or the machine's."""
+    limits = [_meminfo_bytes(root)]
+    for folder in _control_groups(root):
+        for name in ("memory.max", "memory.high", "memory.limit_in_bytes"):
+            limit = _read_number(folder / name)
+            if limit is not None and 0 < limit < UNLIMITED:
+                limits.append(limit)
+    return min(limits)
+
+
+def _control_groups(root: Path) -> list[Path]:
+    """The folders of the control groups that this process is in, and of those around them.
+
+    In a container with a name space of its own they are at the top; elsewhere the kernel tells.
+    """
+    mounts = {"": root / "sys/fs/cgroup", "memory": root / "sys/fs/cgroup/memory"}
+    found = list(mounts.values())
     try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return found
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        mount = mounts.get("memory" if "memory" in controllers.split(",") else controllers)
+        if mount is None:
+            continue
+        folder = mount / path.lstrip("/")
+        found += [above for above in (folder, *folder.parents) if above.is_relative_to(mount)]
+    return found
+
+
+def _meminfo_bytes(root: Path) -> int:
+    try:
+        for line in (root / "proc/meminfo").read_text().splitlines():
             if line.startswith("MemTotal:"):
                 return int(line.split()[1]) * 1024
     except OSError:
         pass
-    return 4 * 1024**3
+    return DEFAULT_BYTES
 
 
-def _read_number(path: str) -> int | None:
+def _read_number(path: Path) -> int | None:
     try:
-        text = Path(path).read_text().strip()
+        text = path.read_text().strip()
     except OSError:
         return None
     return int(text) if text.isdigit() else None

@@ -22,6 +22,7 @@ from leveret.engine.broker import Broker
 from leveret.engine.events import facts_of, tell
 from leveret.engine.message import Message
 from leveret.engine.session import Session
+from leveret.engine.trails import Trails
 from leveret.errors import ConfigError
 from leveret.http.facts import Listener, Machine
 from leveret.http.front import HttpFront
@@ -29,12 +30,18 @@ from leveret.runtime import machine
 from leveret.runtime.apart import Apart
 from leveret.runtime.backups import Backups
 from leveret.runtime.certificates import Certificates
+from leveret.runtime.connection_log import log_event
 from leveret.runtime.connections import Connections
+from leveret.runtime.lag import LoopWatch
 from leveret.runtime.memory import REASON, MemoryWatch, held_bytes, machine_bytes
 from leveret.runtime.shovels import load_shovels, make_shovels
 from leveret.runtime.syncing import Syncing
+from leveret.runtime.telemetry import Telemetry
+from leveret.runtime.tracing import Tracer, otlp_exporter
 from leveret.runtime.turns import Turns
 from leveret.storage.disk import Disk
+from leveret.storage.log import Log
+from leveret.storage.recovery import Recovered
 from leveret.storage.store import DISK_FULL, Store
 from leveret.tasks import Tasks
 
@@ -85,10 +92,17 @@ class Node:
         self._certificates: Certificates | None = None
         self._reloads: list[Callable[[], object]] = []  # of files that may change
         self._key_care: asyncio.Task[None] | None = None
+        self.recovered: Recovered | None = None  # what was found on disk
         self._store: Store | None = None
         if disk is not None:
             self._store = Store(disk, self.broker, settings.durability)
         self.bulk_reads = BulkReads(disk.folder if disk is not None else None)
+        self.front.on_event = log_event
+        self._tracer: Tracer | None = None
+        if settings.otel_endpoint:
+            trails = Trails()
+            self._tracer = Tracer(trails, otlp_exporter(settings.otel_endpoint, settings.node))
+            self.broker.turn.trails = trails
         self._clock = clock
         self._started_ms = clock.now_ms()
         self._serves_http = serves_http
@@ -99,13 +113,16 @@ class Node:
         loop = asyncio.get_running_loop()
         self._certificates = _certificates(self.settings)
         self.turns = Turns(self.broker, self._clock, loop)
+        self.watch = LoopWatch(loop, lambda: int(self.broker.turn.number))
+        self.turns.watch = self.watch
+        self.metrics = Telemetry(self, self.front.alarms, self.watch.lags, self._log, self._tracer)
         limit_bytes = memory_high_bytes(self.settings.memory_high, machine_bytes())
-        self._memory_limit_bytes = limit_bytes
+        self.memory_limit_bytes = limit_bytes
         self._memory = MemoryWatch(self.broker, limit_bytes, loop, self._on_memory)
         self.amqp = AmqpServer(self.front, loop, self.turns, self._memory.note_received)
         self.connections = Connections(self.amqp)
         if self._store is not None:
-            self._store.open(
+            self.recovered = self._store.open(
                 loop,
                 end_turn=self._synced,
                 on_alarm=self._on_disk,
@@ -113,6 +130,8 @@ class Node:
             )
             self.turns.add_flusher(self._store.flush)
         self.turns.add_flusher(self.amqp.flush)
+        if self._tracer is not None:
+            self.turns.add_flusher(self._tracer.flush)
         self._syncing = Syncing(self.broker, self.turns, self._store)
         self.backups = Backups(
             self.settings.node,
@@ -199,21 +218,24 @@ class Node:
         self._key_care.add_done_callback(_log_failure)
 
     async def stop(self) -> None:
-        """Say goodbye to every peer, and end."""
+        """Say goodbye to every peer, answer what was asked, and end."""
         await self.shovels.stop()
         await self.tasks.stop()
         self._apart.stop()
         if self._key_care is not None:
             self._key_care.cancel()
-        await self.amqp.stop(DRAIN_S)
-        self._memory.stop()
-        self.turns.stop()
-        if self._store is not None:
-            self._store.close()
-        await self.bulk_reads.stop()
         if self._serves_http:
             self._http.stop()
+        await self.amqp.stop(DRAIN_S)
+        await self.bulk_reads.stop()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._memory.stop()
+        self.turns.stop()
+        self.watch.stop()
+        if self._store is not None:
+            self._store.close()
+        if self._tracer is not None:
+            await asyncio.to_thread(self._tracer.stop)
 
     # What the HTTP front may ask
 
@@ -239,7 +261,7 @@ class Node:
             started_ms=self._started_ms,
             memory_used_bytes=machine.memory_used_bytes(),
             memory_held_bytes=held_bytes(self.broker),
-            memory_limit_bytes=self._memory_limit_bytes,
+            memory_limit_bytes=self.memory_limit_bytes,
             disk_free_bytes=machine.disk_free_bytes(folder),
             disk_limit_bytes=self.settings.disk_free_min,
             descriptors_used=machine.descriptors_used(),
@@ -275,6 +297,9 @@ class Node:
     def token(self) -> str:
         """Random characters for a name."""
         return _token()
+
+    def _log(self) -> Log | None:
+        return self._store.log if self._store is not None else None
 
     def _in_flight(self) -> list[Message]:
         """Everything that is delivered and not settled, or settled by a transaction to come."""
@@ -327,6 +352,7 @@ class Node:
 
     def _set_alarm(self, reason: str, is_on: bool) -> None:
         self.tell(f"alarm.{'set' if is_on else 'cleared'}", {"resource": reason})
+        log.warning("alarm on" if is_on else "alarm off", extra={"facts": {"reason": reason}})
         if is_on:
             self.front.alarms.append(reason)
         else:

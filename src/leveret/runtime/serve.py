@@ -14,12 +14,16 @@ import os
 import signal
 import sys
 
+from leveret import build_info
 from leveret.clock import Clock
 from leveret.config.settings import Settings
 from leveret.errors import ConfigError, StorageError
+from leveret.runtime import logs
 from leveret.runtime.loop import loop_factory
 from leveret.runtime.node import Node
 from leveret.storage.disk import Disk
+
+log = logging.getLogger(__name__)
 
 # Full collections walk every message object; at the default thresholds a million of them stopped
 # the loop for 171 ms. The core's objects are acyclic, so collecting rarely loses nothing.
@@ -28,10 +32,7 @@ GC_THRESHOLDS = (100_000, 50, 1000)
 
 def serve(settings: Settings) -> int:
     """Runs a node in this thread; returns the exit code of the process."""
-    logging.basicConfig(
-        level=settings.log_level.upper(),
-        format="%(asctime)s %(levelname)s %(name)s %(message)s",
-    )
+    logs.configure(settings.log_level, settings.log_format)
     with asyncio.Runner(loop_factory=loop_factory(settings.event_loop)) as runner:
         return runner.run(_serve(settings))
 
@@ -56,9 +57,27 @@ async def _serve(settings: Settings) -> int:
     gc.set_threshold(*GC_THRESHOLDS)
     _reload_on_hangup(node)
     _say_ready(node)
+    _log_start(node)
     await stopping.wait()
+    log.info("the node stops")
     await node.stop()
+    log.info("the node has stopped")
     return 0
+
+
+def _log_start(node: Node) -> None:
+    told: dict[str, object] = {
+        "version": build_info.describe(),
+        "node": node.node_name,
+        "amqp": _shown(node.amqp_address),
+        "http": _shown(node.http_address),
+        "durability": node.durability,
+        "memory_limit": node.memory_limit_bytes,
+    }
+    if node.recovered is not None:
+        told["messages"] = node.recovered.messages
+        told["log_files"] = len(node.recovered.files)
+    log.info("the node has started", extra={"facts": told})
 
 
 def _raise_descriptor_limit() -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from leveret.clock import Clock
 from leveret.engine.broker import Broker
 from leveret.engine.pulse import NEVER
+from leveret.runtime.lag import LoopWatch
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +25,7 @@ class Turns:
         self._broker = broker
         self._clock = clock
         self._loop = loop
+        self.watch: LoopWatch | None = None  # measures how late the loop runs
         self._flushers: list[Callable[[], None]] = []
         self._is_soon = False
         self._timer: asyncio.TimerHandle | None = None
@@ -53,6 +55,8 @@ class Turns:
             turn.faults.clear()
         if turn.dirty:
             self.soon()
+        if self.watch is not None and not self.watch.is_armed:
+            self.watch.arm()
         due_ms = broker.pulse.next_due_ms()
         if due_ms != NEVER and (self._timer_ms == NEVER or due_ms < self._timer_ms):
             self._set_timer(due_ms)

@@ -14,6 +14,7 @@ from leveret.errors import LeveretError
 from leveret.journal.chunks import CHUNK_HEAD_BYTES
 from leveret.journal.records import (
     BLOCK,
+    CAME,
     CHUNK,
     COPY,
     COPY_BYTES,
@@ -124,6 +125,8 @@ def _read(data: bytes, at: int, end: int, damage: Damage, messages_only: bool) -
                 return False
             if not _note_settled(data, start, damage, messages_only):
                 return False
+        elif kind == CAME and not _is_sound(data, kind, start, size):
+            return False
         elif kind == DEFINE:
             damage.has_definitions = damage.has_definitions or not messages_only
         at = start + size
@@ -134,7 +137,7 @@ def _is_size(kind: int, size: int) -> bool:
     """Whether a record of this kind, which a log file can have, may be of this size."""
     if kind == MESSAGE:
         return size >= _MESSAGE_BYTES_MIN
-    if kind == GONE:
+    if kind in (GONE, CAME):
         return size >= 24 and size % 16 == 8
     if kind == CHUNK:
         return size >= 8 + CHUNK_HEAD_BYTES
@@ -154,7 +157,7 @@ def _is_sound(data: bytes, kind: int, start: int, size: int) -> bool:
         return data[start + 16 : start + size].decode("utf-8", "replace").isprintable()
     if kind == KEYS:
         return int.from_bytes(data[start + 8 : start + 12], "big") == (size - 12) // KEY_BYTES
-    if kind == GONE:
+    if kind in (GONE, CAME):
         numbers = range(start + 8, start + size, 8)
         return all(int.from_bytes(data[at : at + 8], "big") <= _SEQ_MAX for at in numbers)
     return True

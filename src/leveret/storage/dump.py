@@ -19,6 +19,7 @@ from leveret.journal.chunks import CHUNK_HEAD_BYTES
 from leveret.journal.index import ENTRY_BYTES
 from leveret.journal.records import (
     BLOCK,
+    CAME,
     CHUNK,
     COPY,
     COPY_BYTES,
@@ -224,6 +225,12 @@ def _gone(payload: bytes) -> Fields:
     return {"queue": int.from_bytes(payload[:8], "big"), "runs": len(runs), "gone": shown}
 
 
+def _came(payload: bytes) -> Fields:
+    whole = len(payload) - (len(payload) - 8) % _GONE_RUN.size
+    marks = [f"{seq}@{time_ms}" for seq, time_ms in _GONE_RUN.iter_unpack(payload[8:whole])]
+    return {"queue": int.from_bytes(payload[:8], "big"), "came": ",".join(marks)}
+
+
 def _returned(payload: bytes) -> Fields:
     names = ("queue", "seq", "returns", "failures", "due_ms")
     return dict(zip(names, _RETURNED.unpack_from(payload), strict=True))
@@ -299,6 +306,7 @@ RECORDS: Final[dict[int, tuple[str, Read]]] = {
     GONE: ("gone", _gone),
     RETURNED: ("returned", _returned),
     MARK: ("mark", _mark),
+    CAME: ("came", _came),
     DEFINE: ("define", _define),
     BLOCK: ("blocks", _number),
     END: ("end", _nothing),

@@ -22,10 +22,12 @@ import asyncio
 import errno
 import queue
 import threading
+import time
 from collections.abc import Callable
 from typing import Final
 
 from leveret.errors import Corrupt
+from leveret.histogram import Histogram
 from leveret.journal.chunks import Written
 from leveret.journal.journal import Journal
 from leveret.storage.blocks import BLOCK_HEAD_BYTES, HEAD_BYTES, encode_block_head, encode_head
@@ -41,6 +43,20 @@ WAIT_BYTES_MAX: Final = 1024 * 1024  # a block of this size waits for nothing
 FULL_RETRY_S: Final = 1.0
 # What a file must hold of its size to be worth leaving for the sake of its room.
 _WORTH: Final = 1 / 16
+SYNC_BOUNDS_S: Final = (
+    0.0001,
+    0.00025,
+    0.0005,
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.5,
+    2,
+)
 
 
 class Work:
@@ -60,6 +76,7 @@ class Work:
         self.spare: list[int] = []  # files that nobody needs now: a full disk wants their room
         self.is_written = not pieces
         self.is_followed = False  # by the new file
+        self.sync_s = 0.0  # what writing and syncing the block took
         self.next_file = 0  # number of the file to start after this block; 0 = none
         self.index = b""  # of the file that is full
         self.checkpoint: list[bytes] = []  # records of the checkpoint that goes with the new one
@@ -92,6 +109,8 @@ class Log:
         self.taken_block = 0  # number of the last block taken from the journal
         self.synced_block = 0  # number of the last block that is on disk
         self.syncs_done = 0
+        self.sync_times = Histogram(SYNC_BOUNDS_S)  # of blocks: to write and to sync them
+        self.written_bytes = 0  # in blocks, since the start
         self.is_short = False  # of room on the disk
         self._files: set[int] = set()  # log files that exist
         self._sizes: dict[int, int] = {}  # of those that are full
@@ -204,6 +223,10 @@ class Log:
         """The log files that exist."""
         return sorted(self._files)
 
+    def disk_bytes(self) -> int:
+        """Size of all log files, about: the one being written counts up to where it is."""
+        return sum(self._sizes.get(number, 0) for number in self._files) + self._offset
+
     def _send(self) -> None:
         pieces = self._journal.take()
         self.taken_block += 1
@@ -214,6 +237,7 @@ class Log:
         work.removable = self._empty_files()
         self._working_file = self._number
         end = self._offset + BLOCK_HEAD_BYTES + sum(map(len, pieces))
+        self.written_bytes += end - self._offset
         is_left = self._is_worth_leaving(end)
         if end >= self._file_bytes or is_left or self._rolls:
             work.rolled = self._rolls
@@ -254,6 +278,8 @@ class Log:
             return
         self._working = None
         self.syncs_done += 1
+        if work.pieces:
+            self.sync_times.observe(work.sync_s)
         self._journal.release_now(work.released)
         self._note_done(work)
         self._segments.forget(work.dropped)
@@ -408,8 +434,10 @@ class Log:
         if not work.is_written:
             file = self._file
             assert file is not None
+            began_s = time.perf_counter()
             file.write([encode_block_head(work.pieces, work.number), *work.pieces], work.offset)
             file.sync()
+            work.sync_s = time.perf_counter() - began_s
             work.is_written = True
         self._segments.append(work.chunks)
         self._segments.remove(work.dropped)

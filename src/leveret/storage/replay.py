@@ -18,12 +18,14 @@ from librt.strings import (
 from mypy_extensions import i32, i64
 
 from leveret.checksum import crc32
+from leveret.engine.ages import Ages
 from leveret.engine.gone import Gone
 from leveret.engine.known_keys import PAGE_KEYS
 from leveret.errors import Corrupt
 from leveret.journal.index import ENTRY_BYTES, signed32, write_entry
 from leveret.journal.records import (
     BLOCK,
+    CAME,
     CHUNK,
     COPY,
     COPY_BYTES,
@@ -117,6 +119,7 @@ class QueueLog:
         self.next_seq: i64 = 0
         self.returned: dict[int, tuple[int, int, int]] = {}  # returns, failures, due_ms
         self.damaged: dict[int, tuple[int, int]] = {}  # file and offset of what cannot be read
+        self.ages = Ages()
 
     def add(self, file: i64, seq: i64, offset: i64, size: i64, priority: i64, due_ms: i64) -> None:
         """A message stands in the log."""
@@ -226,6 +229,8 @@ class Replay:
                 queue.delivered_seq = max(queue.delivered_seq, read_i64_be(data, start + 8))
             elif kind == KEYS:
                 self._keys(data, start, size)
+            elif kind == CAME:
+                self._came(data, start, start + size)
             elif kind == BLOCK:
                 self.last_block = read_i64_be(data, start)
             elif kind == FILES:
@@ -305,6 +310,16 @@ class Replay:
             queue.gone.add_run(first, last)
             if last >= queue.next_seq:
                 queue.next_seq = last + 1
+            at += 16
+
+    def _came(self, data: bytes, at: i64, end: i64) -> None:
+        ages = self.queue(read_i64_be(data, at)).ages
+        at += 8
+        while end - at >= 16:
+            seq = read_i64_be(data, at)
+            time_ms = read_i64_be(data, at + 8)
+            if time_ms > ages.last_ms and (not ages.seqs or seq > i64(ages.seqs[-1])):
+                ages.add(seq, time_ms)
             at += 16
 
     def _returned(self, data: bytes, start: i64) -> None:

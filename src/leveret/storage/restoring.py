@@ -56,6 +56,7 @@ def restore(
     queue.ledger.gone = live.rest(queue.next_seq)
     if log.damaged:
         _set_aside(queue, log, counts_by_file)
+    queue.ages.restore(log.ages, queue.next_seq)
     queue.has_expiries = True
     queue.ready.mortal = True
     queue.arm()

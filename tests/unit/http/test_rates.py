@@ -16,9 +16,9 @@ def test_first_read_has_no_rate_and_the_next_one_has() -> None:
 
 def test_rate_is_over_the_last_five_seconds() -> None:
     rates = Rates()
-    for second in range(20):
-        found = per_second(rates, second * 1000, 100 * second)
-    assert found == [100.0]
+    for second in range(19):
+        per_second(rates, second * 1000, 100 * second)
+    assert per_second(rates, 19_000, 1900) == [100.0]
     found = [per_second(rates, (20 + i) * 1000, 1900)[0] for i in range(7)]
     assert found[0] > found[2] > found[4]
     assert found[6] == 0.0

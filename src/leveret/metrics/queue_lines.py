@@ -1,0 +1,240 @@
+"""Figures of queues as lines of text: the part of a scrape that is done for every queue.
+
+A figure has a number; `figure` reads it. `write_lines` writes one line for each of some queues:
+compiled, about a tenth of a microsecond. `add_figures` adds them up for the answer without objects.
+"""
+
+from typing import Final
+
+from librt.strings import BytesWriter
+from mypy_extensions import i64
+
+from leveret.engine.ages import UNKNOWN
+from leveret.engine.queue import Queue
+from leveret.engine.streams.stream import Stream
+
+READY: Final = 0
+UNACKED: Final = 1
+MESSAGES: Final = 2
+CONSUMERS: Final = 3
+CAPACITY: Final = 4
+MEMORY_BYTES: Final = 5
+IN_MEMORY: Final = 6
+READY_IN_MEMORY: Final = 7
+IN_MEMORY_BYTES: Final = 8
+PERSISTENT: Final = 9
+PERSISTENT_BYTES: Final = 10
+BYTES: Final = 11
+READY_BYTES: Final = 12
+UNACKED_BYTES: Final = 13
+PAGED_OUT: Final = 14
+PAGED_OUT_BYTES: Final = 15
+PUBLISHED: Final = 16
+GOT_ACK: Final = 17
+GOT: Final = 18
+DELIVERED_ACK: Final = 19
+DELIVERED: Final = 20
+REDELIVERED: Final = 21
+ACKED: Final = 22
+GOT_EMPTY: Final = 23
+SCHEDULED: Final = 24
+STUCK: Final = 25
+DAMAGED: Final = 26
+DUPLICATES: Final = 27
+EXPIRED: Final = 28
+TIMED_OUT: Final = 29
+PARKED: Final = 30
+SEGMENTS: Final = 31
+FIGURES: Final = 32  # how many can be added up
+
+OLDEST_READY_MS: Final = 32  # an age: not added up, and left out where there is nothing ready
+
+LEFT_OUT: Final = -1
+
+_ZERO: Final = b"0\n"
+
+
+def figure(queue: Queue, number: i64, now_ms: i64) -> i64:
+    """One figure of a queue; LEFT_OUT where it has none."""
+    if number <= CAPACITY:
+        return _depth(queue, number)
+    if number <= PAGED_OUT_BYTES:
+        return _room(queue, number)
+    if number <= GOT_EMPTY:
+        return _traffic(queue, number)
+    if number == OLDEST_READY_MS:
+        came_ms = UNKNOWN if isinstance(queue, Stream) else queue.oldest_ready_ms()
+        return max(0, now_ms - came_ms) if came_ms != UNKNOWN else LEFT_OUT
+    return _rest(queue, number)
+
+
+def _depth(queue: Queue, number: i64) -> i64:
+    if number == READY:
+        return queue.message_count()
+    if number == UNACKED:
+        return queue.unacked
+    if number == MESSAGES:
+        # What a reader of a stream holds is still in the stream.
+        ready = queue.message_count()
+        return ready if isinstance(queue, Stream) else ready + queue.unacked
+    if number == CONSUMERS:
+        return len(queue.subscribers.members)
+    # RabbitMQ: the share of time in which consumers could take more. Here: whether they can now.
+    return 1 if queue.subscribers.members and queue.ready.count == 0 else 0
+
+
+def _room(queue: Queue, number: i64) -> i64:
+    ready = queue.ready
+    if number == MEMORY_BYTES:
+        return queue.memory_bytes()
+    if number == BYTES:
+        return ready.body_bytes + queue.unacked_bytes
+    if number == READY_BYTES:
+        return ready.body_bytes
+    if number == UNACKED_BYTES:
+        return queue.unacked_bytes
+    if number == PERSISTENT:
+        return ready.count + queue.unacked if queue.durable else 0
+    if number == PERSISTENT_BYTES:
+        return ready.body_bytes + queue.unacked_bytes if queue.durable else 0
+    return _memory(queue, number)
+
+
+def _memory(queue: Queue, number: i64) -> i64:
+    """What is in memory and what is in the log alone; bytes of the latter are a share of all."""
+    ready = queue.ready
+    paged: i64 = 0
+    for line in ready.all_lines():
+        paged += line.paged.count
+    if number == PAGED_OUT:
+        return paged
+    if number == READY_IN_MEMORY:
+        return ready.count - paged
+    if number == IN_MEMORY:
+        return ready.count - paged + queue.unacked
+    paged_bytes = ready.body_bytes * paged // ready.count if ready.count != 0 else 0
+    if number == PAGED_OUT_BYTES:
+        return paged_bytes
+    return ready.body_bytes - paged_bytes + queue.unacked_bytes
+
+
+def _traffic(queue: Queue, number: i64) -> i64:
+    if number == PUBLISHED:
+        return queue.published
+    if number == DELIVERED_ACK:
+        return queue.delivered
+    if number == DELIVERED:
+        return queue.delivered_no_ack
+    if number == ACKED:
+        return queue.acked
+    if number == REDELIVERED:
+        return queue.redelivered
+    if number == GOT_EMPTY:
+        return queue.got_empty
+    return queue.got if number == GOT_ACK else queue.got_no_ack
+
+
+def _rest(queue: Queue, number: i64) -> i64:
+    if number == SCHEDULED:
+        return len(queue.scheduled)
+    if number == STUCK:
+        return queue.stuck
+    if number == DAMAGED:
+        return queue.ready.damaged_count() if queue.ready.damaged else 0
+    if number == DUPLICATES:
+        return queue.deduplicated
+    if number == EXPIRED:
+        return queue.expired
+    if number == SEGMENTS:
+        return len(queue.segments.segments) if isinstance(queue, Stream) else 0
+    fates = queue.fates
+    if fates is None:
+        return 0
+    return fates.timed_out if number == TIMED_OUT else fates.parked
+
+
+def write_lines(
+    out: BytesWriter,
+    name: bytes,
+    number: i64,
+    is_sparse: bool,
+    queues: list[Queue],
+    labels: list[bytes],
+    now_ms: i64,
+) -> None:
+    """A line for each queue: name, labels (with the space behind them), figure.
+
+    A sparse family has no line where the figure is 0.
+    """
+    at: i64 = 0
+    for queue in queues:
+        value = figure(queue, number, now_ms)
+        if value > 0 or (value == 0 and not is_sparse):
+            out.write(name)
+            out.write(labels[at])
+            if value == 0:
+                out.write(_ZERO)
+            elif number == OLDEST_READY_MS:
+                out.write(b"%d.%03d\n" % (value // 1000, value % 1000))
+            else:
+                out.write(str(value).encode())
+                out.append(10)
+        at += 1
+
+
+def queue_labels(queues: list[Queue]) -> list[bytes]:
+    """The labels of each queue, with the space behind them."""
+    found: list[bytes] = []
+    for queue in queues:
+        text = '{vhost="' + escaped(queue.vhost) + '",queue="' + escaped(queue.name) + '"} '
+        found.append(text.encode())
+    return found
+
+
+def write_infos(out: BytesWriter, name: bytes, queues: list[Queue], labels: list[bytes]) -> None:
+    """A line for each queue that tells its type."""
+    at: i64 = 0
+    for queue in queues:
+        out.write(name)
+        out.write(labels[at][:-2])
+        out.write(b',queue_type="rabbit_')
+        out.write(queue.settings.kind.encode())
+        out.write(b'_queue",membership="leader"} 1\n')
+        at += 1
+
+
+def escaped(text: str) -> str:
+    """A label's value: any text, as Prometheus has it.
+
+    A backslash, a quote and a line break are escaped; bytes that are no text, which AMQP allows in
+    names, are shown as U+FFFD.
+    """
+    if not text.isascii():
+        text = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    if "\\" in text:
+        text = text.replace("\\", "\\\\")
+    if "\n" in text:
+        text = text.replace("\n", "\\n")
+    return text.replace('"', '\\"') if '"' in text else text
+
+
+def add_figures(sums: list[int], queues: list[Queue]) -> None:
+    """Add all figures of some queues to the sums."""
+    for queue in queues:
+        number: i64 = 0
+        while number < FIGURES:
+            value = figure(queue, number, 0)
+            if value != 0:
+                sums[number] += value
+            number += 1
+
+
+def oldest_ready_ms(queues: list[Queue]) -> i64:
+    """When the oldest ready message of some queues came; UNKNOWN where there is none."""
+    oldest: i64 = UNKNOWN
+    for queue in queues:
+        if queue.ready.count != 0 and not isinstance(queue, Stream):
+            came_ms = queue.oldest_ready_ms()
+            if came_ms != UNKNOWN and (oldest == UNKNOWN or came_ms < oldest):
+                oldest = came_ms
+    return oldest

@@ -1,0 +1,276 @@
+"""The families of what went through the node: published, delivered, settled, lost.
+
+RabbitMQ's names come first; its counters by protocol have the label `protocol` here too.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from leveret.engine.ages import UNKNOWN
+from leveret.engine.sizes import BOUNDS
+from leveret.histogram import Histogram
+from leveret.metrics import queue_lines as figures
+from leveret.metrics.family import COUNTER, GAUGE, HISTOGRAM
+from leveret.metrics.reading import PROTOCOL, NodeFamily, Read, Samples, node_family
+from leveret.metrics.sources import Reading
+from leveret.metrics.text import Number
+
+_DEATH_REASONS: Final = ("rejected", "expired", "maxlen", "delivery_limit")
+
+
+def _global(name: str, about: str, read: Callable[[Reading], Number]) -> NodeFamily:
+    return node_family(
+        COUNTER, f"rabbitmq_global_messages_{name}_total", about, lambda r: [(PROTOCOL, read(r))]
+    )
+
+
+def _channel(name: str, about: str, read: Read) -> NodeFamily:
+    return node_family(COUNTER, f"rabbitmq_channel_{name}_total", about, read)
+
+
+def _routed(r: Reading) -> int:
+    return r.sums[figures.PUBLISHED] + r.counts.queued
+
+
+def _delivered_ack(r: Reading) -> int:
+    return r.sums[figures.DELIVERED_ACK] + r.counts.delivered
+
+
+def _delivered(r: Reading) -> int:
+    return r.sums[figures.DELIVERED] + r.counts.delivered_no_ack
+
+
+def _got_ack(r: Reading) -> int:
+    return r.sums[figures.GOT_ACK] + r.counts.got
+
+
+def _got(r: Reading) -> int:
+    return r.sums[figures.GOT] + r.counts.got_no_ack
+
+
+def _got_empty(r: Reading) -> int:
+    return r.sums[figures.GOT_EMPTY] + r.counts.got_empty
+
+
+def _acked(r: Reading) -> int:
+    return r.sums[figures.ACKED] + r.counts.acked
+
+
+def _redelivered(r: Reading) -> int:
+    return r.sums[figures.REDELIVERED] + r.counts.redelivered
+
+
+def _all_delivered(r: Reading) -> int:
+    return _delivered_ack(r) + _delivered(r) + _got_ack(r) + _got(r)
+
+
+_GLOBAL: Final = (
+    _global("received", "Messages published.", lambda r: r.counts.published),
+    _global("received_confirm", "Messages published with confirms.", lambda r: r.counts.expected),
+    _global("routed", "Copies put into queues and streams.", _routed),
+    _global("confirmed", "Messages confirmed.", lambda r: r.counts.confirmed),
+    _global("delivered", "Messages delivered.", _all_delivered),
+    _global(
+        "delivered_consume_manual_ack", "Messages delivered to consumers with acks.", _delivered_ack
+    ),
+    _global(
+        "delivered_consume_auto_ack", "Messages delivered to consumers without acks.", _delivered
+    ),
+    _global("delivered_get_manual_ack", "Messages taken by basic.get with acks.", _got_ack),
+    _global("delivered_get_auto_ack", "Messages taken by basic.get without acks.", _got),
+    _global("redelivered", "Messages delivered that had been delivered before.", _redelivered),
+    _global("acknowledged", "Messages acknowledged.", _acked),
+    _global("get_empty", "Times basic.get found nothing.", _got_empty),
+    _global("unroutable_dropped", "Messages that nobody took.", lambda r: r.counts.unroutable),
+    _global(
+        "unroutable_returned",
+        "Mandatory messages that nobody took.",
+        lambda r: r.counts.returned,
+    ),
+)
+
+_CHANNELS: Final = (
+    _channel("messages_published", "Messages published.", lambda r: r.counts.published),
+    _channel("messages_confirmed", "Messages confirmed.", lambda r: r.counts.confirmed),
+    _channel(
+        "messages_delivered_ack", "Messages delivered to consumers with acks.", _delivered_ack
+    ),
+    _channel("messages_delivered", "Messages delivered to consumers without acks.", _delivered),
+    _channel("messages_acked", "Messages acknowledged.", _acked),
+    _channel("messages_redelivered", "Messages delivered that had been before.", _redelivered),
+    _channel("get_ack", "Messages taken by basic.get with acks.", _got_ack),
+    _channel("get", "Messages taken by basic.get without acks.", _got),
+    _channel("get_empty", "Times basic.get found nothing.", _got_empty),
+    _channel(
+        "messages_unroutable_dropped", "Messages that nobody took.", lambda r: r.counts.unroutable
+    ),
+    _channel(
+        "messages_unroutable_returned",
+        "Mandatory messages that nobody took.",
+        lambda r: r.counts.returned,
+    ),
+    node_family(
+        GAUGE, "rabbitmq_channel_consumers", "Consumers of channels.", lambda r: r.consumers
+    ),
+    node_family(
+        GAUGE,
+        "rabbitmq_channel_messages_unacked",
+        "Messages that channels hold.",
+        lambda r: r.unacked,
+    ),
+    node_family(
+        GAUGE,
+        "rabbitmq_channel_messages_unconfirmed",
+        "Messages that wait for their confirm.",
+        lambda r: r.unconfirmed,
+    ),
+    node_family(
+        COUNTER,
+        "rabbitmq_connection_incoming_bytes_total",
+        "Bytes received.",
+        lambda r: r.counts.received_bytes,
+    ),
+    node_family(
+        COUNTER,
+        "rabbitmq_connection_outgoing_bytes_total",
+        "Bytes sent.",
+        lambda r: r.counts.sent_bytes,
+    ),
+    node_family(
+        GAUGE, "rabbitmq_connection_channels", "Channels of connections.", lambda r: r.channels
+    ),
+)
+
+
+def _deaths(reason: str) -> Read:
+    def read(r: Reading) -> Samples:
+        deaths = r.sources.facts.broker.turn.fates.deaths
+        found = [
+            ({"queue_type": f"rabbit_{kind}_queue", "dead_letter_strategy": strategy}, count)
+            for (kind, strategy, why), count in deaths.items()
+            if why == reason
+        ]
+        empty = {"queue_type": "rabbit_classic_queue", "dead_letter_strategy": "disabled"}
+        return found or [(empty, 0)]
+
+    return read
+
+
+def _confirmed_deaths(r: Reading) -> Samples:
+    confirmed = r.sources.facts.broker.turn.fates.deaths_confirmed
+    empty = {"queue_type": "rabbit_quorum_queue", "dead_letter_strategy": "at_least_once"}
+    return [
+        ({**empty, "queue_type": f"rabbit_{kind}_queue"}, n) for kind, n in confirmed.items()
+    ] or [(empty, 0)]
+
+
+def _by_reason(counts: dict[str, int]) -> Samples:
+    reasons = dict.fromkeys(_DEATH_REASONS, 0)
+    return [({"reason": reason}, n) for reason, n in {**reasons, **counts}.items()]
+
+
+def _dropped(r: Reading) -> Samples:
+    """Everything that was lost; what nobody took is counted by the channels."""
+    fates = r.sources.facts.broker.turn.fates
+    return _by_reason({**fates.dropped, "unroutable": r.counts.unroutable})
+
+
+def _age_s(r: Reading, since_ms: int) -> float:
+    return max(0, r.now_ms - since_ms) / 1000 if since_ms != UNKNOWN else 0
+
+
+_FATES: Final = (
+    *(
+        node_family(
+            COUNTER,
+            f"rabbitmq_global_messages_dead_lettered_{reason}_total",
+            f"Messages that left a queue because of: {reason}.",
+            _deaths(reason),
+        )
+        for reason in _DEATH_REASONS
+    ),
+    node_family(
+        COUNTER,
+        "rabbitmq_global_messages_dead_lettered_confirmed_total",
+        "Dead letters that their target has taken for sure.",
+        _confirmed_deaths,
+    ),
+    node_family(COUNTER, "leveret_dropped_total", "Messages lost, by reason.", _dropped),
+    node_family(
+        COUNTER,
+        "leveret_dead_lettered_total",
+        "Messages sent on to a dead-letter exchange, by reason.",
+        lambda r: _by_reason(r.sources.facts.broker.turn.fates.dead_lettered),
+    ),
+    node_family(
+        COUNTER,
+        "leveret_parked_total",
+        "Messages parked over their delivery limit.",
+        lambda r: r.sources.facts.broker.turn.fates.parked,
+    ),
+    node_family(
+        COUNTER,
+        "leveret_consumer_timeouts_total",
+        "Messages taken back from consumers that held them for too long.",
+        lambda r: r.sources.facts.broker.turn.fates.timed_out,
+    ),
+    node_family(
+        COUNTER,
+        "leveret_duplicates_total",
+        "Publishes that a queue knew already, not queued.",
+        lambda r: r.sums[figures.DUPLICATES] + r.counts.duplicates,
+    ),
+    node_family(
+        GAUGE,
+        "leveret_messages",
+        "Messages by state.",
+        lambda r: [
+            ({"state": "ready"}, r.sums[figures.READY]),
+            ({"state": "unacked"}, r.sums[figures.UNACKED]),
+            ({"state": "scheduled"}, r.sums[figures.SCHEDULED]),
+            ({"state": "dead_letter_stuck"}, r.sums[figures.STUCK]),
+            ({"state": "damaged"}, r.sums[figures.DAMAGED]),
+        ],
+    ),
+    node_family(
+        GAUGE,
+        "leveret_messages_in_log",
+        "Ready messages that are in the log alone.",
+        lambda r: r.sums[figures.PAGED_OUT],
+    ),
+    node_family(
+        GAUGE,
+        "leveret_oldest_ready_age_seconds",
+        "Age of the oldest ready message of all queues; 0 without any.",
+        lambda r: _age_s(r, r.oldest_ready_ms),
+    ),
+    node_family(
+        GAUGE,
+        "leveret_oldest_unacked_age_seconds",
+        "Time since the delivery of the message that is held longest; 0 without any.",
+        lambda r: _age_s(r, r.oldest_unacked_ms),
+    ),
+)
+
+
+def message_sizes(r: Reading) -> Histogram:
+    """RabbitMQ's histogram of message sizes, sampled by reads."""
+    sizes = r.sources.facts.broker.turn.sizes
+    found = Histogram(BOUNDS)
+    found.counts = list(sizes.counts)
+    found.sum = float(int(sizes.total_bytes))
+    found.count = sum(found.counts)
+    return found
+
+
+MESSAGE_SIZES: Final = node_family(
+    HISTOGRAM,
+    "rabbitmq_message_size_bytes",
+    "Sizes of published messages: of each read of a socket, the last one stands for all.",
+    message_sizes,
+)
+
+
+# In the answer per object these have lines for each channel and connection instead (`objects`).
+SUMS_OF_CHANNELS: Final = _CHANNELS
+TRAFFIC_FAMILIES: Final = (*_GLOBAL, MESSAGE_SIZES, *_FATES)

@@ -1,0 +1,54 @@
+"""How late the loop runs: a timer is set while there is something to do, and its delay is the lag.
+
+The timer is armed by the first turn after a rest and goes on every `PROBE_S` while there are turns,
+so an idle broker has none. A loop that stands still for longer than that is always noticed; its lag
+is at most `PROBE_S` less than the stillness.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from leveret.histogram import Histogram
+
+log = logging.getLogger(__name__)
+
+PROBE_S: Final = 0.1
+SLOW_S: Final = 0.2
+LAG_BOUNDS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
+
+
+class LoopWatch:
+    """Measures the lag of one loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, turn_number: Callable[[], int]) -> None:
+        self.lags = Histogram(LAG_BOUNDS_S)
+        self.is_armed = False
+        self._loop = loop
+        self._turn_number = turn_number
+        self._seen = 0  # the number of turns at the last look
+        self._due_s = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def arm(self) -> None:
+        """There is something to do: look how late a timer comes."""
+        self.is_armed = True
+        self._seen = self._turn_number()
+        self._due_s = self._loop.time() + PROBE_S
+        self._timer = self._loop.call_at(self._due_s, self._on_due)
+
+    def _on_due(self) -> None:
+        lag_s = max(0.0, self._loop.time() - self._due_s)
+        self.lags.observe(lag_s)
+        if lag_s >= SLOW_S:
+            log.warning("the loop stood still", extra={"facts": {"ms": round(lag_s * 1000)}})
+        self._timer = None
+        self.is_armed = False
+        if self._turn_number() != self._seen:
+            self.arm()
+
+    def stop(self) -> None:
+        self.is_armed = True  # and stays so: no turn arms it again
+        if self._timer is not None:
+            self._timer.cancel()

@@ -1,0 +1,69 @@
+"""What the node tells of itself in numbers: metrics, and how its loop and its log keep up.
+
+The HTTP front asks for a scrape or for the figures of the loop; nothing is computed before.
+"""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+
+from leveret.engine.broker import Broker
+from leveret.histogram import Histogram
+from leveret.http.facts import BrokerFacts, LoopFacts
+from leveret.http.requests import Requests
+from leveret.metrics.scrape import AGGREGATED, PER_OBJECT, Filter, Scrape
+from leveret.metrics.sources import Sources
+from leveret.runtime.tracing import Tracer
+from leveret.storage.log import Log
+
+
+class Telemetry:
+    """The metrics of one node."""
+
+    def __init__(
+        self,
+        facts: BrokerFacts,
+        alarms: Sequence[str],
+        lags: Histogram,
+        log_of_node: Callable[[], Log | None],
+        tracer: Tracer | None,
+    ) -> None:
+        self.requests = Requests()
+        self._broker: Broker = facts.broker
+        self._log = log_of_node
+        self._lags = lags
+        self._sources = Sources(
+            facts=facts,
+            alarms=alarms,
+            log=log_of_node,
+            lags=lags,
+            requests=self.requests,
+            spans=lambda: (0, 0) if tracer is None else (tracer.exported, tracer.dropped),
+        )
+
+    def scrape(self, endpoint: str) -> AsyncIterator[bytes]:
+        """A whole answer: aggregated, or per object."""
+        scrape = Scrape(self._sources)
+        assert endpoint in (AGGREGATED, PER_OBJECT)
+        return scrape.aggregated() if endpoint == AGGREGATED else scrape.per_object()
+
+    def scrape_groups(
+        self, groups: frozenset[str], vhosts: frozenset[str], queues: tuple[str, ...]
+    ) -> AsyncIterator[bytes]:
+        """The answer to a detailed question."""
+        return Scrape(self._sources).detailed(groups, Filter(vhosts, queues))
+
+    def loop(self) -> LoopFacts:
+        log = self._log()
+        syncs = log.sync_times if log is not None else Histogram(())
+        lags = self._lags
+        return LoopFacts(
+            turns=int(self._broker.turn.number),
+            lag_ms_p50=lags.quantile(0.5) * 1000,
+            lag_ms_p99=lags.quantile(0.99) * 1000,
+            lag_ms_max=lags.highest * 1000,
+            sync_ms_p50=syncs.quantile(0.5) * 1000,
+            sync_ms_p99=syncs.quantile(0.99) * 1000,
+            sync_ms_max=syncs.highest * 1000,
+            syncs=syncs.count,
+            log_bytes=log.disk_bytes() if log is not None else 0,
+            log_files=len(log.files()) if log is not None else 0,
+        )

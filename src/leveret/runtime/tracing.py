@@ -1,0 +1,188 @@
+"""Spans of traced messages, sent to a collector by OpenTelemetry (the extra `leveret[otel]`).
+
+For each stay of a traced copy in a queue there are spans with the publisher's span as their parent:
+`<queue> wait` from when it came until it was delivered, and `<queue> hold` from its delivery until
+it was settled. The loop only keeps times and appends to a bounded list; a thread makes the spans
+and sends them in batches. What does not fit, or cannot be sent, is counted as dropped.
+"""
+
+import logging
+import secrets
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from leveret import __version__
+from leveret.engine.chronicle import DELIVERED, FINAL, NACKED, QUEUED, REJECTED, REQUEUED
+from leveret.engine.chronicle import TIMED_OUT as LATE
+from leveret.engine.trails import TrailEvent, Trails
+from leveret.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+SPANS_MAX: Final = 10_000  # that wait to be sent
+BATCH: Final = 512
+BATCH_WITHIN_S: Final = 1.0
+SEND_WITHIN_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One span, as the loop knows it."""
+
+    name: str
+    parent: bytes
+    begin_ms: int
+    end_ms: int
+    queue: str
+    routing_key: str
+    number: int
+    outcome: str
+
+
+Export = Callable[[list[Span]], bool]
+
+
+class Tracer:
+    """Makes spans of trails, and has them sent."""
+
+    def __init__(self, trails: Trails, export: Export) -> None:
+        self.exported = 0
+        self._failed = 0  # spans that could not be sent, or for which there was no room
+        self._trails = trails
+        self._export = export
+        self._since: dict[int, tuple[int, bool]] = {}  # copy -> since when, and whether it is held
+        self._waiting: list[Span] = []
+        self._wake = threading.Condition()
+        self._is_stopped = False
+        self._thread = threading.Thread(target=self._run, name="leveret-spans", daemon=True)
+        self._thread.start()
+
+    @property
+    def dropped(self) -> int:
+        return self._failed + int(self._trails.missed)
+
+    def flush(self) -> None:
+        """End of a turn: take its events."""
+        events = self._trails.events
+        if events:
+            self._trails.events = []
+            made = [span for event in events if (span := self._note(event)) is not None]
+            if made:
+                self._hand_over(made)
+
+    def _note(self, event: TrailEvent) -> Span | None:
+        """The span that an event ends, if it ends one."""
+        number, now_ms = int(event.number), int(event.time_ms)
+        before = self._since.pop(number, None)
+        if event.event not in FINAL:
+            self._since[number] = (now_ms, event.event == DELIVERED)
+        if event.event in (NACKED, REJECTED, LATE) and before is not None:
+            self._since[number] = before  # what is done about it follows
+            return None
+        if before is None or event.event == QUEUED:
+            return None
+        begin_ms, is_held = before
+        what = "hold" if is_held else "wait"
+        if event.event == REQUEUED and not is_held:
+            return None
+        outcome = f"{event.event}: {event.reason}" if event.reason else event.event
+        return Span(
+            f"{event.queue} {what}",
+            event.parent,
+            begin_ms,
+            now_ms,
+            event.queue,
+            event.routing_key,
+            number,
+            outcome,
+        )
+
+    def _hand_over(self, made: list[Span]) -> None:
+        with self._wake:
+            room = SPANS_MAX - len(self._waiting)
+            self._failed += max(0, len(made) - room)
+            was_empty = not self._waiting
+            self._waiting.extend(made[: max(0, room)])
+            if was_empty or len(self._waiting) >= BATCH:
+                self._wake.notify()
+
+    def stop(self) -> None:
+        """Send what waits, within a limit of time."""
+        with self._wake:
+            self._is_stopped = True
+            self._wake.notify()
+        self._thread.join(SEND_WITHIN_S)
+
+    # In the thread
+
+    def _run(self) -> None:
+        while True:
+            with self._wake:
+                while not self._waiting and not self._is_stopped:
+                    self._wake.wait()
+                if not self._is_stopped and len(self._waiting) < BATCH:
+                    self._wake.wait(BATCH_WITHIN_S)
+                batch, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
+                if not batch and self._is_stopped:
+                    return
+            self._send(batch)
+
+    def _send(self, batch: list[Span]) -> None:
+        try:
+            is_sent = self._export(batch)
+        except Exception as fault:
+            log.warning("spans cannot be sent", extra={"facts": {"fault": type(fault).__name__}})
+            is_sent = False
+        if is_sent:
+            self.exported += len(batch)
+        else:
+            self._failed += len(batch)
+
+
+def otlp_exporter(endpoint: str, node: str) -> Export:
+    """Sends spans to a collector; ConfigError where the extra is not installed."""
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace.export import SpanExportResult
+    except ImportError as fault:
+        raise ConfigError("otel_endpoint: needs the extra: pip install 'leveret[otel]'") from fault
+    resource = Resource.create(
+        {"service.name": "leveret", "service.instance.id": node, "service.version": __version__}
+    )
+    exporter = OTLPSpanExporter(endpoint=endpoint, timeout=SEND_WITHIN_S)
+
+    def export(batch: list[Span]) -> bool:
+        spans = [_readable(span, resource) for span in batch]
+        return exporter.export(spans) is SpanExportResult.SUCCESS
+
+    return export
+
+
+def _readable(span: Span, resource: Any) -> Any:
+    """A span as the exporter takes it."""
+    from opentelemetry.sdk.trace import ReadableSpan
+    from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+    from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
+
+    trace_id = int(span.parent[3:35], 16)
+    flags = TraceFlags(int(span.parent[53:55], 16))
+    return ReadableSpan(
+        name=span.name,
+        context=SpanContext(trace_id, secrets.randbits(64) or 1, False, flags),
+        parent=SpanContext(trace_id, int(span.parent[36:52], 16), True, flags),
+        resource=resource,
+        attributes={
+            "messaging.system": "rabbitmq",
+            "messaging.destination.name": span.queue,
+            "messaging.rabbitmq.destination.routing_key": span.routing_key,
+            "leveret.message": str(span.number),
+            "leveret.outcome": span.outcome,
+        },
+        kind=SpanKind.INTERNAL,
+        start_time=span.begin_ms * 1_000_000,
+        end_time=span.end_ms * 1_000_000,
+        instrumentation_scope=InstrumentationScope("leveret", __version__),
+    )

@@ -1,0 +1,133 @@
+"""Spans of traced messages: which there are, and that nothing else is."""
+
+import threading
+
+import pytest
+
+from leveret.engine.trails import Trails, sampled_parent
+from leveret.runtime.tracing import SPANS_MAX, Span, Tracer
+from leveret.wire.properties import Properties, encode_header
+from leveret.wire.tables import table_of
+from tests.protocol.stage import START_MS, Stage
+from tests.unit.engine.front import Client
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+PARENT = f"00-{TRACE}-b7ad6b7169203331-01"
+
+
+class Collector:
+    """Takes spans in place of a collector."""
+
+    def __init__(self) -> None:
+        self.spans: list[Span] = []
+        self.fails = False
+        self.may_go = threading.Event()
+        self.may_go.set()
+
+    def export(self, batch: list[Span]) -> bool:
+        self.may_go.wait(10)
+        if self.fails:
+            raise ConnectionError("password=hidden")
+        self.spans.extend(batch)
+        return True
+
+
+def traced_client() -> tuple[Client, Tracer, Collector]:
+    stage = Stage()
+    trails = Trails()
+    stage.broker.turn.trails = trails
+    collector = Collector()
+    return Client(stage), Tracer(trails, collector.export), collector
+
+
+def shown(tracer: Tracer, collector: Collector) -> list[tuple[str, int, int, str]]:
+    tracer.flush()
+    tracer.stop()
+    spans = collector.spans
+    return [(s.name, s.begin_ms - START_MS, s.end_ms - START_MS, s.outcome) for s in spans]
+
+
+def test_a_message_has_a_span_while_it_waits_and_one_while_it_is_held() -> None:
+    client, tracer, collector = traced_client()
+    client.queue("q")
+    client.publish("q", "a", headers={"traceparent": PARENT})
+    client.advance(100)
+    client.get("q", no_ack=False)
+    client.advance(20)
+    client.ack(1)
+    assert shown(tracer, collector) == [
+        ("q wait", 0, 100, "delivered"),
+        ("q hold", 100, 120, "acked"),
+    ]
+    assert {span.parent for span in collector.spans} == {PARENT.encode()}
+    assert (tracer.exported, tracer.dropped) == (2, 0)
+
+
+def test_a_retry_and_a_dead_letter_are_in_the_same_trace() -> None:
+    client, tracer, collector = traced_client()
+    client.queue("dead")
+    client.queue("q", x_dead_letter_exchange="", x_dead_letter_routing_key="dead")
+    client.publish("q", "a", headers={"traceparent": PARENT})
+    client.get("q", no_ack=False)
+    client.nack(1)
+    client.advance(5)
+    client.get("q", no_ack=False)
+    client.nack(2, requeue=False)
+    client.get("dead", no_ack=True)
+    assert shown(tracer, collector) == [
+        ("q wait", 0, 0, "delivered"),
+        ("q hold", 0, 0, "requeued"),
+        ("q wait", 0, 5, "delivered"),
+        ("q hold", 5, 5, "dead-lettered: rejected"),
+        ("dead wait", 5, 5, "delivered"),
+        ("dead hold", 5, 5, "acked: automatic"),
+    ]
+    assert {span.parent for span in collector.spans} == {PARENT.encode()}
+
+
+def test_a_purge_ends_what_waits() -> None:
+    client, tracer, collector = traced_client()
+    client.queue("q")
+    client.publish("q", "a", "b", headers={"traceparent": PARENT})
+    client.send("queue.purge", queue="q")
+    assert [outcome for *_, outcome in shown(tracer, collector)] == ["purged", "purged"]
+
+
+@pytest.mark.parametrize(
+    "parent",
+    [None, PARENT[:-1] + "0", "00-xyz", PARENT.replace("00-", "ff-"), PARENT.replace("a", "A")],
+)
+def test_what_is_not_sampled_has_no_span(parent: str | None) -> None:
+    client, tracer, collector = traced_client()
+    client.queue("q")
+    client.publish("q", "a", headers={"traceparent": parent} if parent is not None else {})
+    client.get("q")
+    assert shown(tracer, collector) == []
+
+
+def test_a_traceparent_is_found_among_other_headers() -> None:
+    properties = Properties()
+    properties.headers = table_of({"a": "b", "traceparent": PARENT, "tracestate": "x=y"})
+    assert sampled_parent(encode_header(properties, 3)) == PARENT.encode()
+
+
+def test_spans_that_do_not_fit_or_cannot_be_sent_are_counted() -> None:
+    client, tracer, collector = traced_client()
+    collector.may_go.clear()
+    collector.fails = True
+    client.queue("q")
+    count = SPANS_MAX // 2 + 1000
+    for _ in range(count):
+        client.publish("q", "a", headers={"traceparent": PARENT})
+        client.get("q")
+        tracer.flush()
+    assert len(tracer._waiting) <= SPANS_MAX
+    assert tracer.dropped > 0
+    collector.may_go.set()
+    tracer.stop()
+    assert (tracer.exported, tracer.dropped) == (0, 2 * count)
+
+
+def test_a_node_without_tracing_has_nothing_to_pay() -> None:
+    client = Client()
+    assert client.queue("q").chronicle is None
