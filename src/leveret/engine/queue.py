@@ -37,7 +37,6 @@ from leveret.engine.ledger import Ledger
 from leveret.engine.message import (
     COUNTED,
     LOGGED,
-    NO_ADDRESS,
     NO_EXPIRY,
     PERSISTENT,
     REDELIVERED,
@@ -46,6 +45,7 @@ from leveret.engine.message import (
 )
 from leveret.engine.pulse import NEVER, Timed, earlier
 from leveret.engine.ready import LAZY_WINDOW, MESSAGE_BYTES, WINDOW, Ready
+from leveret.engine.remembering import note_ready_gone, note_scheduled_gone
 from leveret.engine.runs import Pages, QueuePages
 from leveret.engine.scheduled import Scheduled
 from leveret.engine.session import (
@@ -556,7 +556,7 @@ class Queue(Target):
         self.catch_up()
         old = self.ready
         if self.chronicle is not None:
-            self._note_ready_gone(PURGED)
+            note_ready_gone(self.chronicle, self.ledger.id, self.name, self.ready, PURGED)
         self._forget_ready()
         self.ready = Ready(prioritised=old.prioritised, returns_first=old.returns_first)
         self.ready.pages = old.pages
@@ -745,32 +745,6 @@ class Queue(Target):
         if no_ack:
             self.note(ACKED, message, "automatic")
 
-    def _note_ready_gone(self, event: str) -> None:
-        """All ready messages are gone at once."""
-        assert self.chronicle is not None
-        for message in self.ready.messages():
-            self.note(event, message, "")
-        for run in self.ready.paged_runs():
-            for first, last in run.stretches():
-                self.chronicle.note(
-                    event,
-                    copy_id(self.ledger.id, first),
-                    copy_id(self.ledger.id, last),
-                    self.name,
-                    "",
-                    "",
-                    NO_ADDRESS,
-                )
-
-    def _note_scheduled_gone(self) -> None:
-        """The queue is deleted with what waits in it."""
-        assert self.chronicle is not None
-        for message in self.scheduled.messages():
-            self.note(DELETED, message, "")
-        for _, _, seq, _, _ in self.scheduled.distant.entries():
-            number = copy_id(self.ledger.id, seq)
-            self.chronicle.note(DELETED, number, number, self.name, "", "", NO_ADDRESS)
-
     def open_pages(self, pages: Pages) -> None:
         """From now on messages beyond the window stay in the log."""
         self.ready.pages = QueuePages(pages, self.slot, self.ledger.returned, self.counts)
@@ -783,8 +757,8 @@ class Queue(Target):
         """The queue is deleted: end its consumers and forget its messages."""
         self.ledger.closed = True
         if self.chronicle is not None:
-            self._note_ready_gone(DELETED)
-            self._note_scheduled_gone()
+            note_ready_gone(self.chronicle, self.ledger.id, self.name, self.ready, DELETED)
+            note_scheduled_gone(self.chronicle, self.ledger.id, self.name, self.scheduled)
         self._forget_ready()
         if self.ledger.journal is not None:
             for run in self.ready.damaged:
