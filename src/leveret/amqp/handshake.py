@@ -8,7 +8,7 @@ server: open-ok
 
 from typing import Final
 
-from leveret.amqp.link import REFUSED, Link
+from leveret.amqp.link import Link
 from leveret.amqp.methods import (
     CONNECTION_CLOSE,
     CONNECTION_OPEN_OK,
@@ -68,7 +68,6 @@ def on_login(link: Link, outcome: User | Refusal) -> bool:
     """Offer the limits to a user; False where the login is refused, and the peer was told."""
     if isinstance(outcome, Refusal):
         link.note_end("login refused")
-        link.front.on_event(REFUSED, link, outcome.reason)
         if link.wants_failure_close:
             text = (
                 "ACCESS_REFUSED - Login was refused using authentication mechanism "

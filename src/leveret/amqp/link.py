@@ -36,7 +36,6 @@ CREDIT_BYTES: Final = 262_144
 OPENED: Final = "connection opened"
 CLOSED: Final = "connection closed"
 GONE_EARLY: Final = "connection ended before it was opened"
-REFUSED: Final = "login refused"
 
 _DELIVER: Final = b"\x00\x3c\x00\x3c"
 

@@ -30,6 +30,7 @@ from leveret.engine.pulse import NEVER
 from leveret.engine.queue import Queue
 from leveret.engine.streams.chronicle import StreamChronicle
 from leveret.engine.target import Target
+from leveret.engine.trails import traced, untraced
 from leveret.engine.vhost import Vhost
 from leveret.errors import EngineError
 from leveret.wire.tables import Table
@@ -97,7 +98,9 @@ class VhostGovernor(Governor):
         queue.effect = effect
         arguments = effective_arguments(kind, queue.arguments, effect.definition)
         queue.reconfigure(settings_of(kind, arguments))
-        queue.chronicle = self._chronicle(queue.chronicle, f"queue '{queue.name}'", arguments)
+        present = untraced(queue.chronicle)
+        chronicle = self._chronicle(present, f"queue '{queue.name}'", arguments)
+        queue.chronicle = traced(chronicle, self._vhost.turn.trails)
         self._deduplicate(queue, queue.settings.deduplication, queue.ledger.id, queue.durable)
 
     def _apply_to_exchange(self, exchange: Exchange) -> None:

@@ -101,7 +101,7 @@ class TracedChronicle(Chronicle):
     """Follows traced messages, and passes everything on."""
 
     def __init__(self, inner: Chronicle | None, trails: Trails) -> None:
-        self._inner = inner
+        self.inner = inner
         self._trails = trails
 
     def note_content(
@@ -118,7 +118,7 @@ class TracedChronicle(Chronicle):
         parent = sampled_parent(header) if event == QUEUED else b""
         if parent:
             self._trails.begin(number, parent, queue, address)
-        inner = self._inner
+        inner = self.inner
         if inner is None:
             return 0
         return inner.note_content(event, number, publish, cause, queue, address, header, body)
@@ -141,10 +141,15 @@ class TracedChronicle(Chronicle):
                 for live in list(trails.live):
                     if number <= live <= last:
                         trails.note(event, live, queue, address, reason)
-        if self._inner is not None:
-            self._inner.note(event, number, last, queue, reason, consumer, address)
+        if self.inner is not None:
+            self.inner.note(event, number, last, queue, reason, consumer, address)
 
 
 def traced(chronicle: Chronicle | None, trails: Trails | None) -> Chronicle | None:
     """The chronicle of a queue on a node that may export spans."""
     return chronicle if trails is None else TracedChronicle(chronicle, trails)
+
+
+def untraced(chronicle: Chronicle | None) -> Chronicle | None:
+    """The chronicle of a queue without the tracing around it."""
+    return chronicle.inner if isinstance(chronicle, TracedChronicle) else chronicle

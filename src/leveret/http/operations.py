@@ -20,6 +20,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from leveret.auth import is_loopback
 from leveret.errors import LeveretError
 from leveret.http.access import facts_of, host_of, login
 from leveret.http.answers import status_of
@@ -159,9 +160,7 @@ async def _admit(request: Request, needs: Needs) -> None:
 def _needs_for_metrics(request: Request) -> Needs:
     """What a scraper needs: a login, unless it runs on this machine or nobody wants one."""
     wanted = facts_of(request).settings.metrics_login
-    host = request.client.host if request.client is not None else "127.0.0.1"
-    is_local = host.startswith(("127.", "::ffff:127.")) or host == "::1"
-    if wanted == "never" or (wanted == "remote" and is_local):
+    if wanted == "never" or (wanted == "remote" and is_loopback(host_of(request))):
         return Needs.NOTHING
     return Needs.MONITORING
 

@@ -1,9 +1,9 @@
-"""The log's lines of connections: who came, who was refused, who went and why."""
+"""The log's lines of connections: who came, who went and why."""
 
 import logging
 from typing import Final
 
-from leveret.amqp.link import CLOSED, GONE_EARLY, OPENED, REFUSED, Link
+from leveret.amqp.link import CLOSED, GONE_EARLY, OPENED, Link
 
 log = logging.getLogger("leveret.amqp")
 
@@ -12,7 +12,6 @@ _LEVELS: Final = {
     OPENED: logging.INFO,
     CLOSED: logging.INFO,
     GONE_EARLY: logging.DEBUG,
-    REFUSED: logging.WARNING,
 }
 
 

@@ -219,13 +219,13 @@ class Node:
 
     async def stop(self) -> None:
         """Say goodbye to every peer, answer what was asked, and end."""
+        if self._serves_http:
+            self._http.stop()
         await self.shovels.stop()
         await self.tasks.stop()
         self._apart.stop()
         if self._key_care is not None:
             self._key_care.cancel()
-        if self._serves_http:
-            self._http.stop()
         await self.amqp.stop(DRAIN_S)
         await self.bulk_reads.stop()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -348,6 +348,10 @@ class Node:
             "peer_host": credentials.host,
             "protocol": credentials.protocol,
         }
+        if not succeeded:
+            told = {"user": credentials.name, "peer": credentials.host}
+            told["protocol"] = credentials.protocol
+            log.warning("login refused", extra={"facts": told})
         self.tell(f"user.authentication.{'success' if succeeded else 'failure'}", facts)
 
     def _set_alarm(self, reason: str, is_on: bool) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from leveret.engine.governing import SLICE
 from leveret.engine.policies import Policy
 from leveret.engine.streams.chronicle import StreamChronicle
+from leveret.engine.trails import TracedChronicle, Trails
 from leveret.wire.tables import plain_table, table_of
 from tests.unit.engine.front import Client, deaths, got, names
 
@@ -274,3 +275,15 @@ def test_a_stream_forgets_as_the_policy_says() -> None:
     put(client, "s", max_length_bytes=2000)
     assert 0 < stream.message_count() < before
     assert stream.policy == "p"
+
+
+def test_a_policy_that_remembers_leaves_the_tracing_of_a_queue() -> None:
+    client = Client()
+    client.stage.broker.turn.trails = Trails()
+    queue = client.queue("q")
+    put(client, "^q$", remember="history")
+    assert isinstance(queue.chronicle, TracedChronicle)
+    assert isinstance(queue.chronicle.inner, StreamChronicle)
+    drop(client)
+    assert isinstance(queue.chronicle, TracedChronicle)
+    assert queue.chronicle.inner is None

@@ -131,3 +131,12 @@ def test_spans_that_do_not_fit_or_cannot_be_sent_are_counted() -> None:
 def test_a_node_without_tracing_has_nothing_to_pay() -> None:
     client = Client()
     assert client.queue("q").chronicle is None
+
+
+def test_a_queue_may_remember_and_be_traced() -> None:
+    client, tracer, collector = traced_client()
+    client.queue("q", x_remember="history")
+    client.publish("q", "a", headers={"traceparent": PARENT})
+    client.get("q")
+    assert [name for name, *_ in shown(tracer, collector)] == ["q wait", "q hold"]
+    assert client.stage.broker.vhost("/").queues["history"].message_count() > 0
