@@ -58,6 +58,7 @@ class Connections:
             sent_count=connection.sent_count,
             pending_bytes=self._server.protocols[connection].unsent_bytes(),
             client_properties=connection.client_properties,
+            tls=connection.tls.facts() if connection.tls is not None else {},
         )
 
     def sessions(self, outlet: Outlet) -> Sequence[Session]:
