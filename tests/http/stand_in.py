@@ -35,6 +35,9 @@ class NoConnections:
     def outlets(self) -> list[Outlet]:
         return []
 
+    def owner(self, outlet: Outlet) -> tuple[str, str]:
+        raise NotImplementedError
+
     def connected(self, outlet: Outlet) -> Connected | None:
         return None
 

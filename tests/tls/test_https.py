@@ -7,10 +7,13 @@ import ssl
 from base64 import b64encode
 from contextlib import closing
 from http.client import HTTPSConnection
+from typing import Any
 
+import pika
 import pytest
 
 from leveret.testing.broker import BrokerUrl
+from tests.http.asking import ask
 from tests.tls.certificates import TestAuthority
 
 GUEST = {"Authorization": "Basic " + b64encode(b"guest:guest").decode()}
@@ -44,3 +47,31 @@ def test_plain_port_still_answers(secured: BrokerUrl) -> None:
     with socket.create_connection((secured.host, secured.http_port), 10) as client:
         client.sendall(b"GET /api/health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         assert client.recv(15) == b"HTTP/1.1 200 OK"
+
+
+def test_management_shows_listeners_connections_and_certificates_that_end(
+    authority: TestAuthority, secured: BrokerUrl
+) -> None:
+    protocols = {each["protocol"] for each in found(secured, "/api/overview")["listeners"]}
+    assert protocols == {"amqp", "amqp/ssl", "http", "https"}
+    assert secured.node.amqps_address is not None
+    client = pika.BlockingConnection(
+        pika.ConnectionParameters(
+            *secured.node.amqps_address,
+            ssl_options=pika.SSLOptions(authority.client_context(), "localhost"),
+        )
+    )
+    (shown,) = [c for c in found(secured, "/api/connections") if c["ssl"]]
+    assert shown["ssl_protocol"].startswith("tlsv1.")
+    assert shown["ssl_cipher"]
+    client.close()
+    assert ask(secured, "GET", "/api/health/checks/certificate-expiration/1/days")[0] == 200
+    status, body = ask(secured, "GET", "/api/health/checks/certificate-expiration/900/years")
+    assert status == 503
+    assert len(body["expired"]) == 1
+
+
+def found(url: BrokerUrl, path: str) -> Any:
+    status, body = ask(url, "GET", path)
+    assert status == 200
+    return body

@@ -152,10 +152,10 @@ class Filter:
             self.needle = data
             self._needle_worth = worth
 
-    def _note_in_header(self, data: bytes, count_bytes: i64, worth: i64) -> None:
+    def _note_in_header(self, data: bytes, count_bytes: int, worth: i64) -> None:
         """Text that must be in the header, behind its length in so many bytes."""
-        if len(data) < 1 << (8 * count_bytes):
-            data = len(data).to_bytes(int(count_bytes), "big") + data
+        if count_bytes > 1 or len(data) <= SHORTSTR_BYTES_MAX:
+            data = len(data).to_bytes(count_bytes, "big") + data
         self._note_needle(data, worth)
         if len(data) > len(self._header_needle):
             self._header_needle = data

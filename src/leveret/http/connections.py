@@ -134,17 +134,14 @@ def visible(request: Request) -> list[Outlet]:
     """The connections that the user may see; those of the path's vhost where it names one."""
     connections = facts_of(request).connections
     user = user_of(request)
-    vhost = seen_vhost(request).name if "vhost" in request.path_params else None
+    wanted = seen_vhost(request).name if "vhost" in request.path_params else None
+    everything = sees_all(user)
+    if everything and wanted is None:
+        return list(connections.outlets())
     found: list[Outlet] = []
-    everything = vhost is None and sees_all(user)
     for outlet in connections.outlets():
-        if everything:
-            found.append(outlet)
-            continue
-        connected = connections.connected(outlet)
-        if connected is None or (vhost is not None and connected.vhost != vhost):
-            continue
-        if sees_all(user) or connected.user == user.name:
+        owner, vhost = connections.owner(outlet)
+        if (everything or owner == user.name) and wanted in (None, vhost):
             found.append(outlet)
     return found
 
@@ -211,12 +208,12 @@ def _connections_of(request: Request) -> list[tuple[Outlet, Connected]]:
     if wanted != user.name and not sees_all(user):
         raise HTTPException(401, "User not authorised to access object")
     connections = facts_of(request).connections
-    found: list[tuple[Outlet, Connected]] = []
-    for outlet in connections.outlets():
-        connected = connections.connected(outlet)
-        if connected is not None and connected.user == wanted:
-            found.append((outlet, connected))
-    return found
+    return [
+        (outlet, connected)
+        for outlet in connections.outlets()
+        if connections.owner(outlet)[0] == wanted
+        and (connected := connections.connected(outlet)) is not None
+    ]
 
 
 async def list_user_connections(request: Request) -> Response:

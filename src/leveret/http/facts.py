@@ -79,6 +79,9 @@ class Connections(Protocol):
     def outlets(self) -> Sequence[Outlet]:
         """All of them, in the order in which they came."""
 
+    def owner(self, outlet: Outlet) -> tuple[str, str]:
+        """User and vhost of a connection, empty where it has none: cheap, to choose by."""
+
     def connected(self, outlet: Outlet) -> Connected | None:
         """What a connection is; None where it is gone."""
 

@@ -184,7 +184,7 @@ def node_info(facts: BrokerFacts, rates: Rates) -> NodeInfo:
         context_switches_details=switching,
         enabled_plugins=["rabbitmq_management"],
         applications=[Application("leveret", "Leveret message broker", __version__)],
-        auth_mechanisms=[Kind("PLAIN", "SASL PLAIN"), Kind("AMQPLAIN", "AMQPLAIN of RabbitMQ")],
+        auth_mechanisms=_mechanisms(facts),
         exchange_types=kinds(),
         contexts=_contexts(facts),
         db_dir=machine.data,
@@ -199,6 +199,13 @@ def _churn(facts: BrokerFacts, rates: Rates, now_ms: int) -> dict[str, Any]:
     for name, rate in zip(_CHURN, found, strict=True):
         fields[f"{name}_details"] = rate
     return fields
+
+
+def _mechanisms(facts: BrokerFacts) -> list[Kind]:
+    found = [Kind("PLAIN", "SASL PLAIN"), Kind("AMQPLAIN", "AMQPLAIN of RabbitMQ")]
+    if facts.settings.tls_verify != "none" and facts.settings.amqps_port is not None:
+        found.append(Kind("EXTERNAL", "the certificate of a client"))
+    return found
 
 
 def _contexts(facts: BrokerFacts) -> list[NodeContext]:

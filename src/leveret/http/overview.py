@@ -171,7 +171,7 @@ def _object_totals(request: Request, vhosts: list[Vhost], depths: list[Depths]) 
     outlets = connections.outlets()
     if not sees_all(user_of(request)):
         name = user_of(request).name
-        outlets = [o for o in outlets if (c := connections.connected(o)) and c.user == name]
+        outlets = [outlet for outlet in outlets if connections.owner(outlet)[0] == name]
     return ObjectTotals(
         connections=len(outlets),
         channels=sum(len(connections.sessions(outlet)) for outlet in outlets),

@@ -58,6 +58,11 @@ class Certificates:
             return None
         return NameRule(settings.tls_login_from, settings.tls_login_san_type)
 
+    def ends(self) -> list[tuple[str, int]]:
+        """The files of certificates, and when in milliseconds since 1970 each ends."""
+        paths = (self._settings.tls_cert, self._settings.tls_ca)
+        return [(str(path), _end_ms(path)) for path in paths if path is not None]
+
     def reload(self) -> bool:
         """Load the files again; False, and a line in the log, where they cannot be used."""
         self._stamps = self._look()
@@ -126,3 +131,13 @@ def _stamp(path: Path) -> tuple[int, int, int]:
     except OSError:
         return (0, 0, 0)
     return (found.st_mtime_ns, found.st_size, found.st_ino)
+
+
+def _end_ms(path: Path) -> int:
+    """When the first certificate of a file ends; 0 where that cannot be read."""
+    try:
+        # The one way to read a certificate with the standard library: it has no public name.
+        found: dict[str, str] = ssl._ssl._test_decode_cert(str(path))  # type: ignore[attr-defined]
+    except OSError:
+        return 0
+    return int(ssl.cert_time_to_seconds(found["notAfter"]) * 1000)

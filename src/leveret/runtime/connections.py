@@ -24,6 +24,11 @@ class Connections:
     def outlets(self) -> Sequence[Outlet]:
         return list(self._server.protocols)
 
+    def owner(self, outlet: Outlet) -> tuple[str, str]:
+        assert isinstance(outlet, Connection)
+        vhost = outlet.vhost
+        return outlet.user_name, vhost.name if vhost is not None else ""
+
     def connected(self, outlet: Outlet) -> Connected | None:
         connection = self._live(outlet)
         if connection is None:
@@ -53,6 +58,7 @@ class Connections:
             sent_count=connection.sent_count,
             pending_bytes=self._server.protocols[connection].unsent_bytes(),
             client_properties=connection.client_properties,
+            tls=connection.tls.facts() if connection.tls is not None else {},
         )
 
     def sessions(self, outlet: Outlet) -> Sequence[Session]:

@@ -274,12 +274,16 @@ class Node:
 
     def listeners(self) -> Sequence[Listener]:
         found = [Listener("amqp", *self.amqp_address)]
+        if self.amqps_address is not None:
+            found.append(Listener("amqp/ssl", *self.amqps_address))
         if self._serves_http:
             found.append(Listener("http", *self.http_address))
+        if self.https_address is not None:
+            found.append(Listener("https", *self.https_address))
         return found
 
     def certificates(self) -> Sequence[tuple[str, int]]:
-        return []
+        return [] if self._certificates is None else self._certificates.ends()
 
     def alarms(self) -> Sequence[str]:
         return [f"low on {reason}" for reason in self.front.alarms]
