@@ -234,6 +234,9 @@ def test_no_bit_that_was_turned_goes_unnoticed(part: int) -> None:
     )
 
 
+MARK_BYTES = 24  # of a record that says when messages came: the last one of a block that has it
+
+
 class OneFile(LookingDisk):
     """A directory with one log file: cheap enough to be made for every bit."""
 
@@ -257,8 +260,13 @@ def _refusal(log: Written, at: int, text: str) -> str:
     block = max(end for end in log.ends if end <= at)
     is_definition = block == log.ends[0]
     is_record_head = at - block < BLOCK_HEAD_BYTES + RECORD_HEAD_BYTES + 16  # queue and number too
+    to_end = min(end for end in log.ends if end > at) - at
+    is_mark_head = (
+        0 <= to_end - 1 - MARK_BYTES < RECORD_HEAD_BYTES
+    )  # where the times of messages are
     named = "`leveret ctl repair`" in text
-    return "refused" if named and (is_definition or is_record_head) else "refused without reason"
+    is_head = is_record_head or is_mark_head
+    return "refused" if named and (is_definition or is_head) else "refused without reason"
 
 
 def _fate(log: Written, found: Recovered, broker: Broker, at: int, whole: int) -> str:

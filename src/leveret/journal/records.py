@@ -50,8 +50,8 @@ STREAM: Final = 10
 CURSOR: Final = 11
 TRIM: Final = 12
 KEYS: Final = 13
-CAME: Final = 14
 FILES: Final = 32
+CAME: Final = 80  # far from all others: a turned bit makes none of them into this one
 
 RECORD_HEAD_BYTES: Final = 5
 COPY_BYTES: Final = 37

@@ -125,8 +125,6 @@ def _read(data: bytes, at: int, end: int, damage: Damage, messages_only: bool) -
                 return False
             if not _note_settled(data, start, damage, messages_only):
                 return False
-        elif kind == CAME and not _is_sound(data, kind, start, size):
-            return False
         elif kind == DEFINE:
             damage.has_definitions = damage.has_definitions or not messages_only
         at = start + size
@@ -157,7 +155,7 @@ def _is_sound(data: bytes, kind: int, start: int, size: int) -> bool:
         return data[start + 16 : start + size].decode("utf-8", "replace").isprintable()
     if kind == KEYS:
         return int.from_bytes(data[start + 8 : start + 12], "big") == (size - 12) // KEY_BYTES
-    if kind in (GONE, CAME):
+    if kind == GONE:
         numbers = range(start + 8, start + size, 8)
         return all(int.from_bytes(data[at : at + 8], "big") <= _SEQ_MAX for at in numbers)
     return True
