@@ -371,7 +371,8 @@ def made_page(root: Path, maker: str) -> str:
 
 def write_pages(root: Path) -> None:
     for shown, maker in GENERATED_PAGES.items():
-        (root / shown).write_text(made_page(root, maker))
+        if (root / "src" / Path(*maker.split("."))).with_suffix(".py").exists():
+            (root / shown).write_text(made_page(root, maker))
 
 
 def main() -> int:

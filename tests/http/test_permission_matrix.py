@@ -16,6 +16,7 @@ ENOUGH = {
     Needs.MANAGEMENT: {"management", "policymaker", "monitoring", "administrator"},
     Needs.POLICYMAKER: {"policymaker", "administrator"},
     Needs.MONITORING: {"monitoring", "administrator"},
+    Needs.METRICS: {"monitoring", "administrator"},  # where a login is wanted
     Needs.ADMINISTRATOR: {"administrator"},
 }
 TAGS = ("", "management", "policymaker", "monitoring", "administrator")
@@ -31,7 +32,7 @@ def name_of(operation: Operation) -> str:
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[BrokerUrl]:
-    with broker(http=True) as url:
+    with broker(http=True, metrics_login="always") as url:
         for tag in TAGS:
             body = {"password_hash": HASH, "tags": tag}
             status, _ = ask(url, "PUT", f"/api/users/tag-{tag}", body)

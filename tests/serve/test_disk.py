@@ -65,4 +65,4 @@ def test_node_that_does_not_sync_says_so_and_warns(tmp_path: Path) -> None:
     with said.open("w") as stderr, serving(tmp_path, "--durability", "os", stderr=stderr) as served:
         assert health(served[1])[1]["durability"] == "os"
     (line,) = [line for line in said.read_text().splitlines() if "durability is os" in line]
-    assert " WARNING " in line
+    assert " level=warning " in line
