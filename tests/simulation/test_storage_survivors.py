@@ -119,6 +119,7 @@ def test_file_that_is_being_worked_off_is_not_copied() -> None:
         stage.advance(WAIT_MS // 4)
         stage.sync_all()
     assert stage.store.survivors.messages_copied == 0
+    fill_file(stage, client)
     client.publish("q", b"stays")
     for _ in range(2):
         fill_file(stage, client)
