@@ -121,9 +121,12 @@ def _say_ready(node: Node) -> None:
             ways.append(f"{name}={_shown(address)}")
     sys.stdout.write(f"leveret ready {' '.join(ways)}\n")
     if sys.stdout.isatty():
+        settings = node.settings
+        is_public = settings.default_pass == "guest"  # everybody knows this one
+        login = f"{settings.default_user}:{'guest' if is_public else '…'}"
         sys.stdout.write(
-            f"\n  Publish and consume   amqp://guest:guest@{amqp}/ with any RabbitMQ client\n"
-            f"  Ask how it is         leveret ctl status --url http://{http}\n"
+            f"\n  Publish and consume   amqp://{login}@{amqp}/ with any RabbitMQ client\n"
+            f"  Look inside           http://{http}/ in a browser, or leveret ctl --help\n"
             f"  First message         README.md; Ctrl+C stops the broker\n\n"
         )
     sys.stdout.flush()
