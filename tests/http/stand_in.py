@@ -11,6 +11,7 @@ from leveret.engine.broker import Broker
 from leveret.engine.session import Outlet, Session
 from leveret.engine.tally import Counts
 from leveret.http.facts import Connected, Listener, LoopFacts, Machine, Opened
+from leveret.http.pace import Slices
 from leveret.http.requests import Requests
 from leveret.shovels import Shovels
 from leveret.tasks import Tasks
@@ -60,11 +61,15 @@ class NoMetrics:
     def __init__(self) -> None:
         self.requests = Requests()
 
-    def scrape(self, endpoint: str) -> AsyncIterator[bytes]:
+    def scrape(self, endpoint: str, slices: Slices) -> AsyncIterator[bytes]:
         raise NotImplementedError
 
     def scrape_groups(
-        self, groups: frozenset[str], vhosts: frozenset[str], queues: tuple[str, ...]
+        self,
+        groups: frozenset[str],
+        vhosts: frozenset[str],
+        queues: tuple[str, ...],
+        slices: Slices,
     ) -> AsyncIterator[bytes]:
         raise NotImplementedError
 

@@ -1,6 +1,7 @@
 """Ten thousand queues in a list: quick, and the broker goes on meanwhile."""
 
 import asyncio
+import gc
 import json
 import statistics
 import threading
@@ -35,7 +36,11 @@ def url() -> Iterator[BrokerUrl]:
 
         url.node.turns._loop.call_soon_threadsafe(declare)
         assert done.wait(60)
+        # As `leveret serve` does: a collection of all that pytest holds is not the list's fault.
+        gc.collect()
+        gc.freeze()
         yield url
+        gc.unfreeze()
 
 
 class Rounds:

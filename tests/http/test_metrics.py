@@ -12,6 +12,7 @@ import pika
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from leveret.http.pace import Pace, Slices
 from leveret.metrics.node import NODE_FAMILIES
 from leveret.metrics.queue_lines import escaped
 from leveret.metrics.queues import QUEUE_FAMILIES
@@ -257,42 +258,38 @@ def test_the_loop_tells_how_it_keeps_up() -> None:
     assert set(facts) >= {"lag_ms_p50", "lag_ms_p99", "lag_ms_max", "sync_ms_p50", "log_bytes"}
 
 
+class Looks(Slices):
+    """Counts how often it is asked whether others want their turn."""
+
+    count = 0
+
+    async def maybe_rest(self) -> None:
+        self.count += 1
+        await super().maybe_rest()
+
+
 def test_a_scrape_of_ten_thousand_queues_lets_others_have_their_turn() -> None:
     count = 10_000
     with broker(http=True) as url:
         node = url.node
-        done: list[tuple[int, int, int]] = []
 
-        async def run() -> None:
+        async def run() -> tuple[int, int, int]:
             with node.turn():
                 vhost = node.broker.vhost("/")
                 for number in range(count):
                     vhost.declare_queue(f"q{number}", False, None, None, False, {})
-            turns = 0
-            is_over = False
-
-            async def others() -> None:
-                nonlocal turns
-                while not is_over:
-                    turns += 1
-                    await asyncio.sleep(0)
-
-            beside = asyncio.get_running_loop().create_task(others())
+            looks = Looks(Pace(node.broker))
             lines = longest = 0
-            async for piece in node.metrics.scrape("per-object"):
+            async for piece in node.metrics.scrape("per-object", looks):
                 lines += piece.count(b"\n")
                 longest = max(longest, len(piece))
-            is_over = True
-            await beside
-            done.append((lines, longest, turns))
+            return lines, longest, looks.count
 
-        loop = url.node.turns._loop
-        asyncio.run_coroutine_threadsafe(run(), loop).result(60)
-    ((lines, longest, turns),) = done
+        lines, longest, looks = asyncio.run_coroutine_threadsafe(run(), node.turns._loop).result(60)
     dense = [f for f in QUEUE_FAMILIES if f.is_common and not f.is_sparse]
     assert lines >= count * (len(dense) - 1)
     # Nobody waits for more than a slice: so many lines, and no piece is larger than one of them.
-    assert turns >= lines // SLICE
+    assert looks >= lines // SLICE
     assert longest <= PIECE_BYTES + SLICE * 200
 
 

@@ -16,6 +16,7 @@ from leveret.definitions import Book
 from leveret.engine.broker import Broker
 from leveret.engine.session import Outlet, Session
 from leveret.engine.tally import Counts
+from leveret.http.pace import Slices
 from leveret.http.requests import Requests
 from leveret.shovels import Shovels
 from leveret.tasks import Tasks
@@ -149,11 +150,15 @@ class Metrics(Protocol):
     def requests(self) -> Requests:
         """Counts of HTTP requests, kept by this front."""
 
-    def scrape(self, endpoint: str) -> AsyncIterator[bytes]:
+    def scrape(self, endpoint: str, slices: Slices) -> AsyncIterator[bytes]:
         """A whole answer in Prometheus's text format: "aggregated" or "per-object"."""
 
     def scrape_groups(
-        self, groups: frozenset[str], vhosts: frozenset[str], queues: tuple[str, ...]
+        self,
+        groups: frozenset[str],
+        vhosts: frozenset[str],
+        queues: tuple[str, ...],
+        slices: Slices,
     ) -> AsyncIterator[bytes]:
         """The families of some groups, for some vhosts and queues."""
 

@@ -10,7 +10,6 @@ other work in between, and a long array is sent as it is made: ten thousand queu
 broker nor stand in its memory as JSON.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from time import perf_counter
@@ -24,6 +23,8 @@ from starlette.types import ASGIApp
 
 from leveret.http.answers import Failure, json
 from leveret.http.operations import Handler, Operation, Query
+from leveret.http.pace import Pace
+from leveret.http.queue_access import pace_of
 from leveret.patterns import Pattern
 
 PAGE_SIZE: Final = 100
@@ -168,19 +169,20 @@ async def answer_list(
 ) -> Response:
     """Answer with a description of each row; one that is described as None is gone meanwhile."""
     wanted = listing_of(request)
+    pace = pace_of(request)
     matches = wanted.matches
     found = rows if matches is None else [row for row in rows if matches(name_of(row))]
     if wanted.sort:
-        items = await _sorted(found, describe, wanted)
+        items = await _sorted(found, describe, wanted, pace)
         if wanted.page:
             return _page(wanted, len(rows), len(items), _cut(items, wanted))
-        return await _array(items, _itself, wanted.columns)
+        return await _array(items, _itself, wanted.columns, pace)
     if wanted.is_reversed:
         found = found[::-1]
     if wanted.page:
-        items = await _described(_cut(found, wanted), describe)
+        items = await _described(_cut(found, wanted), describe, pace)
         return _page(wanted, len(rows), len(found), items)
-    return await _array(found, describe, wanted.columns)
+    return await _array(found, describe, wanted.columns, pace)
 
 
 def _itself(item: object) -> object:
@@ -226,7 +228,7 @@ def _order(item: object, path: list[str]) -> tuple[int, Any]:
 
 
 async def _sorted(
-    rows: Sequence[Row], describe: Callable[[Row], object], wanted: Listing
+    rows: Sequence[Row], describe: Callable[[Row], object], wanted: Listing, pace: Pace
 ) -> list[object]:
     """The descriptions in order. What they are sorted by is looked up in slices too."""
     keys: list[tuple[int, Any]] = []
@@ -237,12 +239,14 @@ async def _sorted(
             keys.append(_order(item, wanted.sort))
         return item
 
-    items = await _described(rows, noted)
+    items = await _described(rows, noted, pace)
     order = sorted(range(len(items)), key=keys.__getitem__, reverse=wanted.is_reversed)
     return [items[index] for index in order]
 
 
-async def _described(rows: Sequence[Row], describe: Callable[[Row], object]) -> list[object]:
+async def _described(
+    rows: Sequence[Row], describe: Callable[[Row], object], pace: Pace
+) -> list[object]:
     items: list[object] = []
     started = perf_counter()
     for index, row in enumerate(rows):
@@ -250,15 +254,15 @@ async def _described(rows: Sequence[Row], describe: Callable[[Row], object]) -> 
         if item is not None:
             items.append(item)
         if index % _AT_A_TIME == 0 and perf_counter() - started > SLICE_S:
-            await asyncio.sleep(0)
+            await pace.rest(perf_counter() - started)
             started = perf_counter()
     return items
 
 
 async def _array(
-    rows: Sequence[Row], describe: Callable[[Row], object], columns: Columns
+    rows: Sequence[Row], describe: Callable[[Row], object], columns: Columns, pace: Pace
 ) -> Response:
-    pieces = array_pieces(rows, describe, columns)
+    pieces = array_pieces(rows, describe, columns, pace)
     if len(rows) <= _SHORT:
         body = b"".join([piece async for piece in pieces])
         return Response(body, media_type="application/json")
@@ -266,9 +270,12 @@ async def _array(
 
 
 async def array_pieces(
-    rows: Sequence[Row], describe: Callable[[Row], object], columns: Columns
+    rows: Sequence[Row], describe: Callable[[Row], object], columns: Columns, pace: Pace
 ) -> AsyncIterator[bytes]:
-    """A JSON array of the rows' descriptions, a slice at a time."""
+    """A JSON array of the rows' descriptions, a slice at a time.
+
+    How long the client takes to read a piece is no part of the slice.
+    """
     lead = b"["
     batch: list[object] = []
     started = perf_counter()
@@ -278,10 +285,11 @@ async def array_pieces(
             batch.append(project(msgspec.to_builtins(item), columns) if columns else item)
         is_late = index % _AT_A_TIME == 0 and perf_counter() - started > SLICE_S
         if batch and (is_late or len(batch) >= PIECE_ITEMS_MAX):
-            yield lead + _encode(batch)[1:-1]
+            piece = lead + _encode(batch)[1:-1]
             lead = b","
             batch = []
-            await asyncio.sleep(0)
+            await pace.rest(perf_counter() - started)
+            yield piece
             started = perf_counter()
     yield lead + _encode(batch)[1:-1] + b"]" if batch or lead == b"[" else b"]"
 

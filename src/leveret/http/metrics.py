@@ -19,6 +19,8 @@ from leveret.http.access import facts_of
 from leveret.http.answers import json
 from leveret.http.facts import LoopFacts
 from leveret.http.operations import Needs, Operation, Query
+from leveret.http.pace import Slices
+from leveret.http.queue_access import pace_of
 
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 FILTERS_MAX: Final = 100
@@ -28,11 +30,11 @@ PER_OBJECT: Final = "per-object"
 
 
 async def get_metrics(request: Request) -> Response:
-    return _answer(facts_of(request).metrics.scrape(AGGREGATED))
+    return _answer(facts_of(request).metrics.scrape(AGGREGATED, _slices(request)))
 
 
 async def get_per_object(request: Request) -> Response:
-    return _answer(facts_of(request).metrics.scrape(PER_OBJECT))
+    return _answer(facts_of(request).metrics.scrape(PER_OBJECT, _slices(request)))
 
 
 async def get_detailed(request: Request) -> Response:
@@ -42,11 +44,16 @@ async def get_detailed(request: Request) -> Response:
     queues = tuple(asked.getlist("queue"))
     if len(groups) + len(vhosts) + len(queues) > FILTERS_MAX:
         raise HTTPException(400, f"at most {FILTERS_MAX} parameters")
-    return _answer(facts_of(request).metrics.scrape_groups(groups, vhosts, queues))
+    metrics = facts_of(request).metrics
+    return _answer(metrics.scrape_groups(groups, vhosts, queues, _slices(request)))
 
 
 async def get_loop(request: Request) -> Response:
     return json(facts_of(request).metrics.loop())
+
+
+def _slices(request: Request) -> Slices:
+    return Slices(pace_of(request))
 
 
 def _answer(pieces: AsyncIterator[bytes]) -> Response:

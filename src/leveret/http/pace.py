@@ -47,6 +47,10 @@ class Slices:
         """Whether the request should answer with what it has."""
         return perf_counter() - self._began >= REQUEST_S
 
+    def go_on(self) -> None:
+        """What came between, as the client's taking of a piece, is no part of a slice."""
+        self._started = perf_counter()
+
     async def maybe_rest(self) -> None:
         """Go on at once, or, after a slice, when others have had their time."""
         slice_s = perf_counter() - self._started

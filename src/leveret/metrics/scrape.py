@@ -4,11 +4,11 @@
     per_object   lines for each queue, channel, connection and exchange
     detailed     only the groups that are asked for, filtered by vhost and queue
 
-All samples of a family stand together, as the format wants it. A slice is `SLICE` lines at most;
-after each one everybody else gets a turn. Memory is bounded by one piece and the labels of queues.
+All samples of a family stand together, as the format wants it. After `SLICE` lines at most it is
+asked whether others want their turn: while clients do anything, a scrape takes a tenth of the loop
+(`leveret.http.pace`). Memory is bounded by one piece and the labels of queues.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -19,6 +19,7 @@ from librt.strings import BytesWriter
 from leveret.engine.queue import Queue
 from leveret.engine.vhost import Vhost
 from leveret.histogram import Histogram
+from leveret.http.pace import Slices
 from leveret.metrics import node, objects, queues, traffic
 from leveret.metrics.family import COUNTER, Family
 from leveret.metrics.node import NODE_FAMILIES
@@ -89,14 +90,15 @@ class Part:
 class Scrape:
     """Makes one answer."""
 
-    def __init__(self, sources: Sources) -> None:
+    def __init__(self, sources: Sources, slices: Slices) -> None:
         self._sources = sources
+        self._slices = slices
         self._out = BytesWriter()
 
     async def aggregated(self) -> AsyncIterator[bytes]:
         """Sums over everything."""
         self._info(AGGREGATED)
-        reading = await read(self._sources)
+        reading = await read(self._sources, self._slices)
         for family in (*NODE_FAMILIES, *traffic.SUMS_OF_CHANNELS):
             self._node_family(family, reading)
         for queue_family in QUEUE_FAMILIES:
@@ -106,7 +108,7 @@ class Scrape:
     async def per_object(self) -> AsyncIterator[bytes]:
         """Everything, object by object."""
         self._info(PER_OBJECT)
-        reading = await read(self._sources)
+        reading = await read(self._sources, self._slices)
         for family in NODE_FAMILIES:
             self._node_family(family, reading)
         yield self._take()
@@ -127,7 +129,7 @@ class Scrape:
         self._info(DETAILED)
         node_families = [f for f in NODE_FAMILIES if f.family.group in groups]
         if node_families:
-            reading = await read(self._sources)
+            reading = await read(self._sources, self._slices)
             for family in node_families:
                 self._node_family(family, reading, family.family.detailed_name())
         chosen = [f for f in QUEUE_FAMILIES if f.family.group in groups]
@@ -198,7 +200,7 @@ class Scrape:
     async def _parts(self, filter: Filter) -> list[Part]:
         """The queues in slices, with their labels."""
         parts = []
-        async for found in in_turn(queues_of(self._sources)):
+        async for found in in_turn(queues_of(self._sources), self._slices):
             kept = [queue for queue in found if filter.has_queue(queue)]
             parts.append(Part(kept, queue_labels(kept)))
         return parts
@@ -225,22 +227,24 @@ class Scrape:
                     part.labels,
                     now_ms,
                 )
+                await self._slices.maybe_rest()
                 if self._is_full():
                     yield self._take()
-                await asyncio.sleep(0)
+                    self._slices.go_on()
 
     async def _queue_infos(self, parts: list[Part], name: str) -> AsyncIterator[bytes]:
         self._out.write(queues.INFO.head(name))
         for part in parts:
             write_infos(self._out, name.encode(), part.queues, part.labels)
+            await self._slices.maybe_rest()
             if self._is_full():
                 yield self._take()
-            await asyncio.sleep(0)
+                self._slices.go_on()
 
     async def _queue_extras(self, parts: list[Part], now_ms: int) -> AsyncIterator[bytes]:
         """What few queues have, with further labels or from their channels."""
         oldest: dict[int, int] = {}
-        async for sessions in in_turn(sessions_of(self._sources)):
+        async for sessions in in_turn(sessions_of(self._sources), self._slices):
             oldest_by_queue(sessions, oldest)
         self._out.write(queues.OLDEST_UNACKED.head())
         for part in parts:
@@ -249,16 +253,18 @@ class Scrape:
                 if taken_ms is not None:
                     age_s = max(0, now_ms - taken_ms) / 1000
                     self._write(f"{queues.OLDEST_UNACKED.name}{labels.decode()}{age_s:.9g}\n")
+            await self._slices.maybe_rest()
             if self._is_full():
                 yield self._take()
-            await asyncio.sleep(0)
+                self._slices.go_on()
         for family in (queues.DROPPED, queues.DEAD_LETTERED):
             self._out.write(family.head())
             for part in parts:
                 self._fates(family, part)
+                await self._slices.maybe_rest()
                 if self._is_full():
                     yield self._take()
-                await asyncio.sleep(0)
+                    self._slices.go_on()
 
     def _fates(self, family: Family, part: Part) -> None:
         for queue in part.queues:
@@ -325,9 +331,10 @@ class Scrape:
             self._out.write(family.head(name))
             for part in sliced(things):
                 self._out.write(objects.lines(declared, name, part))
+                await self._slices.maybe_rest()
                 if self._is_full():
                     yield self._take()
-                await asyncio.sleep(0)
+                    self._slices.go_on()
 
 
 def _wants(families: Iterable[ObjectFamily[Thing]], groups: frozenset[str] | None) -> bool:

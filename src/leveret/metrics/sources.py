@@ -4,7 +4,6 @@
 those that are gone included, so that no counter ever goes down.
 """
 
-import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from leveret.engine.streams.stream import Stream
 from leveret.engine.tally import Counts
 from leveret.histogram import Histogram
 from leveret.http.facts import BrokerFacts, Connected, Machine
+from leveret.http.pace import Slices
 from leveret.http.requests import Requests
 from leveret.metrics import queue_lines as figures
 from leveret.storage.log import Log
@@ -71,11 +71,11 @@ def sliced(items: Iterable[Item]) -> Iterator[list[Item]]:
         yield part
 
 
-async def in_turn(items: Iterable[Item]) -> AsyncIterator[list[Item]]:
-    """The same, with a turn for everybody else after each slice."""
+async def in_turn(items: Iterable[Item], slices: Slices) -> AsyncIterator[list[Item]]:
+    """The same, with a turn for everybody else after each slice that took a while."""
     for part in sliced(items):
         yield part
-        await asyncio.sleep(0)
+        await slices.maybe_rest()
 
 
 def queues_of(sources: Sources) -> list[Queue]:
@@ -90,22 +90,22 @@ def sessions_of(sources: Sources) -> list[Session]:
     return [session for session in found if not session.closed]
 
 
-async def read(sources: Sources) -> Reading:
+async def read(sources: Sources, slices: Slices) -> Reading:
     """Add everything up."""
     reading = Reading(sources, sources.facts.machine(), sources.facts.now_ms())
     for vhost in list(sources.facts.broker.vhosts.values()):
         reading.counts.add(vhost.gone)
-        async for exchanges in in_turn(list(vhost.exchanges.values())):
+        async for exchanges in in_turn(list(vhost.exchanges.values()), slices):
             for exchange in exchanges:
                 reading.counts.published += exchange.published_in
                 reading.bindings += len(exchange.bindings)
             reading.exchanges += len(exchanges)
-    async for queues in in_turn(queues_of(sources)):
+    async for queues in in_turn(queues_of(sources), slices):
         _add_queues(reading, queues)
-    async for sessions in in_turn(sessions_of(sources)):
+    async for sessions in in_turn(sessions_of(sources), slices):
         for session in sessions:
             _add_session(reading, session)
-    async for outlets in in_turn(sources.facts.connections.outlets()):
+    async for outlets in in_turn(sources.facts.connections.outlets(), slices):
         for outlet in outlets:
             _add_connection(reading, sources.facts.connections.connected(outlet))
     return reading

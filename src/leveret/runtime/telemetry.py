@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from leveret.engine.broker import Broker
 from leveret.histogram import Histogram
 from leveret.http.facts import BrokerFacts, LoopFacts
+from leveret.http.pace import Slices
 from leveret.http.requests import Requests
 from leveret.metrics.scrape import AGGREGATED, PER_OBJECT, Filter, Scrape
 from leveret.metrics.sources import Sources
@@ -39,17 +40,21 @@ class Telemetry:
             spans=lambda: (0, 0) if tracer is None else (tracer.exported, tracer.dropped),
         )
 
-    def scrape(self, endpoint: str) -> AsyncIterator[bytes]:
+    def scrape(self, endpoint: str, slices: Slices) -> AsyncIterator[bytes]:
         """A whole answer: aggregated, or per object."""
-        scrape = Scrape(self._sources)
+        scrape = Scrape(self._sources, slices)
         assert endpoint in (AGGREGATED, PER_OBJECT)
         return scrape.aggregated() if endpoint == AGGREGATED else scrape.per_object()
 
     def scrape_groups(
-        self, groups: frozenset[str], vhosts: frozenset[str], queues: tuple[str, ...]
+        self,
+        groups: frozenset[str],
+        vhosts: frozenset[str],
+        queues: tuple[str, ...],
+        slices: Slices,
     ) -> AsyncIterator[bytes]:
         """The answer to a detailed question."""
-        return Scrape(self._sources).detailed(groups, Filter(vhosts, queues))
+        return Scrape(self._sources, slices).detailed(groups, Filter(vhosts, queues))
 
     def loop(self) -> LoopFacts:
         log = self._log()

@@ -5,7 +5,9 @@ from time import perf_counter
 
 import msgspec
 
+from leveret.engine.broker import Broker
 from leveret.http.listing import PIECE_ITEMS_MAX, SLICE_S, array_pieces, columns_of, project
+from leveret.http.pace import Pace
 
 
 class Item(msgspec.Struct):
@@ -26,7 +28,7 @@ def pieces_of(count: int, gone: int = -1) -> list[bytes]:
         return None if n == gone else Item(n)
 
     async def collect() -> list[bytes]:
-        return [piece async for piece in array_pieces(range(count), describe, {})]
+        return [piece async for piece in array_pieces(range(count), describe, {}, Pace(Broker(1)))]
 
     return asyncio.run(collect())
 
@@ -65,7 +67,7 @@ def test_slow_rows_let_others_run_in_between() -> None:
 
         async with asyncio.TaskGroup() as group:
             task = group.create_task(others())
-            async for _ in array_pieces(range(64), describe, {}):
+            async for _ in array_pieces(range(64), describe, {}, Pace(Broker(1))):
                 pass
             task.cancel()
 
