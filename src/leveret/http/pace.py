@@ -1,9 +1,9 @@
-"""How fast requests may go through many messages: slices, and rests between them.
+"""How fast requests may go through many messages or objects: slices, and rests between them.
 
 The broker's one loop serves clients as well. A slice takes a few milliseconds at most. While
-clients do anything at all, every slice is followed by a rest of nine times its length, so that what
-they lose is a tenth; on an idle node slices follow each other at once. All requests share one pace:
-ten searches take no more of the loop than one.
+clients do anything at all, every slice is followed by a rest of fourteen times its length, so that
+what they lose is less than a tenth, the sending of answers included; on an idle node slices follow
+each other at once. All requests share one pace: ten searches take no more of the loop than one.
 
 Whether clients do anything is told by the engine's turns: each has a time.
 """
@@ -15,7 +15,7 @@ from typing import Final
 from leveret.engine.broker import Broker
 
 SLICE_S: Final = 0.002
-REST_RATIO: Final = 9.0
+REST_RATIO: Final = 14.0
 REQUEST_S: Final = 0.8  # after this time a request answers with what it has, and a cursor
 
 
