@@ -1,4 +1,8 @@
-"""One browser for all tests of the page, and a broker for each module."""
+"""A browser and a broker for each module.
+
+What drives the browser keeps an event loop running in this thread: it must be gone before tests of
+other parts run.
+"""
 
 from collections.abc import Iterator
 
@@ -9,7 +13,7 @@ from leveret.testing.broker import BrokerUrl
 from tests.page.browser import Reader, chromium
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with chromium() as found:
         yield found

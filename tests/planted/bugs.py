@@ -45,19 +45,19 @@ BUGS: Final = (
     Bug(
         "sync left out",
         "storage/log.py",
-        "            file.sync()\n            work.is_written = True",
-        "            work.is_written = True",
+        "            file.sync()\n            work.sync_s",
+        "            work.sync_s",
         (_FAULTS + "test_every_confirm_comes_after_a_sync_of_what_it_confirms",),
     ),
     Bug(
         "sync that failed is tried again",
         "storage/log.py",
-        "            file.sync()\n            work.is_written = True",
+        "            file.sync()\n            work.sync_s",
         "            try:\n"
         "                file.sync()\n"
         "            except OSError:\n"
         "                file.sync()\n"
-        "            work.is_written = True",
+        "            work.sync_s",
         (_FAULTS + "test_after_a_failed_sync_nothing_is_confirmed_any_more[1]",),
     ),
     Bug(
