@@ -32,7 +32,12 @@ def pytest_configure(config: pytest.Config) -> None:
         hint = "; is gcc installed?" if wanted == "compiled" else ""
         raise pytest.UsageError(f"asked to test the {wanted} form, found the {found} one{hint}")
     if config.option.seed is None:
-        config.option.seed = int(os.environ.get("SEED") or random.randrange(2**32))
+        config.option.seed = _seed(os.environ.get("SEED", ""))
+
+
+def _seed(given: str) -> int:
+    """What a change broke must not hang on luck: a fixed seed, or `SEED=random` to look further."""
+    return random.randrange(2**32) if given == "random" else int(given or 1)
 
 
 def form_under_test() -> str:

@@ -13,6 +13,8 @@ import pytest
 
 from leveret.engine.ready import LAZY_WINDOW
 from leveret.testing.disk import RENAME, FakeDisk
+from leveret.wire.scan import NESTING_MAX
+from leveret.wire.tables import plain_table
 from tests.compat.client import Method
 from tests.compat.wire import Typed
 from tests.simulation.storage_stage import Client, StorageStage, bodies_in
@@ -287,3 +289,23 @@ def test_torn_end_is_cut_off_once(has_message: bool) -> None:
     assert stage.found.cut_bytes == 0
     assert bodies_in(stage, "q") == [b"m"] * has_message
     stage.stop()
+
+
+@ways
+def test_deepest_arguments_and_headers_fit_the_definition_the_event_and_the_trace(way: Way) -> None:
+    deepest: dict[str, object] = {}
+    for _ in range(NESTING_MAX):
+        deepest = {"in": deepest}
+    stage, client = began()
+    client.declare("q", **deepest)
+    client.declare("heard")
+    for source in ("amq.rabbitmq.trace", "amq.rabbitmq.event"):
+        client.call(2, "queue.bind", queue="heard", exchange=source, routing_key="#")
+    stage.broker.vhosts["/"].set_tracing(True)
+    client.call(2, "queue.bind", queue="q", exchange="amq.headers", arguments=deepest)
+    client.publish("q", b"m", {"headers": deepest, "delivery_mode": 2})
+    assert len(client.drain("heard")) >= 2
+    stage = way(stage)
+    queue = stage.broker.vhosts["/"].queues["q"]
+    assert plain_table(queue.arguments) == deepest
+    assert bodies_in(stage, "q") == [b"m"]

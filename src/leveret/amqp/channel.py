@@ -40,6 +40,7 @@ from leveret.errors import (
     Unsupported,
 )
 from leveret.wire.properties import decode_properties, encode_header
+from leveret.wire.scan import WRAPPING_MAX
 
 METHOD: Final = 0
 HEADER: Final = 1
@@ -172,7 +173,7 @@ class Channel(Session):
                 "got non content header frame instead"
             )
         self.content = None
-        content = Content(header)
+        content = Content(header, WRAPPING_MAX)
         most = self.link.front.limits.message_bytes_max
         if content.body_size > most:
             raise PreconditionFailed(

@@ -20,7 +20,7 @@ from leveret.amqp.reader import Reader
 from leveret.amqp.writer import Writer
 from leveret.auth import Credentials, Refusal, User
 from leveret.errors import CommandInvalid, NotAllowed, SyntaxFault
-from leveret.wire.tables import Table, decode_table, plain_table, table_of
+from leveret.wire.tables import Table, decode_peer_table, plain_table, table_of
 
 PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
 PROTOCOL_HEADER_0_9: Final = b"AMQP\x01\x01\x00\x09"  # how clients of 0-9 ask; RabbitMQ takes it
@@ -110,7 +110,7 @@ def _credentials(link: Link, mechanism: str, response: bytes) -> tuple[str, str 
             raise SyntaxFault("Invalid PLAIN response")
         return _text(parts[1]), parts[2].decode("utf-8", "surrogateescape")
     if mechanism == "AMQPLAIN":
-        table = decode_table(response, 0, len(response))
+        table = decode_peer_table(response, 0, len(response))
         name = _login_field(table, "LOGIN").encode("utf-8", "surrogateescape")
         return _text(name), _login_field(table, "PASSWORD")
     raise CommandInvalid(f"unknown authentication mechanism '{mechanism}'")

@@ -13,7 +13,7 @@ from librt.strings import read_i16_be, read_i32_be, read_i64_be
 from mypy_extensions import i64
 
 from leveret.errors import FrameError
-from leveret.wire.tables import Table, decode_table
+from leveret.wire.tables import Table, decode_peer_table
 
 MALFORMED_UTF8: Final = "Malformed UTF-8 in shortstr"
 _SHOWN_BYTES_MAX: Final = 64  # of an undecodable method, in the error text
@@ -64,7 +64,7 @@ class Reader:
     def table(self) -> Table:
         size = self.long()
         at = self._take(size)
-        return decode_table(self.data, at, at + size)
+        return decode_peer_table(self.data, at, at + size)
 
     def finish(self) -> None:
         """The method must end here."""

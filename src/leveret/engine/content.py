@@ -22,8 +22,8 @@ from leveret.wire.tables import Table, field_of, kind_name
 class Content:
     """A content header and what the engine needs of it."""
 
-    def __init__(self, header: bytes) -> None:
-        traits = parse_traits(header)
+    def __init__(self, header: bytes, depth: i64 = 0) -> None:
+        traits = parse_traits(header, depth)
         if traits.delivery_mode > 2 or traits.delivery_mode == 0:
             raise PreconditionFailed(
                 f"invalid message: {{delivery_mode_unknown,{traits.delivery_mode}}}"

@@ -93,11 +93,12 @@ class Properties:
         self.cluster_id: str | None = None
 
 
-def parse_traits(payload: bytes) -> Traits:
+def parse_traits(payload: bytes, depth: i64 = 0) -> Traits:
     """Check the whole payload and take out what the publish path needs.
 
     Raises FrameError for a body size of 2^63 and over and for more flags, SyntaxFault for
     properties that are cut short, malformed or followed by other bytes. The class is the caller's.
+    What a peer sent is parsed at the depth of `WRAPPING_MAX`.
     """
     flags = _read_flags(payload)
     traits = Traits()
@@ -108,7 +109,7 @@ def parse_traits(payload: bytes) -> Traits:
     if flags & _CONTENT_ENCODING:
         at = _text_end(payload, at)
     if flags & _HEADERS:
-        at = _note_headers(payload, at, traits)
+        at = _note_headers(payload, at, traits, depth)
     if flags & _DELIVERY_MODE:
         traits.delivery_mode = _octet(payload, at)
         traits.persistent = traits.delivery_mode == PERSISTENT
@@ -149,7 +150,7 @@ def _note_texts(payload: bytes, start: i64, flags: i64, traits: Traits) -> i64:
     return at
 
 
-def _note_headers(payload: bytes, at: i64, traits: Traits) -> i64:
+def _note_headers(payload: bytes, at: i64, traits: Traits, depth: i64) -> i64:
     end = counted_end(payload, at, len(payload))
     start = at + 4
     traits.headers_at = start
@@ -165,7 +166,7 @@ def _note_headers(payload: bytes, at: i64, traits: Traits) -> i64:
                 traits.has_cc = True
         elif length == 3 and payload[at + 1 : tag_at] == b"BCC":
             traits.has_bcc = True
-        at = check_value(payload, tag_at, end, 0)
+        at = check_value(payload, tag_at, end, depth)
     return end
 
 

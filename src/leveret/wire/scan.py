@@ -26,8 +26,14 @@ from mypy_extensions import i64
 
 from leveret.errors import SyntaxFault
 
-# Tables and arrays inside each other. Compiled code does not check its stack: this is the check.
+# Tables and arrays inside each other, as a peer may send them. Compiled code does not check its
+# stack: this is the check.
 NESTING_MAX: Final = 64
+# The broker itself puts a peer's table into one of its own: the arguments of a queue into its
+# definition, the headers of a traced message into those of the trace. So levels are counted up to
+# `NESTING_MAX + WRAPPING_MAX`, and what comes from a peer begins at `WRAPPING_MAX`.
+WRAPPING_MAX: Final = 4
+DEPTH_MAX: Final = NESTING_MAX + WRAPPING_MAX
 
 LONGSTR: Final = 0x53  # S
 BINARY: Final = 0x78  # x
@@ -144,7 +150,7 @@ def _check_items(data: bytes, start: i64, end: i64, depth: i64) -> None:
 
 
 def _require_depth(depth: i64) -> None:
-    if depth > NESTING_MAX:
+    if depth > DEPTH_MAX:
         raise SyntaxFault(f"field table: nested deeper than {NESTING_MAX}")
 
 

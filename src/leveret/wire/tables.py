@@ -31,6 +31,7 @@ from leveret.wire.scan import (
     BOOL,
     BYTE,
     DECIMAL,
+    DEPTH_MAX,
     DOUBLE,
     FLOAT,
     LONG,
@@ -45,6 +46,7 @@ from leveret.wire.scan import (
     UNSIGNED_INT,
     UNSIGNED_SHORT,
     VOID,
+    WRAPPING_MAX,
     check_entries,
     check_value,
     counted_end,
@@ -121,9 +123,18 @@ def kind_name(kind: int) -> str:
 
 def decode_table(data: bytes, start: i64, end: i64) -> Table:
     """The entries between start and end, that is without the table's own length."""
+    return _decode_table(data, start, end, 0)
+
+
+def decode_peer_table(data: bytes, start: i64, end: i64) -> Table:
+    """`decode_table` of what a peer sent: refused where the broker could not wrap it."""
+    return _decode_table(data, start, end, WRAPPING_MAX)
+
+
+def _decode_table(data: bytes, start: i64, end: i64, depth: i64) -> Table:
     require_span(data, start, end)
-    check_entries(data, start, end, 0)
-    return _read_entries(data, start, end, 0)
+    check_entries(data, start, end, depth)
+    return _read_entries(data, start, end, depth)
 
 
 def decode_field(data: bytes, at: i64, end: i64) -> Field:
@@ -137,7 +148,7 @@ def decode_field(data: bytes, at: i64, end: i64) -> Field:
 
 
 def _read_entries(data: bytes, start: i64, end: i64, depth: i64) -> Table:
-    assert depth <= NESTING_MAX
+    assert depth <= DEPTH_MAX
     table: Table = {}
     at = start
     while at < end:
@@ -150,7 +161,7 @@ def _read_entries(data: bytes, start: i64, end: i64, depth: i64) -> Table:
 
 
 def _read_items(data: bytes, start: i64, end: i64, depth: i64) -> list[Field]:
-    assert depth <= NESTING_MAX
+    assert depth <= DEPTH_MAX
     items: list[Field] = []
     at = start
     while at < end:
@@ -280,18 +291,18 @@ def _write_number(writer: BytesWriter, kind: int, value: object) -> None:
 
 
 def _require_depth(depth: i64) -> None:
-    if depth > NESTING_MAX:
+    if depth > DEPTH_MAX:
         raise ValueError(f"a field table cannot be nested deeper than {NESTING_MAX}")
 
 
 def field_of(value: object) -> Field:
     """The field that carries a Python value; raises ValueError where none does."""
-    return _field_of(value, 0)
+    return _field_of(value, WRAPPING_MAX)
 
 
 def table_of(values: Mapping[str, object]) -> Table:
     """The table that carries a mapping of Python values."""
-    return {name: _field_of(value, 0) for name, value in values.items()}
+    return {name: _field_of(value, WRAPPING_MAX) for name, value in values.items()}
 
 
 def _field_of(value: object, depth: i64) -> Field:

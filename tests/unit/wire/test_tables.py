@@ -20,6 +20,7 @@ from leveret.wire.tables import (
     Field,
     Table,
     decode_field,
+    decode_peer_table,
     decode_table,
     encode_table,
     equal_values,
@@ -36,7 +37,7 @@ def entry(name: str, value: bytes) -> bytes:
 
 
 def decode(entries: bytes) -> Table:
-    return decode_table(entries, 0, len(entries))
+    return decode_peer_table(entries, 0, len(entries))
 
 
 # tag and data as sent, the value it means, and what is written back where that differs
@@ -150,13 +151,22 @@ def test_nesting_is_bounded(tag: str) -> None:
             decode(nested(tag, depth))
 
 
+@pytest.mark.parametrize("tag", list("FA"))
+def test_what_a_peer_may_send_can_be_wrapped(tag: str) -> None:
+    table = decode(nested(tag, NESTING_MAX))
+    for _ in range(scan.WRAPPING_MAX):
+        table = {"inside": Field(ord("F"), table)}
+    encoded = encode_table(table)
+    assert decode_table(encoded, 4, len(encoded)) == table
+
+
 def test_own_values_nested_too_deep_are_refused() -> None:
     endless: list[object] = []
     endless.append(endless)
     with pytest.raises(ValueError, match="nested deeper"):
         field_of(endless)
     field = Field(ord("V"), None)
-    for _ in range(NESTING_MAX + 1):
+    for _ in range(scan.DEPTH_MAX + 1):
         field = Field(ord("A"), [field])
     with pytest.raises(ValueError, match="nested deeper"):
         encode_table({"a": field})

@@ -8,7 +8,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from leveret.wire.scan import NESTING_MAX
+from leveret.wire.scan import DEPTH_MAX
 from leveret.wire.tables import Field, Table, kind_name
 
 # No number that makes sense anywhere is longer; Python refuses to convert very long ones.
@@ -53,7 +53,7 @@ def shown_value(field: Field) -> str:
 
 
 def _shown(field: Field, depth: i64) -> str:
-    assert depth <= NESTING_MAX
+    assert depth <= DEPTH_MAX
     value = field.value
     if isinstance(value, str):
         return shown_text(value)
