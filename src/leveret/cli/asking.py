@@ -6,9 +6,10 @@ line and exit code 1. An `Output` prints tables for people, or JSON for programs
 """
 
 import inspect
+import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from functools import wraps
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import typer
@@ -33,6 +34,23 @@ SHARED: Final = {
     "as_json": (Json, False),
 }
 
+# Fields that have a shorter name in tables.
+_HEADINGS: Final = {
+    "messages_ready": "ready",
+    "messages_unacknowledged": "unacked",
+    "messages_unconfirmed": "unconfirmed",
+    "messages_scheduled": "scheduled",
+    "messages_damaged": "damaged",
+    "holder.connection": "connection",
+    "holder.channel": "channel",
+    "holder.consumer_tag": "consumer",
+    "queue.vhost": "vhost",
+    "queue.name": "queue",
+    "channel_details.name": "channel",
+    "time_ms": "time",
+}
+_MOMENTS: Final = ("connected_at", "_at_ms", "time_ms")
+
 Row = dict[str, Any]
 
 
@@ -54,10 +72,11 @@ class Output:
         names = list(columns)
         for name in names:
             is_number = bool(rows) and all(_is_number(field(row, name)) for row in rows)
-            table.add_column(name, justify="right" if is_number else "left", no_wrap=True)
+            heading = _HEADINGS.get(name, name)
+            table.add_column(heading, justify="right" if is_number else "left", no_wrap=True)
         for row in rows:
             style = "red" if row.get("messages_damaged") else None
-            table.add_row(*(_shown(field(row, name)) for name in names), style=style)
+            table.add_row(*(_shown(field(row, name), name) for name in names), style=style)
         # Without colour where nobody looks, and as wide as it has to be: programs read it too.
         width = None if sys.stdout.isatty() else _UNLIMITED
         console = Console(highlight=False, markup=False, width=width)
@@ -71,7 +90,7 @@ class Output:
             return
         width = max((len(name) for name in found), default=0)
         for name, value in found.items():
-            typer.echo(f"{name:<{width}}  {_shown(value)}")
+            typer.echo(f"{name:<{width}}  {_shown(value, name)}")
 
     def done(self, text: str, found: object = None) -> None:
         """What was done: a sentence, or JSON."""
@@ -83,10 +102,8 @@ class Output:
 
 def asks(function: Callable[..., None]) -> Callable[..., None]:
     """A command of a function whose first two parameters are the broker and the output."""
-    own = inspect.signature(function, eval_str=True)
-    parameters = list(own.parameters.values())[2:]
+    own = list(inspect.signature(function, eval_str=True).parameters.values())[2:]
 
-    @wraps(function)
     def command(**given: Any) -> None:
         url, user, password = given.pop("url"), given.pop("user"), given.pop("password")
         output = Output(given.pop("as_json"))
@@ -97,10 +114,36 @@ def asks(function: Callable[..., None]) -> Callable[..., None]:
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
         for name, (kind, default) in SHARED.items()
     ]
-    positional = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
-    vars(command)["__signature__"] = own.replace(parameters=[*positional, *shared])
-    command.__annotations__ = {p.name: p.annotation for p in [*positional, *shared]}
-    del vars(command)["__wrapped__"]  # its signature is another one
+    return _with_parameters(command, function, [*own, *shared])
+
+
+def takes(gather: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Gives a command's third parameter the options of `gather`, and what that makes of them."""
+    options = inspect.signature(gather, eval_str=True).parameters
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        first, second, _, *own = inspect.signature(function, eval_str=True).parameters.values()
+
+        def command(broker: Broker, output: Output, **given: Any) -> None:
+            gathered = gather(**{name: given.pop(name) for name in options})
+            function(broker, output, gathered, **given)
+
+        return _with_parameters(command, function, [first, second, *options.values(), *own])
+
+    return decorate
+
+
+def _with_parameters(
+    command: Callable[..., None],
+    function: Callable[..., None],
+    parameters: list[inspect.Parameter],
+) -> Callable[..., None]:
+    """The command under the name of a function, with these parameters, by keyword for Typer."""
+    named = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
+    command.__name__ = function.__name__
+    command.__doc__ = function.__doc__
+    command.__annotations__ = {each.name: each.annotation for each in named}
+    vars(command)["__signature__"] = inspect.Signature(named)
     return command
 
 
@@ -112,19 +155,36 @@ def field(row: Row, name: str) -> Any:
     return found
 
 
+def moment(time_ms: int) -> str:
+    """A time in milliseconds since 1970, as people write it, in UTC."""
+    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _shown(value: object) -> str:
+def _shown(value: object, name: str = "") -> str:
+    """A value for people. Moments are fields whose names say so, in milliseconds since 1970."""
     if value is None:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, int) and name.endswith(_MOMENTS) and value > 0:
+        return moment(value)
     if isinstance(value, float):
         return f"{value:.1f}"
-    if isinstance(value, list):
+    if isinstance(value, list) and not any(isinstance(each, dict | list) for each in value):
         return ",".join(_shown(each) for each in value)
     if isinstance(value, dict):
-        return " ".join(f"{name}={_shown(each)}" for name, each in value.items())
+        return " ".join(f"{key}={_nested(each)}" for key, each in value.items())
+    if isinstance(value, list):
+        return _nested(value)
     return "".join(c if c.isprintable() else "�" for c in str(value))  # a name may hold escapes
+
+
+def _nested(value: object) -> str:
+    """A value inside another: what has parts of its own is shown as JSON."""
+    if isinstance(value, dict | list):
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return _shown(value)

@@ -36,11 +36,13 @@ def check(config: File = None) -> None:
 
 @app.command()
 def show(config: File = None, as_json: Json = False) -> None:
-    """Print every setting as a broker would have it, as TOML; secrets are masked."""
+    """Print every setting that a broker would have, as TOML; secrets are masked."""
     settings = _load(config)
     values: dict[str, object] = {}
     for name, option in options().items():
         value = getattr(settings, name)
+        if value is None:
+            continue  # TOML has no word for what is not set
         if option.secret and value:
             value = _MASK
         values[name] = value if isinstance(value, bool | int | float) else str(value)

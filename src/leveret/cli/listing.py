@@ -73,19 +73,30 @@ def list_objects(
     """List queues, exchanges, connections, users and all the rest."""
     if kind not in KINDS:
         raise typer.BadParameter(f"nothing is called {kind}; there are {', '.join(KINDS)}")
-    path, can_be_of_vhost, standard = KINDS[kind]
-    of_vhost = f"/{in_path(vhost)}" if vhost is not None and can_be_of_vhost else ""
-    found: list[Row] = broker.get(f"/api/{path}{of_vhost}")
-    if vhost is not None and not can_be_of_vhost:
-        found = [row for row in found if row.get("vhost") == vhost]
+    found = _found(broker, kind, vhost)
     if name is not None:
         found = [row for row in found if name in str(row.get("name", ""))]
     if sort is not None:
         by = sort
         found.sort(key=lambda row: _order(field(row, by)), reverse=reverse)
-    output.table(found, (columns or standard).split(","))
+    _print(output, kind, found, columns)
+
+
+def _found(broker: Broker, kind: str, vhost: str | None) -> list[Row]:
+    path, can_be_of_vhost, _ = KINDS[kind]
+    of_vhost = f"/{in_path(vhost)}" if vhost is not None and can_be_of_vhost else ""
+    found: list[Row] = broker.get(f"/api/{path}{of_vhost}")
+    if vhost is not None and not can_be_of_vhost:
+        found = [row for row in found if row.get("vhost") == vhost]
+    return found
+
+
+def _print(output: Output, kind: str, found: list[Row], columns: str | None) -> None:
+    output.table(found, (columns or KINDS[kind][2]).split(","))
     if kind == "queues" and not output.as_json:
-        _say_damage(found)
+        for queue in found:
+            for reason in queue["damage"]:
+                typer.echo(f"{queue['vhost']} {queue['name']}: {reason}")
 
 
 def _order(value: object) -> tuple[int, float, str]:
@@ -97,24 +108,14 @@ def _order(value: object) -> tuple[int, float, str]:
     return (2, 0.0, str(value))
 
 
-def _say_damage(queues: list[Row]) -> None:
-    for queue in queues:
-        for reason in queue.get("damage", ()):
-            typer.echo(f"{queue['vhost']} {queue['name']}: {reason}")
-
-
 @asks
 def queues(
     broker: Broker,
     output: Output,
     vhost: Annotated[str | None, typer.Option("--vhost", help="Of this vhost alone.")] = None,
 ) -> None:
-    """List the queues, with what cannot be read of them."""
-    path = "/api/queues" if vhost is None else f"/api/queues/{in_path(vhost)}"
-    found: list[Row] = broker.get(path)
-    output.table(found, KINDS["queues"][2].split(","))
-    if not output.as_json:
-        _say_damage(found)
+    """List the queues, with what cannot be read of them: the same as `list queues`."""
+    _print(output, "queues", _found(broker, "queues", vhost), None)
 
 
 _ONE: Final = {

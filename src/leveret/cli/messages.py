@@ -1,14 +1,13 @@
 """`leveret ctl` for messages: publish, get, peek, search, explain, trace, and who holds them."""
 
 import sys
-import time
 from base64 import b64encode
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
-from leveret.cli.asking import Output, Row, asks
+from leveret.cli.asking import Output, Row, asks, moment
 from leveret.cli.management import Broker, in_path
 from leveret.cli.objects import arguments_of
 from leveret.cli.options import Vhost
@@ -216,8 +215,8 @@ def trace(
     for place in found["places"]:
         typer.echo(f"{place['state']} in {place['queue']} of vhost {place['vhost']}")
     for event in found["events"]:
-        moment = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(event["time_ms"] / 1000))
-        typer.echo(f"{moment}  {event['event']}  {event.get('queue') or ''}")
+        when = moment(event["time_ms"])
+        typer.echo(f"{when}  {event['event']}  {event.get('queue') or ''}")
     if not found["places"] and not found["events"]:
         typer.echo("It is nowhere.")
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from leveret.cli.asking import Output, Row, asks
+from leveret.cli.asking import Output, Row, asks, takes
 from leveret.cli.management import Broker, Refused, in_path
 from leveret.cli.messages import (
     Header,
@@ -26,114 +26,76 @@ POLL_S: Final = 0.2
 
 app = typer.Typer(no_args_is_help=True, help="Long work of the broker.")
 
-Ids = Annotated[list[str] | None, typer.Option("--id", help="Only this message; repeat it.")]
-Limit = Annotated[int | None, typer.Option("--limit", help="At most so many.")]
-Rate = Annotated[int | None, typer.Option("--rate", help="At most so many a second.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done.")]
 To = Annotated[str, typer.Option("--to", help="The queue that they go to.")]
 ToVhost = Annotated[str | None, typer.Option("--to-vhost", help="Its vhost, if another.")]
+Asked = dict[str, Any]  # a task as the broker takes it
 
 
-@asks
-def move(
-    broker: Broker,
-    output: Output,
+def _which(
     queue: Queue,
-    to: To,
-    to_vhost: ToVhost = None,
-    id_: Ids = None,
+    id_: Annotated[
+        list[str] | None, typer.Option("--id", help="Only this message; repeat it.")
+    ] = None,
     header: Header = None,
     property_: Property = None,
     json_path: JsonPath = None,
     text: Text = None,
     older_than_s: OlderThan = None,
-    limit: Limit = None,
-    rate: Rate = None,
-    dry_run: DryRun = False,
+    limit: Annotated[int | None, typer.Option("--limit", help="At most so many.")] = None,
+    rate: Annotated[int | None, typer.Option("--rate", help="At most so many a second.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done.")] = False,
     vhost: Vhost = "/",
-) -> None:
+) -> Asked:
+    """What every such task is told: which messages, and how."""
+    chosen = filter_of(header, property_, json_path, text, older_than_s)
+    return {
+        "vhost": vhost,
+        "queue": queue,
+        "ids": id_,
+        "filter": chosen or None,
+        "limit": limit,
+        "rate": rate,
+        "dry_run": dry_run,
+    }
+
+
+@asks
+@takes(_which)
+def move(broker: Broker, output: Output, task: Asked, to: To, to_vhost: ToVhost = None) -> None:
     """Move messages to another queue; each is in exactly one of the two at any time."""
-    chosen = filter_of(header, property_, json_path, text, older_than_s)
-    task = _task("move", vhost, queue, id_, chosen, limit, rate, dry_run)
-    task["to"] = {"vhost": to_vhost or vhost, "queue": to}
-    _run(broker, output, task)
+    _run(broker, output, "move", {**task, "to": {"vhost": to_vhost or task["vhost"], "queue": to}})
 
 
 @asks
-def copy(
-    broker: Broker,
-    output: Output,
-    queue: Queue,
-    to: To,
-    to_vhost: ToVhost = None,
-    id_: Ids = None,
-    header: Header = None,
-    property_: Property = None,
-    json_path: JsonPath = None,
-    text: Text = None,
-    older_than_s: OlderThan = None,
-    limit: Limit = None,
-    rate: Rate = None,
-    dry_run: DryRun = False,
-    vhost: Vhost = "/",
-) -> None:
+@takes(_which)
+def copy(broker: Broker, output: Output, task: Asked, to: To, to_vhost: ToVhost = None) -> None:
     """Copy messages to another queue."""
-    chosen = filter_of(header, property_, json_path, text, older_than_s)
-    task = _task("copy", vhost, queue, id_, chosen, limit, rate, dry_run)
-    task["to"] = {"vhost": to_vhost or vhost, "queue": to}
-    _run(broker, output, task)
+    _run(broker, output, "copy", {**task, "to": {"vhost": to_vhost or task["vhost"], "queue": to}})
 
 
 @asks
-def drop(
-    broker: Broker,
-    output: Output,
-    queue: Queue,
-    id_: Ids = None,
-    header: Header = None,
-    property_: Property = None,
-    json_path: JsonPath = None,
-    text: Text = None,
-    older_than_s: OlderThan = None,
-    limit: Limit = None,
-    rate: Rate = None,
-    dry_run: DryRun = False,
-    vhost: Vhost = "/",
-) -> None:
+@takes(_which)
+def drop(broker: Broker, output: Output, task: Asked) -> None:
     """Delete chosen messages of a queue; `purge` drops all."""
-    chosen = filter_of(header, property_, json_path, text, older_than_s)
-    if not chosen and not id_:
+    if task["filter"] is None and not task["ids"]:
         raise typer.BadParameter("say which messages; `leveret ctl purge` drops all")
-    _run(broker, output, _task("delete", vhost, queue, id_, chosen, limit, rate, dry_run))
+    _run(broker, output, "delete", task)
 
 
 @asks
+@takes(_which)
 def redrive(
     broker: Broker,
     output: Output,
-    queue: Queue,
+    task: Asked,
     to: Annotated[str | None, typer.Option("--to", help="Another queue than they died in.")] = None,
     keep_attempts: Annotated[
         bool, typer.Option("--keep-attempts", help="Do not begin to count anew.")
     ] = False,
-    id_: Ids = None,
-    header: Header = None,
-    property_: Property = None,
-    json_path: JsonPath = None,
-    text: Text = None,
-    older_than_s: OlderThan = None,
-    limit: Limit = None,
-    rate: Rate = None,
-    dry_run: DryRun = False,
-    vhost: Vhost = "/",
 ) -> None:
     """Send dead letters back to where they died."""
-    chosen = filter_of(header, property_, json_path, text, older_than_s)
-    task = _task("redrive", vhost, queue, id_, chosen, limit, rate, dry_run)
-    task["keep_attempts"] = keep_attempts
-    if to is not None:
-        task["to"] = {"vhost": vhost, "queue": to}
-    _run(broker, output, task)
+    target = None if to is None else {"vhost": task["vhost"], "queue": to}
+    _run(broker, output, "redrive", {**task, "to": target, "keep_attempts": keep_attempts})
 
 
 @app.command("list")
@@ -154,31 +116,9 @@ def cancel(
     output.done(f"task {task} is cancelled")
 
 
-def _task(
-    kind: str,
-    vhost: str,
-    queue: str,
-    ids: list[str] | None,
-    chosen: dict[str, Any],
-    limit: int | None,
-    rate: int | None,
-    dry_run: bool,
-) -> dict[str, Any]:
-    return {
-        "kind": kind,
-        "vhost": vhost,
-        "queue": queue,
-        "ids": ids,
-        "filter": chosen or None,
-        "limit": limit,
-        "rate": rate,
-        "dry_run": dry_run,
-    }
-
-
-def _run(broker: Broker, output: Output, task: dict[str, Any]) -> None:
+def _run(broker: Broker, output: Output, kind: str, task: Asked) -> None:
     """Have a task done and watch it, or show what it would do."""
-    found = broker.post("/api/tasks", task)
+    found = broker.post("/api/tasks", {**task, "kind": kind})
     if task["dry_run"]:
         if output.as_json:
             output.facts(found)
