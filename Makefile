@@ -67,6 +67,9 @@ test-packages: ## Install the system packages that some tests need (node, amqp-t
 	@tools/system_packages.sh "$(PYTHON)" clients
 	@tools/system_packages.sh "$(PYTHON)" guard
 	@tools/system_packages.sh "$(PYTHON)" browser
+	@tools/system_packages.sh "$(PYTHON)" jobs
+	@tools/system_packages.sh "$(PYTHON)" rabbitmq
+	@tools/system_packages.sh "$(PYTHON)" spark
 
 .PHONY: clients
 clients: setup test-packages ## The AMQP clients' own test suites, compared with RabbitMQ

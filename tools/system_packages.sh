@@ -4,6 +4,8 @@
 #   tools/system_packages.sh PYTHON build      venv, C compiler, Python's headers
 #   tools/system_packages.sh PYTHON clients    node, npm, amqp-tools: clients that the tests use
 #   tools/system_packages.sh PYTHON browser    chromium: it looks at the page
+#   tools/system_packages.sh PYTHON jobs       PostgreSQL and Redis: a store of jobs
+#   tools/system_packages.sh PYTHON spark      Java: it runs Spark
 #   tools/system_packages.sh PYTHON guard      valgrind: it counts instructions
 #   tools/system_packages.sh PYTHON rabbitmq   the broker that compat and bench compare with
 #
@@ -16,7 +18,7 @@ group=$2
 missing=()
 
 need() { # need PROGRAM PACKAGE: PACKAGE is missing where PROGRAM is not found
-    PATH="$PATH:/usr/sbin:/usr/lib/rabbitmq/bin" command -v "$1" >/dev/null || missing+=("$2")
+    PATH="$PATH:/usr/sbin:/usr/lib/rabbitmq/bin:/usr/lib/postgresql/15/bin" command -v "$1" >/dev/null || missing+=("$2")
 }
 
 case $group in
@@ -38,6 +40,13 @@ clients)
     ;;
 browser)
     need chromium chromium
+    ;;
+jobs)
+    need postgres postgresql
+    need redis-server redis-server
+    ;;
+spark)
+    need java openjdk-17-jre-headless
     ;;
 guard)
     need valgrind valgrind

@@ -41,13 +41,17 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
         "perf": "errors wire amqp",
         "tasks": "errors engine auth",
         "shovels": "errors wire engine amqp",
+        "jobs": "errors clock checksum histogram wire engine",
+        "bus": "errors clock",
+        "cluster": "errors checksum wire journal engine storage",
+        "pipeline": "errors",
         "http": "errors histogram build_info config patterns wire engine auth definitions arrow "
-        "tasks shovels",
+        "tasks shovels jobs",
         "metrics": "errors histogram build_info engine storage http",
         "runtime": "errors clock build_info histogram config patterns wire journal engine storage "
-        "auth definitions amqp arrow tasks shovels http metrics",
+        "auth definitions amqp arrow tasks shovels jobs http metrics",
         "testing": "errors clock config engine storage runtime",
-        "cli": "errors build_info config definitions perf storage runtime",
+        "cli": "errors build_info config definitions perf storage jobs bus pipeline runtime",
         "__main__": "cli",
     }.items()
 }
@@ -76,6 +80,10 @@ ONLY_IN: Final = {
     "re2": "patterns",
     "isal": "checksum",
     "opentelemetry": "runtime",
+    "asyncpg": "jobs",
+    "redis": "jobs",
+    "aio_pika": "bus",
+    "pyspark": "pipeline",
 }
 MODULE_LINES_MAX: Final = 500
 MODULE_LINES_HARD: Final = 800

@@ -21,6 +21,10 @@
     │   └── NewerFormat            written by a later version
     ├── ConfigError                the configuration cannot be used; names every fault
     ├── TokenRefused               a token that cannot be trusted, or not any more
+    ├── JobsError                  a call that the jobs service cannot serve
+    │   ├── JobsUnavailable        what keeps the jobs does not answer; names it
+    │   ├── JobsDraining           the service is stopping
+    │   └── JobsOverRate           a namespace asks too often; says when to come back
     └── Closed                     the broker or queue was closed under the caller
         └── Refused                another broker refused something, and said why
 
@@ -111,6 +115,26 @@ class ConfigError(LeveretError):
 
 class TokenRefused(LeveretError):
     """A token that cannot be trusted, or not any more; the text says why, and not what it held."""
+
+
+class JobsError(LeveretError):
+    """A call that the jobs service cannot serve."""
+
+
+class JobsUnavailable(JobsError):
+    """Redis, a shard or a log does not answer; the text names which."""
+
+
+class JobsDraining(JobsError):
+    """The service is stopping and takes nothing more."""
+
+
+class JobsOverRate(JobsError):
+    """A namespace asks too often."""
+
+    def __init__(self, namespace: str, retry_after_s: float) -> None:
+        super().__init__(f"the namespace {namespace} is over its rate")
+        self.retry_after_s = retry_after_s
 
 
 class Closed(LeveretError):
