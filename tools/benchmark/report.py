@@ -125,8 +125,18 @@ def _markdown_cell(scenario: Scenario, figures: Figures) -> str:
     return ", ".join(
         f"{MEASURES[name].show(figures[name])}{_unit(name)}"
         for name in MEASURES
-        if name in scenario.shows and name in figures
+        if name in scenario.shows and name in figures and name not in _left_out(scenario)
     )
+
+
+def _left_out(scenario: Scenario) -> tuple[str, ...]:
+    """What the terminal and the saved run have and the docs do not: a row is about one thing.
+
+    Where nothing limits the rate, times in the queue only say how long the queue is.
+    """
+    if "share" in scenario.shows:
+        return ("p50_us", "p95_us", "p99_us", "memory_mb")
+    return ("rate", "p95_us") if "p50_us" in scenario.shows else ()
 
 
 def _unit(name: str) -> str:
@@ -138,6 +148,9 @@ def _unit(name: str) -> str:
         "start_s": " s",
         "memory_mb": " MB",
         "sync_us": " µs sync",
+        "kept": " kept",
+        "scrape_s": " s scrape",
+        "list_s": " s list",
     }
     return units.get(name) or f" µs {name.partition('_')[0]}"
 
