@@ -12,7 +12,7 @@ import pytest
 from pika.exceptions import ChannelClosedByBroker
 
 from leveret.testing.broker import BrokerUrl, broker
-from tests.http.api import ask
+from tests.http.asking import ask
 
 Channel = Any
 Need = tuple[str, str, str]  # permission, kind, name

@@ -1,14 +1,15 @@
-"""Asks a broker's HTTP front as an administrator, and says what came back."""
+"""Asks a broker's HTTP front, as guest unless told otherwise, and says what came back."""
 
-import http.client
 import json
 from base64 import b64encode
+from http.client import HTTPConnection, HTTPMessage
 from typing import Any
 from urllib.parse import quote
 
 from leveret.testing.broker import BrokerUrl
 
 GUEST = "guest:guest"
+WITHIN_S = 30.0
 
 
 def ask(
@@ -17,18 +18,35 @@ def ask(
     path: str,
     body: object = None,
     *,
-    login: str = GUEST,
+    login: str | None = GUEST,
     headers: dict[str, str] | None = None,
 ) -> tuple[int, Any]:
-    """Status and decoded body; a body of bytes is sent as it is, anything else as JSON."""
-    connection = http.client.HTTPConnection(url.host, url.http_port, timeout=30)
+    """Status and decoded body of an answer; None where it has no body."""
+    status, data, _ = ask_whole(url, method, path, body, login=login, headers=headers)
+    return status, json.loads(data) if data else None
+
+
+def ask_whole(
+    url: BrokerUrl,
+    method: str,
+    path: str,
+    body: object = None,
+    *,
+    login: str | None = GUEST,
+    headers: dict[str, str] | None = None,
+) -> tuple[int, bytes, HTTPMessage]:
+    """Status, body and headers; a body of bytes is sent as it is, anything else as JSON."""
+    sent = dict(headers or {})
+    if login is not None:
+        sent["Authorization"] = "Basic " + b64encode(login.encode()).decode()
     data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
-    sent = {"Authorization": "Basic " + b64encode(login.encode()).decode(), **(headers or {})}
-    connection.request(method, path, data, sent)
-    response = connection.getresponse()
-    found = response.read()
-    connection.close()
-    return response.status, json.loads(found) if found else None
+    connection = HTTPConnection(url.host, url.http_port, timeout=WITHIN_S)
+    try:
+        connection.request(method, path, data, sent)
+        response = connection.getresponse()
+        return response.status, response.read(), response.headers
+    finally:
+        connection.close()
 
 
 def reason(answer: tuple[int, Any]) -> tuple[int, str]:

@@ -1,29 +1,19 @@
 """Asks a broker over HTTP, and connects to it over AMQP, in few words."""
 
-import http.client
-import json
-from base64 import b64encode
 from typing import Any
 
 import pika
 from pika.adapters.blocking_connection import BlockingChannel
 
 from leveret.testing.broker import BrokerUrl
-
-LOGIN = {"Authorization": "Basic " + b64encode(b"guest:guest").decode()}
+from tests.http import asking
 
 
 def ask(
     url: BrokerUrl, method: str, path: str, body: object = None, *, login: bool = True
 ) -> tuple[int, Any]:
-    """Status and decoded body of one request."""
-    connection = http.client.HTTPConnection(url.host, url.http_port, timeout=30)
-    data = json.dumps(body) if body is not None else None
-    connection.request(method, "/api" + path, data, headers=LOGIN if login else {})
-    response = connection.getresponse()
-    text = response.read()
-    connection.close()
-    return response.status, json.loads(text) if text else None
+    """Status and decoded body of one request to the API."""
+    return asking.ask(url, method, "/api" + path, body, login=asking.GUEST if login else None)
 
 
 def opened(url: BrokerUrl) -> BlockingChannel:

@@ -5,21 +5,20 @@ from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
-from http.client import HTTPConnection
+from http.client import HTTPMessage
 from typing import Any
 from urllib.parse import quote
 
 import pika
 
 from leveret.testing.broker import BrokerUrl
-
-WITHIN_S = 30.0
+from tests.http.asking import ask_whole
 
 
 class Answer:
     """Status, headers and body of an answer."""
 
-    def __init__(self, status: int, headers: Any, data: bytes) -> None:
+    def __init__(self, status: int, data: bytes, headers: HTTPMessage) -> None:
         self.status = status
         self.headers = headers
         self.data = data
@@ -34,19 +33,15 @@ class Api:
 
     def __init__(self, url: BrokerUrl, user: str = "guest") -> None:
         self._url = url
-        self._login = "Basic " + b64encode(f"{user}:{user}".encode()).decode()
+        self._login = f"{user}:{user}"
 
     def ask(
         self, method: str, path: str, body: object = None, headers: dict[str, str] | None = None
     ) -> Answer:
-        connection = HTTPConnection(self._url.host, self._url.http_port, timeout=WITHIN_S)
-        data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        sent = {"Authorization": self._login, **(headers or {})}
-        connection.request(method, f"/api/{path}", None if body is None else data, sent)
-        response = connection.getresponse()
-        answer = Answer(response.status, response.headers, response.read())
-        connection.close()
-        return answer
+        found = ask_whole(
+            self._url, method, f"/api/{path}", body, login=self._login, headers=headers
+        )
+        return Answer(*found)
 
     def as_user(self, name: str) -> "Api":
         return Api(self._url, name)

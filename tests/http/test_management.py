@@ -472,6 +472,15 @@ def test_node_is_described(api: Api) -> None:
 def test_settings_are_shown_without_secrets(api: Api) -> None:
     settings = api.get("config/effective")
     assert (settings["node"], settings["default_pass"]) == ("test", "***")
+    assert "None" not in settings.values()  # what is not set is null
+
+
+def test_looking_is_not_audited(api: Api) -> None:
+    api.put("queues/%2F/looked", {})
+    before = api.get("audit?limit=1000")
+    assert api.post("queues/%2F/looked/search", {}).status == 200
+    assert api.post("exchanges/%2F/amq.direct/route", {"routing_key": "k"}).status == 200
+    assert api.get("audit?limit=1000") == before
 
 
 def test_cluster_can_be_named(api: Api) -> None:

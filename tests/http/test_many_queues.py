@@ -1,4 +1,4 @@
-"""Ten thousand queues in a list: quick, and the broker goes on meanwhile."""
+"""Ten thousand queues in a list: whole, and the broker goes on meanwhile."""
 
 import asyncio
 import gc
@@ -14,11 +14,9 @@ from leveret.testing.broker import BrokerUrl, broker
 from tests.http.management import Api
 
 QUEUES = 10_000
-# A tenth of this, about, is what it takes; the rest is for machines that do other things too.
-WITHIN_S = 10.0
-# Time that one round of the loop may take of the processor: others who use it do not count.
-ROUND_MAX_S = 0.1
-ROUND_USUAL_MAX_S = 0.02
+# What one round of the loop may take of the processor, as a part of what the whole list takes.
+ROUND_SHARE_MAX = 1 / 3
+ROUND_USUAL_SHARE_MAX = 1 / 10
 
 
 @pytest.fixture(scope="module")
@@ -71,18 +69,17 @@ class Rounds:
 @pytest.mark.parametrize(
     "query", ["", "?columns=name,messages", "?sort=messages", "?disable_stats=true"]
 )
-def test_whole_list_is_quick_and_lets_the_broker_work(url: BrokerUrl, query: str) -> None:
+def test_whole_list_is_made_in_slices_between_which_the_broker_works(
+    url: BrokerUrl, query: str
+) -> None:
     api = Api(url)
-    started = time.perf_counter()
     with Rounds(url.node.turns._loop) as rounds:
         answer = api.ask("GET", f"queues{query}")
-    took = time.perf_counter() - started
     assert len(json.loads(answer.data)) == QUEUES
-    longest = sorted(rounds.found)[-20:]
-    print(f"{took * 1000:.0f} ms, longest rounds {[round(s * 1000, 1) for s in longest]} ms")
-    assert took < WITHIN_S
-    assert longest[-1] < ROUND_MAX_S
-    assert statistics.median(longest) < ROUND_USUAL_MAX_S
+    longest, whole = sorted(rounds.found)[-20:], sum(rounds.found)
+    print(f"{whole * 1000:.0f} ms in all, longest {[round(s * 1000, 1) for s in longest]} ms")
+    assert longest[-1] < whole * ROUND_SHARE_MAX
+    assert statistics.median(longest) < whole * ROUND_USUAL_SHARE_MAX
 
 
 def test_page_of_many(url: BrokerUrl) -> None:

@@ -8,7 +8,7 @@ import pytest
 from leveret.http.app import OPERATIONS
 from leveret.http.operations import Needs, Operation
 from leveret.testing.broker import BrokerUrl, broker
-from tests.http.api import ask, ask_whole
+from tests.http.asking import ask, ask_whole
 
 # Which tags are enough for what an operation needs, written down once more, from RabbitMQ's pages.
 ENOUGH = {

@@ -7,7 +7,7 @@ import pytest
 
 from leveret.storage.disk import Disk
 from leveret.testing.broker import BrokerUrl, broker
-from tests.http.api import ask, ask_whole
+from tests.http.asking import ask, ask_whole
 
 SHA256 = "rabbit_password_hashing_sha256"
 HASH = "AAAAALEkKvUBGEzMSFzin0zK97z+wnfsndrUYKOF2RUry1wo"  # of "pw"

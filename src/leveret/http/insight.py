@@ -205,6 +205,7 @@ OPERATIONS: Final = (
         needs=Needs.LOGIN,
         body=Search,
         answer=Page,
+        is_audited=False,
     ),
     Operation(
         method="GET",

@@ -83,7 +83,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     media: str = "application/json"  # of the answer
     status: int = 200  # of success; 201 stands for 201 (made) or 204 (changed)
     failures: tuple[tuple[int, Any], ...] = ()  # statuses whose body is not the usual one
-    is_audited: bool = True  # unless a GET; False for messages, which would bury all else
+    is_audited: bool = True  # unless a GET; not messages, which would bury all, nor looks
 
 
 def routes_of(operations: Sequence[Operation]) -> list[Route]:

@@ -230,8 +230,8 @@ async def get_config(request: Request) -> Response:
 
 def _shown(value: object) -> object:
     if isinstance(value, Secret):
-        return "***"
-    return value if isinstance(value, bool | int | float | str) else str(value)
+        return "***" if value else None
+    return value if isinstance(value, bool | int | float | str | None) else str(value)
 
 
 async def reset(request: Request) -> Response:

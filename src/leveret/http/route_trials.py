@@ -84,5 +84,6 @@ OPERATIONS: Final = (
         group="insight",
         body=Trial,
         answer=Routed,
+        is_audited=False,
     ),
 )
