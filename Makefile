@@ -35,7 +35,9 @@ venv:
 	@"$(PYTHON)" tools/setup_venv.py --packages
 
 .PHONY: run
-run: setup ## Run the broker; make run ARGS="--amqp-port 5673" gives it flags
+run: ## Run the broker; make run ARGS="--amqp-port 5673" gives it flags
+	@tools/system_packages.sh "$(PYTHON)" build
+	@"$(PYTHON)" tools/setup_venv.py --run
 	@exec .venv/bin/leveret serve $(ARGS)
 
 ##@ Test

@@ -1,7 +1,8 @@
 """Makes .venv: the pinned packages and Leveret itself, compiled where a C compiler is present.
 
 Run by `make setup` with the Python that .venv shall have; needs nothing but that Python. With
---packages it leaves out Leveret itself, which checks and the interpreted form do not need. Each
+--packages it leaves out Leveret itself, which checks and the interpreted form do not need; with
+--run it installs no more than the broker needs, and whoever tests has the rest installed then. Each
 step leaves a hash of what it was made from in .venv/leveret.json and is skipped while that hash
 stands, so that a repeated run costs a fraction of a second. The wheel is built in build/, which
 keeps mypy's cache and the C objects: a change outside the compiled set does not compile C again.
@@ -38,7 +39,7 @@ def main() -> int:
         return 1
     started = time.monotonic()
     try:
-        worked = set_up(with_leveret="--packages" not in sys.argv[1:])
+        worked = set_up("--packages" in sys.argv[1:], "--run" in sys.argv[1:])
     except subprocess.CalledProcessError as fault:
         print(f"setup: failed: {shlex.join(fault.cmd)}", file=sys.stderr)
         return 1
@@ -47,46 +48,60 @@ def main() -> int:
     return 0
 
 
-def set_up(*, with_leveret: bool) -> bool:
+def set_up(packages_only: bool, to_run: bool) -> bool:
     """Does what is not done yet; whether there was anything."""
     wanted = {"python": f"{platform.python_version()} {sys.base_prefix}"}
-    wanted["packages"] = digest([ROOT / "constraints.txt"])
-    if with_leveret:
-        wanted["leveret"] = leveret_key(wanted["packages"])
+    everything = digest([ROOT / "constraints.txt"])
+    if not to_run or stamps().get("packages") == everything:
+        wanted["packages"] = everything
+    else:
+        wanted["needed"] = digest([ROOT / "constraints.txt", ROOT / "pyproject.toml"])
+    if not packages_only:
+        wanted["leveret"] = leveret_key(everything)
     if stamps().get("python") != wanted["python"] or not PYTHON.exists():
         print("setup: making .venv", flush=True)
         venv.create(VENV, clear=True, with_pip=True)
         stamp("python", wanted["python"])
     todo = [step for step in wanted if stamps().get(step) != wanted[step]]
-    if "packages" in todo and "leveret" in todo:
-        install_both()
-    elif "packages" in todo:
-        install_packages()
-    elif "leveret" in todo:
-        install_wheel(start_wheel())
+    install([step for step in todo if step != "leveret"], "leveret" in todo)
     for step in todo:
         stamp(step, wanted[step])
     return bool(todo)
 
 
-def install_both() -> None:
-    """A fresh clone: the packages come in while mypyc and gcc compute, which need only a few."""
-    print("setup: installing the build tools", flush=True)
-    build_tools = ["setuptools", "mypy", "librt", "mypy_extensions"]
-    run([*PIP, "install", "-c", "constraints.txt", *build_tools])
-    wheel = start_wheel()
+def install(packages: list[str], with_leveret: bool) -> None:
+    """On a fresh clone the packages come in while mypyc and gcc compute, which need only a few."""
+    wheel = None
+    if packages and with_leveret:
+        print("setup: installing the build tools", flush=True)
+        install_named(["setuptools", "mypy", "librt", "mypy_extensions"])
+    if with_leveret:
+        wheel = start_wheel()
     try:
-        install_packages()
+        if "packages" in packages:
+            print("setup: installing the packages of constraints.txt", flush=True)
+            run([*PIP, "install", "--no-deps", "-r", "constraints.txt"])
+        elif "needed" in packages:
+            print("setup: installing what Leveret needs", flush=True)
+            install_named(needed())
     except subprocess.CalledProcessError:
-        wheel.terminate()
+        if wheel is not None:
+            wheel.terminate()
         raise
-    install_wheel(wheel)
+    if wheel is not None:
+        install_wheel(wheel)
 
 
-def install_packages() -> None:
-    """Installs constraints.txt as it stands: every dependency of every extra is in it."""
-    print("setup: installing the packages of constraints.txt", flush=True)
-    run([*PIP, "install", "--no-deps", "-r", "constraints.txt"])
+def install_named(packages: list[str]) -> None:
+    run([*PIP, "install", "-c", "constraints.txt", *packages])
+
+
+def needed() -> list[str]:
+    """The dependencies of a broker without extras."""
+    import tomllib  # an older Python is told what is wrong by `main`
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return list(project["dependencies"])
 
 
 def start_wheel() -> subprocess.Popen[bytes]:
