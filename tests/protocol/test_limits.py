@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from leveret.amqp.channel import ROUTES_MAX
 from leveret.amqp.link import Limits
 from leveret.errors import PreconditionFailed
 from tests.compat import wire
@@ -173,11 +174,16 @@ def test_transaction_is_bounded_in_bytes() -> None:
 # --- memory of names and headers ----------------------------------------------------------------
 
 
-def test_routes_that_a_channel_remembers_are_bounded() -> None:
+def test_routes_that_a_connection_remembers_are_bounded() -> None:
     peer = opened(Stage())
-    for number in range(5_000):
-        peer.feed(publish(1, f"key{number}", b""))
-    assert len(peer.connection.channels[1].routes) <= 1024
+    channels = peer.connection.channels
+    for number in range(ROUTES_MAX + 10):
+        channel = 1 + number % 2
+        peer.feed(publish(channel, f"key{number}", b""))
+        assert peer.connection.routes == sum(len(each.routes) for each in channels.values())
+        assert peer.connection.routes <= ROUTES_MAX
+    peer.send(2, "channel.close", reply_code=200, reply_text="", class_id=0, method_id=0)
+    assert peer.connection.routes == len(channels[1].routes)
 
 
 def test_unread_deliveries_are_bounded_by_credit() -> None:

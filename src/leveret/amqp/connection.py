@@ -601,6 +601,7 @@ class Connection(Link):
         """Give back what a channel holds."""
         if not channel.closed:
             channel.forget_unfinished()
+            channel.forget_routes()
             if channel.reply_consumer is not None:
                 channel.vhost.replies.pop(channel.reply_name, None)
             self.front.broker.turn.churn.channels_closed += 1

@@ -104,6 +104,7 @@ class Link(Outlet):
         # Publishing and flow
         self.has_published = False
         self.is_blocked = False  # was told that publishing is blocked
+        self.routes: i64 = 0  # that its channels remember
         self.unfinished_bytes: i64 = 0  # parts of messages and transactions
         # Output
         self.end_reason = ""  # why it ends, once that is known

@@ -1,6 +1,7 @@
 """What the node tells of itself in numbers: metrics, and how its loop and its log keep up.
 
-The HTTP front asks for a scrape or for the figures of the loop; nothing is computed before.
+The HTTP front asks for a scrape or for the figures of the loop; nothing is computed before, and what
+writes a scrape is imported with the HTTP front: a start does not wait for it.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -10,7 +11,6 @@ from leveret.histogram import Histogram
 from leveret.http.facts import BrokerFacts, LoopFacts
 from leveret.http.pace import Slices
 from leveret.http.requests import Requests
-from leveret.metrics.scrape import AGGREGATED, PER_OBJECT, Filter, Scrape
 from leveret.metrics.sources import Sources
 from leveret.runtime.tracing import Tracer
 from leveret.storage.log import Log
@@ -42,6 +42,8 @@ class Telemetry:
 
     def scrape(self, endpoint: str, slices: Slices) -> AsyncIterator[bytes]:
         """A whole answer: aggregated, or per object."""
+        from leveret.metrics.scrape import AGGREGATED, PER_OBJECT, Scrape
+
         scrape = Scrape(self._sources, slices)
         assert endpoint in (AGGREGATED, PER_OBJECT)
         return scrape.aggregated() if endpoint == AGGREGATED else scrape.per_object()
@@ -54,6 +56,8 @@ class Telemetry:
         slices: Slices,
     ) -> AsyncIterator[bytes]:
         """The answer to a detailed question."""
+        from leveret.metrics.scrape import Filter, Scrape
+
         return Scrape(self._sources, slices).detailed(groups, Filter(vhosts, queues))
 
     def loop(self) -> LoopFacts:
