@@ -1,7 +1,7 @@
 """What the node tells of itself in numbers: metrics, and how its loop and its log keep up.
 
-The HTTP front asks for a scrape or for the figures of the loop; nothing is computed before, and what
-writes a scrape is imported with the HTTP front: a start does not wait for it.
+The HTTP front asks for a scrape or for the figures of the loop; nothing is computed before. What
+writes a scrape is imported with the first one: no start waits for it.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
