@@ -79,6 +79,7 @@ ONLY_IN: Final = {
     "cryptography": "auth",
     "re2": "patterns",
     "isal": "checksum",
+    "httptools": "http",
     "opentelemetry": "runtime",
     "asyncpg": "jobs",
     "redis": "jobs",

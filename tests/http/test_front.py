@@ -7,6 +7,7 @@ import socket
 import pytest
 
 from leveret.http.front import HttpFront
+from leveret.http.server import HEAD_BYTES_MAX
 from tests.http.stand_in import Facts
 
 GET_HEALTH = b"GET /api/health HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -78,3 +79,51 @@ def test_port_that_is_taken_is_an_os_error() -> None:
                 HttpFront("127.0.0.1", taken.getsockname()[1], Facts()).bind()
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET /api/health HTTP/1.1\r\nHost: x\r\nX-Endless: ",
+        b"GET /api/health?",
+        b"GET /api/health HTTP/1.1\r\n" + b"X-Another: y\r\n" * 1000,
+    ],
+)
+def test_head_without_an_end_is_refused(head: bytes) -> None:
+    async def scenario() -> bytes:
+        front = HttpFront("127.0.0.1", 0, Facts())
+        address = front.bind()
+        async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+            group.create_task(front.run())
+            reader, writer = await asyncio.open_connection(*address)
+            writer.write(head + b"x" * HEAD_BYTES_MAX)
+            found = await answer(reader)
+            assert await reader.read() == b""
+            writer.close()
+            front.stop()
+        return found
+
+    assert asyncio.run(scenario()).startswith(b"HTTP/1.1 400 ")
+
+
+def test_head_may_come_in_pieces_before_a_long_body() -> None:
+    async def scenario() -> list[bytes]:
+        front = HttpFront("127.0.0.1", 0, Facts())
+        address = front.bind()
+        async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+            group.create_task(front.run())
+            reader, writer = await asyncio.open_connection(*address)
+            found = []
+            for _ in range(2):
+                body = b"y" * (2 * HEAD_BYTES_MAX)
+                length = f"Content-Length: {len(body)}\r\n\r\n".encode()
+                writer.write(GET_HEALTH[:-2] + b"X-Half")
+                await writer.drain()
+                writer.write(b": z\r\n" + length + body)
+                found.append(await answer(reader))
+            writer.close()
+            front.stop()
+        return found
+
+    for found in asyncio.run(scenario()):
+        assert found.startswith(b"HTTP/1.1 200 OK\r\n")

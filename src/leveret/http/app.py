@@ -55,6 +55,7 @@ from leveret.http.listing import with_list_query
 from leveret.http.operations import Needs, Operation, routes_of
 from leveret.http.pace import Pace
 from leveret.http.rates import Rates
+from leveret.http.routing import Routes
 
 
 class Health(msgspec.Struct, omit_defaults=True):
@@ -87,14 +88,13 @@ class _App(Starlette):
 def make_app(facts: BrokerFacts) -> Starlette:
     """The application over one node."""
     app = _App(
-        routes=routes_of(OPERATIONS),
         exception_handlers={
             HTTPException: on_http_error,
             LeveretError: on_refusal,
             Exception: on_crash,
         },
     )
-    app.router.redirect_slashes = False  # a path with a slash too many is unknown, as in RabbitMQ
+    app.router = Routes(routes_of(OPERATIONS))
     app.state.facts = facts
     app.state.rates = Rates()
     app.state.operations = OPERATIONS

@@ -15,7 +15,7 @@ from typing import Final
 
 import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from leveret.http.app import make_app
 from leveret.http.facts import BrokerFacts
@@ -24,6 +24,7 @@ from leveret.http.requests import counted
 
 _KEEP_ALIVE_S: Final = 65  # longer than the polling interval of any page or scraper
 _CONNECTIONS_MAX: Final = 4096
+HEAD_BYTES_MAX: Final = 65_536  # of a request: its path and its headers
 _BYE_S: Final = 1.0  # in which a client must answer the end of TLS; less than a stop may take
 
 
@@ -53,12 +54,33 @@ async def serve(
     await _Server(config, stopping, listeners).serve(sockets=[each.socket for each in listeners])
 
 
-class _Protocol(H11Protocol):
-    """Lets an answer that cannot be finished drop its connection: `abort` in the scope's state."""
+class _Protocol(HttpToolsProtocol):
+    """Bounds the head of a request, and lets an answer that cannot be finished be broken off.
+
+    The latter is `abort` in the scope's state.
+    """
+
+    _head_bytes = 0  # received since anything became whole: all of them are of a head
+    _has_head = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.app_state = {**self.app_state, "abort": transport.abort}
+
+    def data_received(self, data: bytes) -> None:
+        self._head_bytes += len(data)
+        super().data_received(data)
+        if not self._has_head and self._head_bytes > HEAD_BYTES_MAX:
+            self.send_400_response("The head of the request is too long.")
+
+    def on_headers_complete(self) -> None:
+        self._has_head = True
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._has_head = False
+        self._head_bytes = 0
+        super().on_message_complete()
 
 
 class _Server(uvicorn.Server):
@@ -100,15 +122,31 @@ class _Server(uvicorn.Server):
         await self._stopping.wait()
 
 
+class _Stamps:
+    """The headers that every answer has, made anew each second."""
+
+    def __init__(self) -> None:
+        self._second = 0
+        self._headers: list[tuple[bytes, bytes]] = []
+
+    def now(self) -> list[tuple[bytes, bytes]]:
+        second = int(time.time())  # noqa: TID251
+        if second != self._second:
+            self._second = second
+            date = formatdate(second, usegmt=True).encode()
+            self._headers = [(b"date", date), (b"server", b"Leveret")]
+        return self._headers
+
+
 def with_date(app: ASGIApp) -> ASGIApp:
     """Adds the headers that uvicorn's ticks would keep: Date and Server."""
+
+    stamps = _Stamps()
 
     async def dated(scope: Scope, receive: Receive, send: Send) -> None:
         async def send_dated(message: Message) -> None:
             if message["type"] == "http.response.start":
-                date = formatdate(time.time(), usegmt=True).encode()  # noqa: TID251
-                stamped = [(b"date", date), (b"server", b"Leveret")]
-                message["headers"] = [*stamped, *message.get("headers", ())]
+                message["headers"] = [*stamps.now(), *message.get("headers", ())]
             await send(message)
 
         await app(scope, receive, send_dated)
