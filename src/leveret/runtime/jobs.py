@@ -17,6 +17,7 @@ from leveret.definitions import Book
 from leveret.engine.broker import Broker
 from leveret.engine.session import Session
 from leveret.engine.vhost import Vhost
+from leveret.errors import JobsError
 from leveret.runtime.job_tokens import JobTokens
 
 STOP_WITHIN_S: Final = 10.0
@@ -56,11 +57,15 @@ class Jobs:
         self._store: Any = None
         self._opening = asyncio.Lock()
         self._tokens: JobTokens | None = None
+        self.has_failed = False  # the service could not stop as it should
 
     async def start(self) -> None:
-        """Open the store if it has something to do by itself."""
+        """Open the store if it has something to do by itself. Raises ConfigError."""
+        settings = self._host.settings
+        if settings.jobs_token_secret or settings.jobs_token_key is not None:
+            self._own_tokens()  # a key that cannot be used is told at once
         kinds = self._host.broker.register.kinds()
-        if self._host.settings.jobs_postgres or any(kind in kinds for kind in _AT_START):
+        if settings.jobs_postgres or any(kind in kinds for kind in _AT_START):
             await self.store()
 
     async def store(self) -> Any:
@@ -86,9 +91,14 @@ class Jobs:
         return EmbeddedStore(_EmbeddedHost(self._host), rate=settings.jobs_rate)
 
     async def stop(self) -> None:
-        """Take no more and bring everything where it is safe; JobsUnavailable if that failed."""
-        if self._store is not None:
+        """Take no more and bring everything where it is safe; `has_failed` tells if that failed."""
+        if self._store is None:
+            return
+        try:
             await self._store.stop(STOP_WITHIN_S)
+        except JobsError as fault:
+            self.has_failed = True
+            log.error("not all jobs are where they belong: %s", fault)
 
     def sessions(self) -> list[Session]:
         """What holds leased jobs in this node."""

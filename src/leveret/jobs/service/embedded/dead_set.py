@@ -8,10 +8,11 @@ from collections.abc import Callable
 from heapq import nsmallest
 from typing import Final
 
+from leveret.engine.filters import READY
 from leveret.engine.picking import Picked, remove
 from leveret.engine.queue import Queue
 from leveret.jobs.service.embedded.envelope import read_envelope
-from leveret.jobs.service.embedded.finding import find_job, picked, walk_all
+from leveret.jobs.service.embedded.finding import find_job, find_jobs, picked, walk_all
 from leveret.jobs.service.embedded.host import Host
 from leveret.jobs.service.embedded.topic import Topic
 from leveret.jobs.service.items import Job
@@ -28,7 +29,7 @@ async def listed(topic: Topic, after_id: int, limit: int) -> list[Job]:
     if queue is None:
         return []
     found: list[Job] = []
-    async for one in walk_all(topic.vhost, queue):
+    async for one in walk_all(topic.vhost, queue, READY):
         envelope = read_envelope(one.message, queue)
         if envelope.id > after_id:
             found.append(envelope.job(STATE, one.message.body))
@@ -56,10 +57,9 @@ async def change_all(host: Host, topic: Topic, ids: list[int] | None, change: Ch
     if queue is None:
         return 0
     if ids is None:
-        seqs = [int(one.message.seq) async for one in walk_all(topic.vhost, queue)]
+        seqs = [int(one.message.seq) async for one in walk_all(topic.vhost, queue, READY)]
     else:
-        found = [await find_job(topic.vhost, queue, id) for id in dict.fromkeys(ids)]
-        seqs = [int(one.message.seq) for one in found if one is not None]
+        seqs = list((await find_jobs(topic.vhost, queue, ids)).values())
     count = 0
     for seq in seqs:
         with host.turn():

@@ -22,8 +22,15 @@ from leveret.engine.message import Message
 from leveret.engine.queue import Queue
 from leveret.engine.walk import arrived_ms
 from leveret.jobs.service.items import ERROR_BYTES_MAX, ERRORS_KEPT, Failure, Job, NewJob
-from leveret.wire.properties import PERSISTENT, Properties, decode_properties, encode_header
-from leveret.wire.tables import Table, field_of
+from leveret.wire.properties import (
+    PERSISTENT,
+    Properties,
+    decode_properties,
+    encode_header,
+    parse_traits,
+)
+from leveret.wire.scan import find_entry
+from leveret.wire.tables import Table, decode_field, field_of
 
 ID: Final = "x-job-id"
 PRIORITY: Final = "x-job-priority"
@@ -122,9 +129,7 @@ def read_envelope(message: Message, queue: Queue) -> Envelope:
     """What a message of any origin says of its job."""
     properties = decode_properties(message.header)
     headers = properties.headers if properties.headers is not None else {}
-    id = _text(headers, ID) or ""
-    is_job = id.isascii() and id.isdecimal() and len(id) < 20
-    envelope = Envelope(int(id) if is_job else 0, properties)
+    envelope = Envelope(_id(_text(headers, ID)), properties)
     came_ms = arrived_ms(queue, message.seq) or queue.turn.now_ms
     envelope.created_ms = _number(headers, CREATED, came_ms)
     envelope.after_ms = _number(headers, AFTER, came_ms)
@@ -141,6 +146,20 @@ def read_envelope(message: Message, queue: Queue) -> Envelope:
         except msgspec.DecodeError:  # a publisher's own header of that name
             envelope.failures = []
     return envelope
+
+
+def job_id(message: Message) -> int:
+    """The id that a message has in its headers, without a look at all else; 0 for none."""
+    traits = parse_traits(message.header)
+    at = find_entry(message.header, traits.headers_at, traits.headers_end, ID.encode())
+    if at < 0:
+        return 0
+    return _id(decode_field(message.header, at, traits.headers_end).value)
+
+
+def _id(value: object) -> int:
+    is_id = isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 20
+    return int(value) if is_id and isinstance(value, str) else 0
 
 
 def _text(headers: Table, name: str) -> str | None:
