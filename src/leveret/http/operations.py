@@ -40,6 +40,7 @@ class Needs(StrEnum):
     POLICYMAKER = "policymaker"
     MONITORING = "monitoring"
     ADMINISTRATOR = "administrator"
+    JOBS = "jobs"  # a token of the jobs service; the handler asks for it
     METRICS = "metrics"  # monitoring, or nothing: by the setting `metrics_login`
 
 
@@ -83,6 +84,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     media: str = "application/json"  # of the answer
     status: int = 200  # of success; 201 stands for 201 (made) or 204 (changed)
     failures: tuple[tuple[int, Any], ...] = ()  # statuses whose body is not the usual one
+    failure_media: str = "application/json"  # of those from 400 on
     is_audited: bool = True  # unless a GET; not messages, which would bury all, nor looks
 
 
@@ -149,7 +151,7 @@ async def _admit(request: Request, needs: Needs) -> None:
     """Let the request pass, with its user in its state, or refuse it."""
     if needs is Needs.METRICS:
         needs = _needs_for_metrics(request)
-    if needs is Needs.NOTHING:
+    if needs is Needs.NOTHING or needs is Needs.JOBS:
         return
     user = await login(request)
     request.state.user = user
