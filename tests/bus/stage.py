@@ -16,7 +16,12 @@ from leveret.bus import BusSettings
 
 WAIT_S: Final = 20.0
 FAST: Final = BusSettings(
-    early_wait_ms_min=10, early_wait_ms_max=40, probe_every_ms=300, stop_deadline_ms=3_000
+    early_wait_ms_min=10,
+    early_wait_ms_max=40,
+    heartbeat_s=2,
+    probe_every_ms=300,
+    answer_timeout_ms=2_000,
+    stop_deadline_ms=3_000,
 )
 pytestmark_bus = [
     pytest.mark.anyio,

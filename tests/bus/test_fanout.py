@@ -265,8 +265,9 @@ async def test_an_event_without_a_handler_is_acked(node: Node, prefix: str) -> N
     assert await depth(node.url, f"{prefix}.retry-queue.{prefix}-orders") == 0
 
 
+@pytest.mark.parametrize("typed", [{}, {"x-queue-type": "classic"}], ids=["untyped", "typed"])
 async def test_a_topology_that_another_program_declared_is_taken_as_it_is(
-    node: Node, prefix: str
+    node: Node, prefix: str, typed: dict[str, str]
 ) -> None:
     service = f"{prefix}-orders"
     queue, retry = f"{prefix}.queue.{service}", f"{prefix}.retry-exchange.{service}"
@@ -275,16 +276,16 @@ async def test_a_topology_that_another_program_declared_is_taken_as_it_is(
         main = await other.declare_exchange(f"{prefix}.main-exchange", "fanout", durable=True)
         back = await other.declare_exchange(retry, "direct", durable=True)
         rejected = {"x-dead-letter-exchange": retry, "x-dead-letter-routing-key": "retry"}
-        declared = await other.declare_queue(queue, durable=True, arguments=dict(rejected))
+        declared = await other.declare_queue(queue, durable=True, arguments={**typed, **rejected})
         await declared.bind(main)
         later = {
             "x-dead-letter-exchange": "",
             "x-dead-letter-routing-key": queue,
             "x-message-ttl": 5_000,
         }
-        delayed = await other.declare_queue(waiting, durable=True, arguments=dict(later))
+        delayed = await other.declare_queue(waiting, durable=True, arguments={**typed, **later})
         await delayed.bind(back, "retry")
-        await other.declare_queue(dlq, durable=True)
+        await other.declare_queue(dlq, durable=True, arguments={**typed})
     bus = Bus(node.url, fanout.layout(service), settings=FAST)
     seen: Seen[int] = Seen()
 
