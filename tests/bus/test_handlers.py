@@ -142,15 +142,20 @@ async def test_middleware_is_around_the_handler(node: Node, prefix: str) -> None
     bus = Bus(node.url, layout_of(prefix), settings=FAST, middleware=[outer, inner])
 
     @bus.on(Placed)
-    async def note(event: Placed) -> None:
+    async def note(event: Placed, delivery: Delivery) -> None:
         await seen.add("handler")
+        if delivery.retry_count == 1:
+            raise RuntimeError("what is around it sees an outcome")
 
     async with bus:
         await bus.publish(Placed(1))
-        await seen.wait(6)
+        await seen.wait(9)
     assert seen.all == [
         "outer before",
         "inner drops",
+        "outer after DROP",
+        "outer before",
+        "handler",
         "outer after DROP",
         "outer before",
         "handler",

@@ -118,7 +118,9 @@ def test_a_redrive_counts_on_or_from_nothing(count: int, rejects: int, continues
 
 
 def test_who_continues_a_published_history() -> None:
-    assert names.continues_deaths({"product": "Leveret", "version": "9.0"})
+    leveret = {"product": "RabbitMQ", "version": "4.3.0", "platform": "Leveret 0.1 on Python"}
+    assert names.continues_deaths(leveret)
+    assert names.continues_deaths({"product": "LavinMQ", "version": "2.1"})
     assert names.continues_deaths({"product": "RabbitMQ", "version": "3.13.7"})
     assert not names.continues_deaths({"product": "RabbitMQ", "version": "4.1.0"})
 
