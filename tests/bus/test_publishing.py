@@ -18,6 +18,7 @@ from leveret.bus import (
     Nacked,
     NotConnected,
     NotEncodable,
+    PublishBlocked,
     PublishClosed,
     PublishOptions,
     PublishTimeout,
@@ -170,6 +171,25 @@ async def test_timeout(node: Node, prefix: str) -> None:
             line.silence()
             with pytest.raises(PublishTimeout):
                 await bus.publish(Placed(1), timeout_ms=200)
+
+
+async def test_blocked(prefix: str) -> None:
+    """An alarm of the broker has its own error, and what was blocked goes on after it."""
+    with broker(memory_high=10_000_000.0) as url:
+        bus = Bus(url, fanout.layout(f"{prefix}-a"), settings=FAST)
+        async with channel(url) as other:
+            exchange = await other.declare_exchange(
+                f"{prefix}.main-exchange", "fanout", durable=True
+            )
+            queue = await other.declare_queue("keeps")
+            await queue.bind(exchange)
+            async with bus:
+                with pytest.raises(PublishBlocked):
+                    for _ in range(2_000):
+                        await bus.publish(Shipped(1, "x" * 50_000), timeout_ms=2_000)
+                publishing = asyncio.get_running_loop().create_task(bus.publish(Shipped(2)))
+                await queue.purge()
+                await publishing
 
 
 async def test_closed(node: Node, prefix: str) -> None:
