@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from leveret.testing import BrokerUrl, broker
+from leveret.testing import BrokerUrl, ManualClock, broker
 from tests.compat import wire
 from tests.compat.client import (
     Channel,
@@ -161,6 +161,28 @@ def test_a_thousand_idle_handshakes_disturb_nobody(tmp_path: Path) -> None:
                 assert sock.recv(64) == b""
             sock.close()
         assert is_served(where)
+
+
+def consumer_count(channel: Channel, queue: str) -> object:
+    declared = channel.call("queue.declare", queue=queue, passive=True)
+    assert isinstance(declared, Method)
+    return declared.fields["consumer_count"]
+
+
+def test_what_a_peer_without_heartbeats_holds_goes_to_others_at_once() -> None:
+    clock = ManualClock()
+    with broker(clock=clock) as url:
+        silent = connect(url.host, url.port, Handshake(heartbeat_s=2))
+        other = connect(url.host, url.port)
+        channel = silent.channel()
+        channel.call("queue.declare", queue="held")
+        channel.call("basic.consume", queue="held")
+        asking = other.channel()
+        assert consumer_count(asking, "held") == 1
+        clock.advance(seconds=7)
+        assert consumer_count(asking, "held") == 0
+        other.close()
+        silent.socket.close()
 
 
 def test_flood_of_connections_leaves_nothing(url: BrokerUrl) -> None:
