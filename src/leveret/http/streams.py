@@ -88,7 +88,7 @@ async def get_batches(request: Request) -> BatchesResponse | Response:
         number=int(stream.ledger.id),
         first=first,
         end=max(end, first),
-        columns=_columns(request.query_params.get("columns")),
+        columns=columns_of(request),
         bytes_max=number_of(request, "max_bytes", 0),
     )
     return BatchesResponse(facts_of(request).bulk_reads, stream, wanted)
@@ -200,7 +200,9 @@ def number_of(request: Request, name: str, default: int | None) -> int:
     return min(int(text), OFFSET_MAX)
 
 
-def _columns(text: str | None) -> list[str]:
+def columns_of(request: Request) -> list[str]:
+    """The columns that are wanted; 400 where there is no such one."""
+    text = request.query_params.get("columns")
     columns = text.split(",") if text is not None else list(COLUMNS)
     for column in columns:
         if column not in COLUMNS:
