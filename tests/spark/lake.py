@@ -79,14 +79,14 @@ def serving(folder: Path) -> Iterator[Served]:
         yield Served(url, folder)
 
 
-def batch(spark: SparkSession, served: Served, schema: str = "", **options: object) -> DataFrame:
+def batch(spark: SparkSession, served: Served, schema: Any = "", **options: object) -> DataFrame:
     reader = spark.read.format("leveret").option("url", served.http)
     for name, value in options.items():
         reader = reader.option(name, str(value))
     return (reader.schema(schema) if schema else reader).load()
 
 
-def follow(spark: SparkSession, served: Served, schema: str = "", **options: object) -> DataFrame:
+def follow(spark: SparkSession, served: Served, schema: Any = "", **options: object) -> DataFrame:
     reader = spark.readStream.format("leveret").option("url", served.http)
     for name, value in options.items():
         reader = reader.option(name, str(value))
