@@ -37,9 +37,9 @@ class Served:
             if connection.is_open:
                 connection.close()
 
-    def fill(self, queue: str, first: int, end: int, kind: str = "stream", **more: object) -> None:
+    def fill(self, queue: str, first: int, end: int, kind: Any = "stream", **more: object) -> None:
         """Messages with bodies `n`, in a queue that is made if need be."""
-        arguments = {"x-queue-type": kind}
+        arguments: dict[str, object] = {"x-queue-type": kind}
         arguments.update({f"x-{key.replace('_', '-')}": value for key, value in more.items()})
         connection = pika.BlockingConnection(pika.URLParameters(self.url))
         channel = connection.channel()
