@@ -105,6 +105,7 @@ class _Publisher(Listener):
         assert self._client is not None
         if self._client.is_lost:
             await self._connect()
+            return
         self._moved.clear()
         try:
             async with asyncio.timeout(CONFIRM_S):

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from pyspark_leveret.client import LOST, Broker, Patience
-from pyspark_leveret.errors import BrokerError, OptionError
+from pyspark_leveret.errors import BrokerError, DataLost, OptionError
 from pyspark_leveret.options import LEASE, PEEK, Options
 from pyspark_leveret.positions import NOT_FOUND, lose
 from pyspark_leveret.ranges import Range, cut
@@ -28,7 +28,6 @@ from pyspark_leveret.reading import received
 EPOCH_RECORDS: Final = 100_000  # where no limit is given
 EPOCH_RECORDS_MAX: Final = 1_000_000
 EPOCH_BYTES_MAX: Final = 256 * 1024 * 1024
-REFUSED: Final = 400
 EPOCH: Final = "epoch"
 
 Position = dict[str, int]
@@ -139,12 +138,16 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         patience = Patience(self._options.retry_s)
         while first < partition.end:
             query = {"from": first, "to": partition.end, "columns": ",".join(self._columns)}
+            before = first
             try:
                 for batch in received(self._broker, "GET", path, None, query):
                     yield batch
                     first += batch.num_rows
             except LOST as fault:
                 patience.pause(fault)
+                continue
+            if first == before:
+                raise DataLost(f"epoch {partition.epoch} has no row {first}")
 
     def commit(self, end: Position) -> None:
         self._ack(end[EPOCH])

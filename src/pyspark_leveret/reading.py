@@ -20,21 +20,21 @@ BEHIND: Final = 416
 def read_range(options: Options, part: Range, columns: list[str]) -> Iterator[Any]:
     """The record batches of a range, in order."""
     first = part.first
+    patience = Patience(options.retry_s)
     while first < part.end:
         at = first
-        patience = Patience(options.retry_s)
         try:
             for batch in _batches(options, Range(part.stream, first, part.end), columns):
                 yield batch
                 first += batch.num_rows
+                patience = Patience(options.retry_s)
         except (BrokerError, DataLost) as fault:
             if isinstance(fault, BrokerError) and fault.status not in (GONE, BEHIND):
                 raise
             first = _after_loss(options, part, first)
             continue
         except LOST as fault:
-            if at == first:
-                patience.pause(fault)
+            patience.pause(fault)
             continue
         if at == first:  # whole, and nothing in it
             first = _after_loss(options, part, first)

@@ -11,7 +11,8 @@ POST    /api/queues/{vhost}/{name}/batches                   messages by number 
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import msgspec
@@ -35,7 +36,7 @@ from leveret.http.operations import Needs, Operation, Query, body_of
 from leveret.http.queue_access import number_of, permitted_queue
 from leveret.http.streams import columns_of
 from leveret.leases import Epoch, Lease
-from leveret.leases.keeping import EPOCH_BYTES_MAX, EPOCH_MESSAGES_MAX
+from leveret.leases.keeping import EPOCH_BYTES_MAX, EPOCH_MESSAGES_MAX, Busy
 
 EPOCH_MAX: Final = (1 << 53) - 1  # a number that every reader of JSON can hold
 MESSAGES: Final = 100_000  # of an epoch, where nobody says how many
@@ -87,7 +88,8 @@ async def get_lease(request: Request) -> Response:
 
 async def end_lease(request: Request) -> Response:
     lease = _lease_of(request)
-    count = await facts_of(request).leases.end(lease.queue, lease.reader)
+    with _not_now():
+        count = await facts_of(request).leases.end(lease.queue, lease.reader)
     return json(AckInfo(count))
 
 
@@ -96,20 +98,23 @@ async def ack_epochs(request: Request) -> Response:
     upto = number_of(request.query_params, "upto", -1, EPOCH_MAX)
     if upto < 0:
         raise HTTPException(400, "'upto' is the last epoch that is done")
-    return json(AckInfo(await facts_of(request).leases.ack(lease.queue, lease.reader, upto)))
+    with _not_now():
+        count = await facts_of(request).leases.ack(lease.queue, lease.reader, upto)
+    return json(AckInfo(count))
 
 
 async def take_epoch(request: Request) -> Response:
     queue = permitted_queue(request, READ)
     query = request.query_params
-    epoch = await facts_of(request).leases.take(
-        queue,
-        part_of(request, "reader"),
-        _epoch_number(request),
-        max(number_of(query, "count", MESSAGES, EPOCH_MESSAGES_MAX), 1),
-        max(number_of(query, "max_bytes", BYTES, EPOCH_BYTES_MAX), 1),
-        user_of(request).name,
-    )
+    with _not_now():
+        epoch = await facts_of(request).leases.take(
+            queue,
+            part_of(request, "reader"),
+            _epoch_number(request),
+            max(number_of(query, "count", MESSAGES, EPOCH_MESSAGES_MAX), 1),
+            max(number_of(query, "max_bytes", BYTES, EPOCH_BYTES_MAX), 1),
+            user_of(request).name,
+        )
     return json(_epoch_info(epoch))
 
 
@@ -120,7 +125,7 @@ async def get_epoch(request: Request) -> PacksResponse:
     if epoch is None:
         word = "is acked" if number <= lease.acked else "has not been taken"
         raise HTTPException(404, f"epoch {number} of lease '{lease.reader}' {word}")
-    rows = epoch.rows()
+    rows = epoch.rows
     first = number_of(request.query_params, "from", 0, EPOCH_MESSAGES_MAX)
     end = number_of(request.query_params, "to", len(rows), EPOCH_MESSAGES_MAX)
     return _answer(request, lease.queue, _packs(rows[first:end]))
@@ -189,6 +194,15 @@ def _lease_of(request: Request) -> Lease:
     return facts_of(request).leases.get(queue, part_of(request, "reader"))
 
 
+@contextmanager
+def _not_now() -> Iterator[None]:
+    """Who comes while something is done with the lease comes again."""
+    try:
+        yield
+    except Busy as fault:
+        raise HTTPException(503, str(fault)) from None
+
+
 def _epoch_number(request: Request) -> int:
     text = part_of(request, "epoch")
     if not (text.isascii() and text.isdigit()) or len(text) > 16 or not 0 < int(text) <= EPOCH_MAX:
@@ -197,7 +211,7 @@ def _epoch_number(request: Request) -> int:
 
 
 def _epoch_info(epoch: Epoch) -> EpochInfo:
-    return EpochInfo(epoch.number, len(epoch.messages), epoch.body_bytes(), epoch.missing)
+    return EpochInfo(epoch.number, len(epoch.rows), epoch.bytes, epoch.missing)
 
 
 def _lease_info(lease: Lease) -> LeaseInfo:

@@ -34,6 +34,7 @@ LEASES_MAX: Final = 1000
 EPOCHS_MAX: Final = 16  # of one lease that are not acked
 EPOCH_MESSAGES_MAX: Final = 1_000_000
 EPOCH_BYTES_MAX: Final = 256 * 1024 * 1024  # of bodies: they are in memory until the ack
+EPOCH_RUNS_MAX: Final = 100_000  # of neighbours that came together: they are in the register
 READER_CHARACTERS_MAX: Final = 200
 TURN_MESSAGES: Final = 1000
 TURN_BYTES: Final = 1024 * 1024
@@ -95,7 +96,7 @@ class Leases:
             raise PreconditionFailed(f"lease '{reader}' has {EPOCHS_MAX} epochs that wait for acks")
         with _alone(lease):
             epoch = await self._fill(lease, Epoch(number), count, bytes_max)
-            if epoch.messages:
+            if epoch.rows:
                 with self._turn():
                     lease.epochs[number] = epoch
                     self._keep(lease)
@@ -166,7 +167,7 @@ class Leases:
                 await asyncio.sleep(0)
         except BaseException:
             with self._turn():
-                taken_back = [lease.session.unacked.take(m.tag) for m in epoch.messages]
+                taken_back = [lease.session.unacked.take(m.tag) for _, m in epoch.rows]
                 give_back(self._broker.slots, [m for m in taken_back if m is not None], False)
             raise
         return epoch
@@ -175,7 +176,7 @@ class Leases:
         queue = lease.queue
         count = size = 0
         while count < most and size < min(bytes_max, TURN_BYTES):
-            if queue.paused or queue.deleted:
+            if queue.paused or queue.deleted or epoch.runs >= EPOCH_RUNS_MAX:
                 break
             message = queue.get(lease.session, False)
             if message is None:
@@ -188,7 +189,7 @@ class Leases:
 
     async def _ack(self, lease: Lease, epoch: Epoch) -> int:
         unacked = lease.session.unacked
-        tags = [message.tag for message in epoch.messages]
+        tags = [message.tag for _, message in epoch.rows]
         for at in range(0, len(tags), TURN_MESSAGES):
             with self._turn():
                 taken = [unacked.take(tag) for tag in tags[at : at + TURN_MESSAGES]]
@@ -238,9 +239,10 @@ class Leases:
         queue = lease.queue
         picked = Look(queue, list(epoch.seqs), _ALL_BYTES).picked
         remove(queue, picked)
+        times = dict(zip(epoch.seqs, epoch.times_ms, strict=True))
         for one in picked:
             _lend(lease, one.message)
-            epoch.messages.append(one.message)
+            epoch.hold(one.message, times[one.message.seq])
         epoch.missing = len(epoch.seqs) - len(picked)
         if epoch.missing:
             text = "epoch %d of lease '%s' has lost %d messages by the restart"

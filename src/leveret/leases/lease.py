@@ -28,21 +28,24 @@ class Epoch:
         self.number = number
         self.seqs: array[int] = array("q")
         self.times_ms: array[int] = array("q")
-        self.messages: list[Message] = []  # all that are there
+        self.runs = 0  # that the entry has of it
+        self.rows: list[tuple[int, Message]] = []  # when each came; all that are there
+        self.bytes = 0  # of their bodies
         self.missing = 0  # those that a restart has lost: they were transient, or are damaged
 
     def note(self, message: Message, time_ms: int) -> None:
-        self.seqs.append(message.seq)
-        self.times_ms.append(time_ms)
-        self.messages.append(message)
+        """Another message."""
+        seqs, times_ms = self.seqs, self.times_ms
+        if not seqs or seqs[-1] + 1 != message.seq or times_ms[-1] != time_ms:
+            self.runs += 1
+        seqs.append(message.seq)
+        times_ms.append(time_ms)
+        self.hold(message, time_ms)
 
-    def rows(self) -> list[tuple[int, Message]]:
-        """When each message came, and the message."""
-        times = dict(zip(self.seqs, self.times_ms, strict=True))
-        return [(times[message.seq], message) for message in self.messages]
-
-    def body_bytes(self) -> int:
-        return sum(len(message.body) for message in self.messages)
+    def hold(self, message: Message, time_ms: int) -> None:
+        """A message of it is there."""
+        self.rows.append((time_ms, message))
+        self.bytes += len(message.body)
 
 
 class Lease:
