@@ -15,7 +15,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     settings = {
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         "spark.local.dir": str(tmp_path_factory.mktemp("spark")),
-        "spark.python.worker.reuse": "true",
+        "spark.python.authenticate.socketTimeout": "60s",
     }
     # A failed task is tried again, as on a cluster.
     session = spark_session("tests", master="local[2,4]", settings=settings, is_quick=True)

@@ -1,6 +1,8 @@
 """Tables written to queues, streams and exchanges: every row once, also where tasks fail."""
 
 import os
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +11,12 @@ import pytest
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import udf
+from pyspark.sql.datasource import DataSourceWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
 
+from pyspark_leveret import DefaultSource
+from pyspark_leveret.options import parse
+from pyspark_leveret.sink import BatchWriter
 from tests.spark.lake import QUERY_WITHIN_S, Served, batch, follow
 
 pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
@@ -24,19 +30,34 @@ def write(frame: DataFrame, served: Served, **options: str) -> None:
     writer.options(**options).save()
 
 
-def fails_at_first(marks: str, rows: int) -> Any:
-    """Passes values on, and ends the first attempt of each task in the middle."""
+def failing_source(marks: str) -> type[DefaultSource]:
+    """A source whose tasks fail once each: half in the middle, half when all rows are confirmed.
 
-    def pass_on(number: int) -> bytes:
-        task = TaskContext.get()
-        assert task is not None
-        mark = Path(marks) / f"{task.partitionId()}"
-        if number % rows == rows * 3 // 4 and not mark.exists():
+    A class inside a function goes to executors as it is, which cannot import this module.
+    """
+
+    class FailingWriter(BatchWriter):
+        def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+            task = TaskContext.get()
+            assert task is not None
+            mark = Path(marks) / f"{task.partitionId()}"
+            if mark.exists():
+                return super().write(iterator)
             mark.touch()
+            if task.partitionId() % 2 == 0:
+                iterator = islice(iterator, 2)
+            super().write(iterator)
             raise RuntimeError("this attempt fails")
-        return b"%d" % number
 
-    return pass_on
+    class FailingSource(DefaultSource):
+        @classmethod
+        def name(cls) -> str:
+            return "failing"
+
+        def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+            return FailingWriter(parse(self.options), schema)
+
+    return FailingSource
 
 
 def test_rows_come_once_though_every_task_fails_once(
@@ -44,12 +65,14 @@ def test_rows_come_once_though_every_task_fails_once(
 ) -> None:
     with served.channel() as opened:
         opened.queue_declare("q", durable=True, arguments=ONCE)
+    spark.dataSource.register(failing_source(str(tmp_path)))
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(ROWS // 20))
-    pass_on = udf(fails_at_first(str(tmp_path), ROWS // 4), "binary", useArrow=False)
-    frame = spark.range(0, ROWS, 1, 4).select(pass_on("id").alias("body"))
-    write(frame, served, queue="q")
+    frame = spark.range(0, ROWS, 1, 4).selectExpr("cast(cast(id as string) as binary) as body")
+    writer = frame.write.format("failing").mode("append").option("url", served.http)
+    writer.option("queue", "q").save()
     assert len(list(tmp_path.glob("[0-9]"))) == 4
-    assert served.url.node.broker.vhosts["/"].queues["q"].deduplicated > 0
+    sent_twice = 2 * (ROWS // 4) + 2 * 2 * (ROWS // 20)
+    assert served.url.node.broker.vhosts["/"].queues["q"].deduplicated == sent_twice
     assert sorted(int(body) for body in served.take_all("q")) == list(range(ROWS))
 
 
