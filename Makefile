@@ -90,6 +90,11 @@ fuzz: setup ## Fuzz the decoders and a running broker
 chaos: setup ## Kill the broker while it is used, KILLS times, and count the messages
 	@$(PY) -m tools.chaos --kills $(or $(KILLS),500)
 
+.PHONY: chaos-spark
+chaos-spark: setup ## Kill Spark's driver and the broker in every phase of a batch, ROUNDS times
+	@tools/system_packages.sh "$(PYTHON)" spark
+	@$(PY) -m tools.chaos_spark --rounds $(or $(ROUNDS),5) $(ARGS)
+
 .PHONY: scale
 scale: setup ## Measure 10,000 queues and a million waiting messages, killed and started again
 	@$(PY) -m tools.scale $(ARGS)
@@ -102,6 +107,11 @@ bench: setup ## Measure Leveret beside RabbitMQ; ROWS=stream,quorum ROUNDS=1 TIM
 .PHONY: bench-scale
 bench-scale: setup ## Measure what a message costs as queues, bindings, connections, backlogs grow
 	@$(PY) tools/bench.py scale $(BENCH_FLAGS) $(ARGS)
+
+.PHONY: bench-spark
+bench-spark: setup ## Measure a stream read by Spark beside Parquet and beside pika
+	@tools/system_packages.sh "$(PYTHON)" spark
+	@$(PY) -m tools.bench_spark $(ARGS)
 
 .PHONY: bench-profile
 bench-profile: setup ## Show what the microseconds of a message go to, by perf

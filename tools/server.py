@@ -1,7 +1,7 @@
 """A `leveret serve` process that comes and goes on the same data, for tools that kill it.
 
 Started with the package that this Python imports, in whichever form that is. Ports are free ones,
-new after every start; `connect` waits until there is a broker to connect to.
+new after every start unless they are given; `connect` waits until there is a broker.
 """
 
 import os
@@ -18,13 +18,21 @@ from tests.compat.client import Connection, NoAnswer, connect
 HOST: Final = "127.0.0.1"
 START_WITHIN_S: Final = 60.0
 SERVE: Final = ("-m", "leveret", "serve")
-_READY: Final = re.compile(r"leveret ready amqp=127\.0\.0\.1:(\d+) ")
+_READY: Final = re.compile(r"leveret ready amqp=127\.0\.0\.1:(\d+) http=127\.0\.0\.1:(\d+)")
 
 
 class Server:
     """A broker process."""
 
-    def __init__(self, data: Path, log: IO[str], command: tuple[str, ...] = SERVE) -> None:
+    def __init__(
+        self,
+        data: Path,
+        log: IO[str],
+        command: tuple[str, ...] = SERVE,
+        ports: tuple[int, int] = (0, 0),
+    ) -> None:
+        self._ports = ports  # AMQP and HTTP; 0 = a free one
+        self.http_port = 0
         self._data = data
         self._log = log  # gets what the broker says on stderr
         self._command = command  # what Python is to run
@@ -47,6 +55,7 @@ class Server:
         self.start_cpu_s = self.cpu_s()
         with self._is_up:
             self.port = int(ready[1])
+            self.http_port = int(ready[2])
             self._is_up.notify_all()
 
     def start_and_kill(self, after_s: float) -> None:
@@ -56,7 +65,8 @@ class Server:
         self.kill()
 
     def _spawn(self) -> subprocess.Popen[str]:
-        flags = ["--data", str(self._data), "--amqp-port", "0", "--http-port", "0"]
+        amqp, http = map(str, self._ports)
+        flags = ["--data", str(self._data), "--amqp-port", amqp, "--http-port", http]
         clean = {k: v for k, v in os.environ.items() if not k.startswith("LEVERET_")}
         self._process = subprocess.Popen(
             [sys.executable, *self._command, *flags],

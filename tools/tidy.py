@@ -40,16 +40,18 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
         "amqp": "errors wire engine auth",
         "perf": "errors wire amqp",
         "tasks": "errors engine auth",
+        "leases": "errors engine",
         "shovels": "errors wire engine amqp",
         "jobs": "errors clock checksum histogram wire engine",
         "bus": "errors clock",
         "cluster": "errors checksum wire journal engine storage",
         "pipeline": "errors",
+        "pyspark_leveret": "errors wire amqp arrow shovels",
         "http": "errors histogram build_info config patterns wire engine auth definitions arrow "
-        "tasks shovels jobs",
+        "tasks leases shovels jobs",
         "metrics": "errors histogram build_info engine storage http",
         "runtime": "errors clock build_info histogram config patterns wire journal engine storage "
-        "auth definitions amqp arrow tasks shovels jobs http metrics",
+        "auth definitions amqp arrow tasks leases shovels jobs http metrics",
         "testing": "errors clock config engine storage runtime",
         "cli": "errors build_info config definitions perf storage jobs bus pipeline runtime",
         "__main__": "cli",
@@ -67,14 +69,14 @@ EDGE: Final = (
     "leveret.storage.log",
     "leveret.storage.store",
 )
-# Libraries that belong to one part each, so that they can be replaced there.
+# Libraries that belong to one part each, or to few, so that they can be replaced there.
 ONLY_IN: Final = {
     "starlette": "http",
     "uvicorn": "http",
     "typer": "cli",
     "rich": "cli",
     "uvloop": "runtime",
-    "pyarrow": "arrow",
+    "pyarrow": "arrow pyspark_leveret",
     "jwt": "auth",
     "cryptography": "auth",
     "re2": "patterns",
@@ -84,7 +86,7 @@ ONLY_IN: Final = {
     "asyncpg": "jobs",
     "redis": "jobs",
     "aio_pika": "bus",
-    "pyspark": "pipeline",
+    "pyspark": "pipeline pyspark_leveret",
 }
 MODULE_LINES_MAX: Final = 500
 MODULE_LINES_HARD: Final = 800
@@ -121,8 +123,12 @@ class Module:
 
     @property
     def part(self) -> str:
-        """`engine` of leveret.engine.ready; empty for leveret itself and outside src."""
-        return self.name.split(".")[1] if "." in self.name else ""
+        """`engine` of leveret.engine.ready; empty for leveret itself and outside src.
+
+        Another package beside leveret is a part as a whole.
+        """
+        top, _, rest = self.name.partition(".")
+        return rest.partition(".")[0] if top in ("leveret", "") else top
 
     def fault(self, node: ast.AST | int, text: str) -> str:
         line = node if isinstance(node, int) else getattr(node, "lineno", 1)
@@ -252,7 +258,7 @@ def check_imports(module: Module, names: set[str]) -> Iterator[str]:
                 yield module.fault(node, f"{module.part or 'leveret'} may not import {target}")
         elif top in BANNED_IN_CORE and is_pure:
             yield module.fault(node, f"the core may not import {target}")
-        elif top in ONLY_IN and module.part != ONLY_IN[top]:
+        elif top in ONLY_IN and module.part not in ONLY_IN[top].split():
             yield module.fault(node, f"{top} belongs to {ONLY_IN[top]} alone")
 
 

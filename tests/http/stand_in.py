@@ -13,6 +13,7 @@ from leveret.engine.tally import Counts
 from leveret.http.facts import Connected, Jobs, Listener, LoopFacts, Machine, Opened
 from leveret.http.pace import Slices
 from leveret.http.requests import Requests
+from leveret.leases import Leases
 from leveret.shovels import Shovels
 from leveret.tasks import Tasks
 
@@ -124,6 +125,10 @@ class Facts:
 
     @property
     def tasks(self) -> Tasks:
+        raise NotImplementedError
+
+    @property
+    def leases(self) -> Leases:
         raise NotImplementedError
 
     @property

@@ -224,3 +224,33 @@ def test_a_few_messages_can_be_looked_at(url: BrokerUrl) -> None:
     assert ask_json(url, "s/messages?from=31")[1]["items"] == []
     assert ask_json(url, "s/messages?from=0&count=501")[0] == 400
     assert ask_json(url, "s/messages")[0] == 400
+
+
+def test_files_of_a_range_are_named_with_their_ends(tmp_path: Path) -> None:
+    with broker(http=True, disk=Disk(tmp_path)) as url:
+        with channel(url) as opened:
+            declare(opened, stream_max_segment_size_bytes=2000)
+            publish(opened, 0, 50, b"x" * 100)
+        _, found = ask_json(url, "s/segments?from=20&to=30")
+        firsts = [one["first_offset"] for one in found["segments"]]
+        assert firsts[0] <= 20 and firsts[-1] < 30 and len(firsts) > 1
+        for one in found["segments"]:
+            assert (tmp_path / one["name"]).stat().st_size >= one["end"]
+        assert firsts[0] <= found["known_offset"] <= 20
+        assert found["number"] == stream_of(url).ledger.id
+        assert ask_json(url, "s/segments?from=x")[0] == 400
+
+
+@pytest.mark.parametrize("size", [1, 70_000, 500_000, 10_000_000])
+def test_offset_behind_some_bytes_is_about_that_far(tmp_path: Path, size: int) -> None:
+    with broker(http=True, disk=Disk(tmp_path)) as url:
+        with channel(url) as opened:
+            declare(opened, stream_max_segment_size_bytes=300_000)
+            publish(opened, 0, 100, b"x" * 10_000)
+        for first in (0, 7, 50, 99):
+            _, found = ask_json(url, f"s/offset?from={first}&bytes={size}")
+            read = (found["offset"] - first) * 10_000
+            assert first < found["offset"] <= 100
+            assert read <= size + 80_000
+            assert read >= min(size - 80_000, (100 - first) * 10_000)
+        assert ask_json(url, "s/offset?bytes=5")[0] == 400

@@ -22,9 +22,14 @@ ROW_COLUMNS: Final = frozenset(("stream", "offset", "timestamp", "body"))  # no 
 _CLASS: Final = b"\x00\x3c\x00\x00"  # class and weight of a content header
 
 
-def make_batch(stream: str, number: int, columns: list[str], rows: Rows) -> pa.RecordBatch:
-    """Some columns of some rows, of the stream that has this name and this number in the log."""
-    table = _Table(stream, number, rows)
+def make_batch(
+    stream: str, number: int, columns: list[str], rows: Rows, given: bytes = b""
+) -> pa.RecordBatch:
+    """Some columns of some rows, of the stream that has this name and this number in the log.
+
+    Rows of a queue have their numbers and times `given`, as `packing` says.
+    """
+    table = _Table(stream, number, rows, given)
     arrays = [table.column(name) for name in columns]
     return pa.RecordBatch.from_arrays(arrays, schema=schema_of(columns))
 
@@ -32,7 +37,8 @@ def make_batch(stream: str, number: int, columns: list[str], rows: Rows) -> pa.R
 class _Table:
     """The columns of some rows, each made when it is asked for."""
 
-    def __init__(self, stream: str, number: int, rows: Rows) -> None:
+    def __init__(self, stream: str, number: int, rows: Rows, given: bytes) -> None:
+        self._given = pa.py_buffer(given) if given else None
         self._stream = stream
         self._number = number
         self._rows = rows
@@ -71,12 +77,22 @@ class _Table:
         array = pa.Array.from_buffers(pa.uint32(), self._count, [None, pa.py_buffer(numbers)])
         return pc.add(array.cast(pa.int64()), self._spread(bases))
 
+    def _given_column(self, place: int) -> pa.Array:
+        assert self._given is not None
+        values = self._given.slice(8 * self._count * place, 8 * self._count)
+        return pa.Array.from_buffers(pa.int64(), self._count, [None, values], 0)
+
     def _offsets(self) -> pa.Array:
+        if self._given is not None:
+            return self._given_column(0)
         ones = pa.repeat(pa.scalar(1, pa.int64()), self._count)
         return pc.cumulative_sum(ones, start=self._rows.first_offset - 1)
 
     def _times(self) -> pa.Array:
-        times_ms = self._joined(self._rows.times.getvalue(), self._rows.first_ms.getvalue())
+        if self._given is not None:
+            times_ms = self._given_column(1)
+        else:
+            times_ms = self._joined(self._rows.times.getvalue(), self._rows.first_ms.getvalue())
         return pc.multiply(times_ms, 1000).cast(TIME)
 
     def _ends(self) -> pa.Array:

@@ -6,9 +6,10 @@ from typing import Final
 import pyarrow as pa
 
 from leveret.arrow.batches import ROW_COLUMNS, make_batch
+from leveret.arrow.packing import Pack
 from leveret.arrow.requests import Request
 from leveret.arrow.schema import schema_of
-from leveret.engine.streams.chunk import Chunk
+from leveret.engine.streams.chunk import Chunk, read_chunk
 from leveret.engine.streams.columns import shown
 from leveret.engine.streams.rows import Rows, rows_within
 
@@ -23,6 +24,27 @@ def encode(request: Request, chunks: Iterator[Chunk]) -> Iterator[bytes | pa.Buf
     for rows in gather(request, chunks):
         yield make_batch(name, request.number, request.columns, rows).serialize()
     yield END_MARKER
+
+
+def encode_packs(request: Request, packs: Iterator[Pack]) -> Iterator[bytes | pa.Buffer]:
+    """The same for messages of a queue."""
+    name = shown(request.stream.encode("utf-8", "surrogateescape"))
+    yield schema_of(request.columns).serialize()
+    for given, data in packs:
+        yield from _encode_pack(request, name, given, read_chunk(data, 0, 0))
+    yield END_MARKER
+
+
+def _encode_pack(request: Request, name: str, given: bytes, chunk: Chunk) -> Iterator[pa.Buffer]:
+    """Mostly one batch; more where the rows share a long envelope."""
+    low, count = 0, int(chunk.count)
+    while low < count:
+        rows = Rows(not ROW_COLUMNS.issuperset(request.columns), "body" in request.columns)
+        high = low + int(rows.room(chunk, low, count))
+        rows.add(chunk, low, high)
+        part = given[8 * low : 8 * high] + given[8 * (count + low) : 8 * (count + high)]
+        yield make_batch(name, request.number, request.columns, rows, part).serialize()
+        low = high
 
 
 def gather(request: Request, chunks: Iterator[Chunk]) -> Iterator[Rows]:

@@ -5,8 +5,8 @@
     broker to worker                          worker to broker
     R  the request, JSON                      S  it begins: nothing; or JSON, why it does not
     C  a chunk, where there are no files      D  bytes of the answer
-    E  no more chunks                         F  JSON, why it breaks off
-                                              E  the answer is complete
+    N  before a chunk of a queue: its rows    F  JSON, why it breaks off
+    E  no more chunks of a queue              E  the answer is complete
 
 An end of the socket without E is a broken read, whoever broke it.
 """
@@ -17,6 +17,7 @@ from typing import Final
 
 REQUEST: Final = ord("R")
 CHUNK: Final = ord("C")
+NUMBERS: Final = ord("N")
 STATUS: Final = ord("S")
 DATA: Final = ord("D")
 FAULT: Final = ord("F")

@@ -12,10 +12,10 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import leveret
 from leveret.arrow.frames import (
@@ -27,11 +27,13 @@ from leveret.arrow.frames import (
     GONE,
     HEAD,
     NOTE_BYTES_MAX,
+    NUMBERS,
     REQUEST,
     STATUS,
     decode_note,
     frame,
 )
+from leveret.arrow.packing import Pack
 from leveret.arrow.requests import Passed, Request, chunks_of, encode_request, parts_of
 from leveret.engine.streams.stream import Stream
 from leveret.errors import Corrupt, LeveretError
@@ -93,14 +95,33 @@ class Read:
         """Give the worker what it has no files for."""
         try:
             for chunk in chunks:
-                await self._loop.sock_sendall(self._peer, HEAD.pack(CHUNK, len(chunk)))
-                await self._loop.sock_sendall(self._peer, chunk)
+                await self._send(CHUNK, chunk)
         except (Passed, Corrupt) as fault:
-            self.fault = ReadFailed(GONE if isinstance(fault, Passed) else FAILED, str(fault))
-            with suppress(OSError):
-                self._peer.shutdown(socket.SHUT_RDWR)
+            self._give_up(GONE if isinstance(fault, Passed) else FAILED, fault)
         except OSError:
             return  # the worker is gone: whoever waits for its bytes will say so
+
+    async def send_packs(self, packs: AsyncIterator[Pack]) -> None:
+        """Give the worker messages of a queue."""
+        try:
+            async for numbers, chunk in packs:
+                await self._send(NUMBERS, numbers)
+                await self._send(CHUNK, chunk)
+            await self._send(END, b"")
+        except LeveretError as fault:
+            self._give_up(FAILED, fault)
+        except OSError:
+            return
+
+    async def _send(self, kind: int, payload: bytes) -> None:
+        await self._loop.sock_sendall(self._peer, HEAD.pack(kind, len(payload)))
+        await self._loop.sock_sendall(self._peer, payload)
+
+    def _give_up(self, why: str, fault: LeveretError) -> None:
+        """What was to be sent is not there: end the read."""
+        self.fault = ReadFailed(why, str(fault))
+        with suppress(OSError):
+            self._peer.shutdown(socket.SHUT_RDWR)
 
     async def _head(self) -> tuple[int, int]:
         kind, size = HEAD.unpack(await self._exactly(HEAD.size))
@@ -156,30 +177,42 @@ class BulkReads:
     @asynccontextmanager
     async def read(self, stream: Stream, request: Request) -> AsyncIterator[Read]:
         """Ask the worker for a range of a stream; raises ReadFailed."""
+        async with self._connected() as read:
+            if request.first < stream.first_offset:  # since it was asked for
+                raise ReadFailed(GONE, f"offset {request.first} has been forgotten")
+            if self._folder is not None:
+                request.segments = parts_of(stream, self._folder, request.first, request.end)
+            await read.ask(request)
+            if self._folder is not None:
+                yield read
+                return
+            chunks = chunks_of(stream, request.first, request.end)
+            async with _fed(read.send_chunks(chunks)):
+                yield read
+
+    @asynccontextmanager
+    async def read_queue(self, request: Request, packs: AsyncIterator[Pack]) -> AsyncIterator[Read]:
+        """Ask the worker for messages of a queue, which are sent to it; raises ReadFailed."""
+        async with self._connected() as read:
+            request.is_of_queue = True
+            await read.ask(request)
+            async with _fed(read.send_packs(packs)):
+                yield read
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[Read]:
+        """A read that the worker knows of, and that has not asked yet."""
         async with self._slot():
             mine, its = socket.socketpair()
             mine.setblocking(False)
             read = Read(mine)
-            feeder: asyncio.Task[None] | None = None
             self._open.add(read)
             try:
                 with its:
                     self._hand_over(its)
-                if request.first < stream.first_offset:  # since it was asked for
-                    raise ReadFailed(GONE, f"offset {request.first} has been forgotten")
-                if self._folder is not None:
-                    request.segments = parts_of(stream, self._folder, request.first, request.end)
-                await read.ask(request)
-                if self._folder is None:
-                    chunks = chunks_of(stream, request.first, request.end)
-                    feeder = asyncio.get_running_loop().create_task(read.send_chunks(chunks))
                 yield read
             finally:
                 self._open.discard(read)
-                if feeder is not None:
-                    feeder.cancel()
-                    with suppress(asyncio.CancelledError):
-                        await feeder
                 mine.close()
                 self._arm()
 
@@ -261,6 +294,18 @@ class BulkReads:
         for worker in self._ended:
             await asyncio.to_thread(_reap, worker)
         self._ended = []
+
+
+@asynccontextmanager
+async def _fed(feeding: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Send something meanwhile."""
+    feeder = asyncio.get_running_loop().create_task(feeding)
+    try:
+        yield
+    finally:
+        feeder.cancel()
+        with suppress(asyncio.CancelledError):
+            await feeder
 
 
 def _environment() -> dict[str, str]:

@@ -56,7 +56,7 @@ class SegmentPart:
 
 @dataclass
 class Request:
-    """A range of a stream, as columns."""
+    """A range of a stream, or messages of a queue, as columns."""
 
     stream: str
     number: int  # of the stream in the log
@@ -65,6 +65,7 @@ class Request:
     columns: list[str]
     bytes_max: int = 0  # of bodies; 0 = no limit
     segments: list[SegmentPart] | None = None  # None: chunks are sent
+    is_of_queue: bool = False  # packs are sent, see `packing`
 
 
 def encode_request(request: Request) -> bytes:

@@ -25,6 +25,7 @@ from leveret.arrow.frames import (
     HEAD,
     MISSING,
     NOTE_BYTES_MAX,
+    NUMBERS,
     REQUEST,
     STATUS,
     frame,
@@ -36,9 +37,6 @@ from leveret.errors import LeveretError
 NICENESS: Final = 5
 CHUNK_BYTES_MAX: Final = (1 << 32) - 1
 INSTALL: Final = "reading a stream in bulk needs pyarrow: pip install 'leveret[arrow]'"
-
-# From a request and a way to receive chunks: the pieces of the answer.
-Encode = Callable[[Request, Callable[[], bytes]], Iterator[Any]]
 
 
 class GivenUp(Exception):
@@ -60,6 +58,16 @@ class Connection:
 
     def receive_chunk(self) -> bytes:
         return self.receive(CHUNK, CHUNK_BYTES_MAX)
+
+    def receive_packs(self) -> Iterator[tuple[bytes, bytes]]:
+        """Packs of a queue, until there are no more."""
+        while True:
+            kind, size = HEAD.unpack(self._exactly(HEAD.size))
+            if kind == END:
+                return
+            if kind != NUMBERS:
+                raise GivenUp
+            yield bytes(self._exactly(size)), self.receive_chunk()
 
     def _exactly(self, size: int) -> bytearray:
         data = bytearray(size)
@@ -86,6 +94,10 @@ class Connection:
         self.send(HEAD.pack(DATA, len(view)), view)
 
 
+# From a request and the socket over which chunks may come: the pieces of the answer.
+Encode = Callable[[Request, Connection], Iterator[Any]]
+
+
 def answer(peer: socket.socket, encode: Encode | None) -> None:
     """One read, from request to end."""
     connection = Connection(peer)
@@ -94,7 +106,7 @@ def answer(peer: socket.socket, encode: Encode | None) -> None:
         if encode is None:
             connection.send(note_frame(STATUS, MISSING, INSTALL))
         else:
-            _answer(connection, encode(decode_request(data), connection.receive_chunk))
+            _answer(connection, encode(decode_request(data), connection))
     except GivenUp:
         return
     finally:
@@ -124,7 +136,7 @@ def _answer(connection: Connection, pieces: Iterator[Any]) -> None:
 def load() -> Encode | None:
     """The encoder; None where pyarrow is not installed."""
     try:
-        from leveret.arrow.encoding import encode
+        from leveret.arrow.encoding import encode, encode_packs
     except ModuleNotFoundError as fault:
         if fault.name != "pyarrow":
             raise
@@ -133,10 +145,12 @@ def load() -> Encode | None:
 
     indexes = Indexes()
 
-    def encode_request(request: Request, receive: Callable[[], bytes]) -> Iterator[Any]:
+    def encode_request(request: Request, connection: Connection) -> Iterator[Any]:
         first, end, parts = request.first, request.end, request.segments
+        if request.is_of_queue:
+            return encode_packs(request, connection.receive_packs())
         if parts is None:
-            chunks = chunks_received(receive, first, end)
+            chunks = chunks_received(connection.receive_chunk, first, end)
         else:
             chunks = chunks_of_files(parts, request.number, first, end, indexes)
         return encode(request, chunks)

@@ -87,6 +87,8 @@ def unacked(queue: Queue, message: Message, session: Session) -> Reason:
             "user": session.outlet.user_name,
         }
         who = "A client that took it by basic.get"
+        if session.keeps:
+            who = f"The {session.outlet.name}"
     text = f"{who} has held the message for {shown_time(age_ms)} and not acknowledged it."
     return Reason(UNACKED, text, {"holder": holder, "age_ms": int(age_ms)})
 

@@ -455,14 +455,20 @@ class Queue(Target):
         else:
             self.got += 1
             session.got += 1
-            self.ledger.note_delivered(message)
-            body_bytes: i64 = len(message.body)
-            message.holder = session.getter
-            session.getter.unacked += 1
-            session.getter.unacked_bytes += body_bytes
-            timeout_ms = self.settings.consumer_timeout_ms
-            self._hold(session, message, body_bytes, timeout_ms if timeout_ms > 0 else 0)
+            self.lend(session, message)
         return message
+
+    def lend(self, session: Session, message: Message) -> None:
+        """Put a message in flight that left the line and has its tag, as what a session got."""
+        self.ledger.note_delivered(message)
+        body_bytes: i64 = len(message.body)
+        message.holder = session.getter
+        session.getter.unacked += 1
+        session.getter.unacked_bytes += body_bytes
+        timeout_ms = self.settings.consumer_timeout_ms
+        if timeout_ms < 0 or session.keeps:
+            timeout_ms = 0
+        self._hold(session, message, body_bytes, timeout_ms)
 
     # Coming back
 

@@ -137,6 +137,7 @@ class Session(Timed):
         self.number: i64 = 0  # among the sessions of its outlet
         self.turn = turn
         self.closed = False
+        self.keeps = False  # a lease: what it got stays with it until it is settled, however long
         self.consumers: dict[str, Consumer] = {}
         self.getter = Holder()  # holds what was taken by `get`
         # Deliveries

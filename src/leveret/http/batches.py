@@ -7,6 +7,8 @@ nothing for a while is broken off too.
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from typing import Final
 
 import msgspec
@@ -15,6 +17,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from leveret.arrow import frames
+from leveret.arrow.packing import Pack
 from leveret.arrow.reads import BUSY, BulkReads, Read, ReadFailed
 from leveret.arrow.requests import Request
 from leveret.engine.streams.stream import Stream
@@ -46,18 +49,26 @@ class Gone(msgspec.Struct):
     first_offset: int
 
 
-class BatchesResponse:
+class BulkResponse:
     """Relays one read."""
 
-    def __init__(self, reads: BulkReads, stream: Stream, request: Request) -> None:
+    def __init__(self, reads: BulkReads, shown: str) -> None:
         self._reads = reads
-        self._stream = stream
-        self._request = request
+        self._shown = shown  # what is read, for the log file
+
+    def open(self) -> AbstractAsyncContextManager[Read]:
+        """Ask the worker."""
+        raise NotImplementedError
+
+    def failure(self, fault: ReadFailed) -> Response:
+        """The answer where nothing could be read."""
+        status = _STATUSES[fault.why]
+        return json(Failure(_WORDS[status], str(fault)), status=status)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         has_begun = False
         try:
-            async with self._reads.read(self._stream, self._request) as read:
+            async with self.open() as read:
                 await read.begin()
                 has_begun = True
                 await send(_start())
@@ -66,10 +77,10 @@ class BatchesResponse:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         except ReadFailed as fault:
             if has_begun:
-                log.warning("a read of stream '%s' broke off: %s", self._stream.name, fault)
+                log.warning("a read of %s broke off: %s", self._shown, fault)
                 await _break_off(scope, receive)
             else:
-                await self._failure(fault)(scope, receive, send)
+                await self.failure(fault)(scope, receive, send)
 
     async def _relay(self, read: Read, client: HttpRequest, send: Send) -> None:
         while piece := await read.piece():
@@ -82,13 +93,36 @@ class BatchesResponse:
                 raise ReadFailed(frames.FAILED, "the client has gone")
             await asyncio.sleep(0)  # a fast worker and a fast client must not keep the loop
 
-    def _failure(self, fault: ReadFailed) -> Response:
-        status = _STATUSES[fault.why]
+
+class BatchesResponse(BulkResponse):
+    """A range of a stream."""
+
+    def __init__(self, reads: BulkReads, stream: Stream, request: Request) -> None:
+        super().__init__(reads, f"stream '{stream.name}'")
+        self._stream = stream
+        self._request = request
+
+    def open(self) -> AbstractAsyncContextManager[Read]:
+        return self._reads.read(self._stream, self._request)
+
+    def failure(self, fault: ReadFailed) -> Response:
         if self._stream.deleted:
             return json(Failure("Object Not Found", "the stream has been deleted"), status=404)
-        if status == 410:
+        if _STATUSES[fault.why] == 410:
             return json(gone(self._stream, self._request.first), status=410)
-        return json(Failure(_WORDS[status], str(fault)), status=status)
+        return super().failure(fault)
+
+
+class PacksResponse(BulkResponse):
+    """Messages of a queue."""
+
+    def __init__(self, reads: BulkReads, request: Request, packs: AsyncIterator[Pack]) -> None:
+        super().__init__(reads, f"queue '{request.stream}'")
+        self._request = request
+        self._packs = packs
+
+    def open(self) -> AbstractAsyncContextManager[Read]:
+        return self._reads.read_queue(self._request, self._packs)
 
 
 def _start() -> Message:

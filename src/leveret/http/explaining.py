@@ -13,6 +13,7 @@ from starlette.responses import Response
 from leveret.auth import READ
 from leveret.engine.chronicle import queue_of_copy, seq_of_copy
 from leveret.engine.explain import NOT_FOUND, PAUSED, Explanation, Reason, explain_queue
+from leveret.engine.explain import UNACKED as UNACKED_REASON
 from leveret.engine.explain_message import explain_message
 from leveret.engine.filters import UNACKED, Filter
 from leveret.engine.pausing import pause_note
@@ -25,6 +26,7 @@ from leveret.http.looking import parse_id, printable
 from leveret.http.operations import Needs, Operation
 from leveret.http.pace import Slices
 from leveret.http.queue_access import pace_of, permitted_queue, queue_of
+from leveret.leases import Lease
 
 _STEP: Final = 4096
 
@@ -50,6 +52,7 @@ async def explain_one_queue(request: Request) -> Response:
     with facts.turn():  # for the time of day
         found = explain_queue(queue, list(facts.alarms()))
     _add_pause(found, facts.broker.register, queue)
+    _add_leases(found, facts.leases.of(queue))
     return json(_shown(found))
 
 
@@ -77,6 +80,18 @@ def _add_pause(found: Explanation, register: Register, queue: Queue) -> None:
     for reason in found.reasons:
         if reason.code == PAUSED:
             reason.details.update(pause_note(register, queue))
+
+
+def _add_leases(found: Explanation, leases: list[Lease]) -> None:
+    """Say which readers hold messages in epochs."""
+    shown = [
+        {"reader": lease.reader, "messages": int(lease.session.unacked.count)}
+        for lease in leases
+        if lease.session.unacked.count
+    ]
+    for reason in found.reasons:
+        if reason.code == UNACKED_REASON and shown:
+            reason.details["leases"] = shown
 
 
 async def _find_held(request: Request, queue: Queue, seq: int) -> Found | None:

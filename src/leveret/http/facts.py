@@ -18,6 +18,7 @@ from leveret.engine.session import Outlet, Session
 from leveret.engine.tally import Counts
 from leveret.http.pace import Slices
 from leveret.http.requests import Requests
+from leveret.leases import Leases
 from leveret.shovels import Shovels
 from leveret.tasks import Tasks
 
@@ -259,6 +260,10 @@ class BrokerFacts(Protocol):
     @property
     def tasks(self) -> Tasks:
         """Long work on messages."""
+
+    @property
+    def leases(self) -> Leases:
+        """What readers hold in epochs."""
 
     @property
     def shovels(self) -> Shovels:

@@ -2,12 +2,16 @@
 
 GET         /api/streams/{vhost}/{name}                     where it begins and ends, cursors
 GET         /api/streams/{vhost}/{name}/offset?timestamp=   the first offset of a time
+GET         /api/streams/{vhost}/{name}/offset?from=&bytes= where about so many bytes end
+GET         /api/streams/{vhost}/{name}/segments?from=&to=  the files that hold a range
 GET         /api/streams/{vhost}/{name}/batches?from=&to=   a range, see `batches`
 GET         /api/streams/{vhost}/{name}/messages?from=      a few as JSON, see `stream_messages`
 PUT DELETE  /api/streams/{vhost}/{name}/cursors/{cursor}    a position kept under a name
 """
 
+from bisect import bisect_right
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -15,7 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from leveret.arrow.requests import COLUMNS
+from leveret.arrow.requests import COLUMNS, parts_of
 from leveret.arrow.requests import Request as Range
 from leveret.auth import READ
 from leveret.engine.streams.columns import shown
@@ -69,10 +73,72 @@ async def get_stream(request: Request) -> Response:
     )
 
 
+class SegmentInfo(msgspec.Struct):
+    """A file of a stream, and how far it may be read now."""
+
+    name: str
+    first_offset: int
+    end: int
+
+
+class SegmentsInfo(msgspec.Struct):
+    """Body of …/segments."""
+
+    number: int  # of the stream in the log
+    segments: list[SegmentInfo]
+    # A chunk in the first of them before which nothing of the range stands
+    known_offset: int  # its first
+    known_place: int  # in the file
+
+
+async def get_segments(request: Request) -> Response:
+    stream = stream_of(request)
+    first = number_of(request, "from", 0)
+    end = number_of(request, "to", OFFSET_MAX)
+    parts = parts_of(stream, Path(), first, end)
+    found = [SegmentInfo(part.path, part.first_offset, part.end) for part in parts]
+    known = _known_chunk(stream, found[0].first_offset, first) if found else (0, 0)
+    return json(SegmentsInfo(int(stream.ledger.id), found, *known))
+
+
+def _known_chunk(stream: Stream, segment_first: int, first: int) -> tuple[int, int]:
+    """The last chunk of the index of a segment that does not begin after an offset."""
+    for segment in stream.segments.segments:
+        if segment.first_offset == segment_first:
+            index = stream.segments.index(segment)
+            place = max(bisect_right(index.offsets, first) - 1, 0)
+            return index.offsets[place], index.places[place]
+    return 0, 0
+
+
 async def get_offset(request: Request) -> Response:
     stream = stream_of(request)
+    if "bytes" in request.query_params:
+        first = number_of(request, "from", None)
+        return json(Offset(_offset_after(stream, first, number_of(request, "bytes", None))))
     time_ms = _time_ms(request.query_params.get("timestamp", ""))
     return json(Offset(stream.offset_at(time_ms)))
+
+
+def _offset_after(stream: Stream, first: int, bytes_max: int) -> int:
+    """Where about so many bytes end that begin with an offset; at least some messages on."""
+    segments = stream.segments.segments
+    left = bytes_max
+    for number, segment in enumerate(segments):
+        is_last = number + 1 == len(segments)
+        if not is_last and segments[number + 1].first_offset <= first:
+            continue
+        index = stream.segments.index(segment)
+        start = int(index.by_offset(first))
+        if int(segment.end) - start > left:
+            later = bisect_right(index.offsets, max(first, int(segment.first_offset)))
+            place = max(bisect_right(index.places, start + left) - 1, later)
+            if place < len(index.offsets):
+                return min(index.offsets[place], int(stream.end_offset))
+        left = max(left - (int(segment.end) - start), 0)
+        if left == 0 and not is_last:
+            return int(segments[number + 1].first_offset)
+    return int(stream.end_offset)
 
 
 async def get_batches(request: Request) -> BatchesResponse | Response:
@@ -88,7 +154,7 @@ async def get_batches(request: Request) -> BatchesResponse | Response:
         number=int(stream.ledger.id),
         first=first,
         end=max(end, first),
-        columns=_columns(request.query_params.get("columns")),
+        columns=columns_of(request),
         bytes_max=number_of(request, "max_bytes", 0),
     )
     return BatchesResponse(facts_of(request).bulk_reads, stream, wanted)
@@ -127,11 +193,28 @@ OPERATIONS: Final = (
         method="GET",
         path=f"{_PATH}/offset",
         handler=get_offset,
-        about="The first offset of a time.",
+        about="The first offset of a time, or the one behind some bytes.",
         group="streams",
         needs=Needs.LOGIN,
-        query=(Query("timestamp", "ISO 8601, or milliseconds since 1970", required=True),),
+        query=(
+            Query("timestamp", "ISO 8601, or milliseconds since 1970"),
+            Query("from", "instead: the offset from which on bytes are counted", int),
+            Query("bytes", "about how many bytes on disk", int),
+        ),
         answer=Offset,
+    ),
+    Operation(
+        method="GET",
+        path=f"{_PATH}/segments",
+        handler=get_segments,
+        about="The files that hold a range of a stream, and how far each may be read.",
+        group="streams",
+        needs=Needs.LOGIN,
+        query=(
+            Query("from", "the first offset", int),
+            Query("to", "the offset after the last", int),
+        ),
+        answer=SegmentsInfo,
     ),
     Operation(
         method="GET",
@@ -200,7 +283,9 @@ def number_of(request: Request, name: str, default: int | None) -> int:
     return min(int(text), OFFSET_MAX)
 
 
-def _columns(text: str | None) -> list[str]:
+def columns_of(request: Request) -> list[str]:
+    """The columns that are wanted; 400 where there is no such one."""
+    text = request.query_params.get("columns")
     columns = text.split(",") if text is not None else list(COLUMNS)
     for column in columns:
         if column not in COLUMNS:

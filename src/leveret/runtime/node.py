@@ -26,6 +26,7 @@ from leveret.engine.trails import Trails
 from leveret.errors import ConfigError
 from leveret.http.facts import Listener, Machine
 from leveret.http.front import HttpFront
+from leveret.leases import Leases
 from leveret.runtime import machine
 from leveret.runtime.apart import Apart
 from leveret.runtime.backups import Backups
@@ -150,12 +151,14 @@ class Node:
             alarms=self.alarms,
             in_flight=self._in_flight,
         )
+        self.leases = Leases(self.broker, turn=self.turn, synced=self.synced)
         self.shovels = make_shovels(self, self._clock)
         self.jobs = Jobs(self, self._store.disk.folder if self._store is not None else None)
         self._load_users()
         await self._take_tokens()
         self.turns.begin()
         pausing.load(self.broker.register, self.broker.slots.queues)
+        self.leases.load()
         self.turns.on_pulse()  # what became due meanwhile comes before anything new
         await self._listen_amqp()
         load_shovels(self)
@@ -293,7 +296,8 @@ class Node:
         return [f"low on {reason}" for reason in self.front.alarms]
 
     def sessions(self) -> list[Session]:
-        found: list[Session] = [*self.shovels.sessions(), *self.jobs.sessions()]
+        held_here = (self.shovels, self.jobs, self.leases)
+        found: list[Session] = [each for holder in held_here for each in holder.sessions()]
         found.extend(c for link in self.amqp.protocols for c in link.channels.values())
         return found
 

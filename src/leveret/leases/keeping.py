@@ -1,0 +1,281 @@
+"""All leases of a node: taking epochs, acking them, and holding them again after a restart.
+
+A lease is a session that got messages and has no timeout. What it holds is an entry of the
+register, which is on disk before anybody is told of an epoch; a start takes the same messages out
+of their queue again before anything is delivered. An ack forgets the messages before the entry, so
+that a kill in between leaves an epoch that is acked again, and never messages that come back.
+
+Work goes in turns of bounded size. Of one lease one thing is done at a time; who comes meanwhile is
+refused and comes again.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Final
+
+from leveret.engine.broker import Broker
+from leveret.engine.local import LocalSession
+from leveret.engine.message import Message
+from leveret.engine.picking import Look, remove
+from leveret.engine.queue import Queue
+from leveret.engine.session import Outlet, Session
+from leveret.engine.settling import ack_taken, give_back
+from leveret.engine.streams.stream import Stream
+from leveret.engine.walk import arrived_ms
+from leveret.errors import NotFound, PreconditionFailed
+from leveret.leases.lease import KIND, Epoch, Lease, epoch_of
+
+log = logging.getLogger(__name__)
+
+LEASES_MAX: Final = 1000
+EPOCHS_MAX: Final = 16  # of one lease that are not acked
+EPOCH_MESSAGES_MAX: Final = 1_000_000
+EPOCH_BYTES_MAX: Final = 256 * 1024 * 1024  # of bodies: they are in memory until the ack
+EPOCH_RUNS_MAX: Final = 100_000  # of neighbours that came together: they are in the register
+READER_CHARACTERS_MAX: Final = 200
+TURN_MESSAGES: Final = 1000
+TURN_BYTES: Final = 1024 * 1024
+_ALL_BYTES: Final = 1 << 50
+
+Key = tuple[str, str, str]  # vhost, queue, reader
+
+
+class Busy(PreconditionFailed):
+    """Something is being done with this lease already."""
+
+
+class Leases:
+    """Holds messages for named readers."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        *,
+        turn: Callable[[], AbstractContextManager[None]],
+        synced: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._broker = broker
+        self._turn = turn
+        self._synced = synced
+        self._leases: dict[Key, Lease] = {}
+
+    # What can be asked
+
+    def sessions(self) -> list[Session]:
+        return [lease.session for lease in self._leases.values()]
+
+    def of(self, queue: Queue) -> list[Lease]:
+        """The leases of a queue."""
+        return [lease for lease in self._leases.values() if lease.queue is queue]
+
+    def get(self, queue: Queue, reader: str) -> Lease:
+        lease = self._leases.get((queue.vhost, queue.name, reader))
+        if lease is None or lease.queue is not queue:
+            raise NotFound(f"no lease '{reader}' of queue '{queue.name}'")
+        return lease
+
+    # What can be done
+
+    async def take(
+        self, queue: Queue, reader: str, number: int, count: int, bytes_max: int, user: str
+    ) -> Epoch:
+        """The epoch of a number: the one that is there, or a new one; empty where nothing is."""
+        self._sweep()
+        lease = self._leases.get((queue.vhost, queue.name, reader))
+        if lease is None:
+            lease = self._open(queue, reader, user)
+        known = lease.epochs.get(number)
+        if known is not None:
+            return known
+        if number <= lease.last():
+            raise PreconditionFailed(f"epoch {lease.last()} of lease '{reader}' has been already")
+        if len(lease.epochs) >= EPOCHS_MAX:
+            raise PreconditionFailed(f"lease '{reader}' has {EPOCHS_MAX} epochs that wait for acks")
+        with _alone(lease):
+            epoch = await self._fill(lease, Epoch(number), count, bytes_max)
+            if epoch.rows:
+                with self._turn():
+                    lease.epochs[number] = epoch
+                    self._keep(lease)
+        await self._synced()
+        return epoch
+
+    async def ack(self, queue: Queue, reader: str, upto: int) -> int:
+        """Epochs up to this one are done; how many messages that were."""
+        lease = self.get(queue, reader)
+        done = [number for number in lease.epochs if number <= upto]
+        count = 0
+        with _alone(lease):
+            for number in done:
+                count += await self._ack(lease, lease.epochs[number])
+                del lease.epochs[number]
+            with self._turn():
+                lease.acked = max(lease.acked, upto)
+                self._keep(lease)
+        await self._synced()
+        return count
+
+    async def end(self, queue: Queue, reader: str) -> int:
+        """Give everything back that is not acked, and forget the reader; how many messages."""
+        lease = self.get(queue, reader)
+        with _alone(lease), self._turn():
+            held = lease.session.unacked.take_all()
+            self._drop(lease)
+            give_back(self._broker.slots, held, False)
+        await self._synced()
+        return len(held)
+
+    # How
+
+    def _open(self, queue: Queue, reader: str, user: str) -> Lease:
+        if isinstance(queue, Stream):
+            raise PreconditionFailed(f"'{queue.name}' is a stream: read it as one")
+        if not queue.durable or queue.owner is not None:
+            text = f"queue '{queue.name}' does not survive a restart: it can be peeked at only"
+            raise PreconditionFailed(text)
+        if not reader or len(reader) > READER_CHARACTERS_MAX:
+            raise PreconditionFailed(f"a reader's name has up to {READER_CHARACTERS_MAX} letters")
+        if len(self._leases) >= LEASES_MAX:
+            raise PreconditionFailed(f"there are {LEASES_MAX} leases already")
+        return self._add(queue, reader, user)
+
+    def _add(self, queue: Queue, reader: str, user: str) -> Lease:
+        outlet = Outlet()
+        outlet.name = f"lease '{reader}'"
+        outlet.user_name = user
+        session = LocalSession(outlet, self._broker.turn, _no_deliveries, _no_confirm, _no_end)
+        session.keeps = True
+        lease = Lease(queue, reader, session)
+        self._leases[queue.vhost, queue.name, reader] = lease
+        return lease
+
+    async def _fill(self, lease: Lease, epoch: Epoch, count: int, bytes_max: int) -> Epoch:
+        """Take messages until there are enough, or no more; if that fails, none are taken."""
+        left, left_bytes = count, bytes_max
+        try:
+            while left > 0 and left_bytes > 0:
+                with self._turn():
+                    most = min(left, TURN_MESSAGES)
+                    taken, size = self._take_some(lease, epoch, most, left_bytes)
+                left -= taken
+                left_bytes -= size
+                if taken == 0:
+                    break
+                await asyncio.sleep(0)
+        except BaseException:
+            with self._turn():
+                taken_back = [lease.session.unacked.take(m.tag) for _, m in epoch.rows]
+                give_back(self._broker.slots, [m for m in taken_back if m is not None], False)
+            raise
+        return epoch
+
+    def _take_some(self, lease: Lease, epoch: Epoch, most: int, bytes_max: int) -> tuple[int, int]:
+        queue = lease.queue
+        count = size = 0
+        while count < most and size < min(bytes_max, TURN_BYTES):
+            if queue.paused or queue.deleted or epoch.runs >= EPOCH_RUNS_MAX:
+                break
+            message = queue.get(lease.session, False)
+            if message is None:
+                break
+            came_ms = int(arrived_ms(queue, message.seq)) or int(queue.turn.now_ms)
+            epoch.note(message, came_ms)
+            count += 1
+            size += len(message.body)
+        return count, size
+
+    async def _ack(self, lease: Lease, epoch: Epoch) -> int:
+        unacked = lease.session.unacked
+        tags = [message.tag for _, message in epoch.rows]
+        for at in range(0, len(tags), TURN_MESSAGES):
+            with self._turn():
+                taken = [unacked.take(tag) for tag in tags[at : at + TURN_MESSAGES]]
+                ack_taken(self._broker.slots, [m for m in taken if m is not None])
+            await asyncio.sleep(0)
+        return len(tags)
+
+    def _keep(self, lease: Lease) -> None:
+        if not lease.queue.deleted:
+            self._broker.register.put(KIND, lease.key(), lease.entry())
+
+    def _drop(self, lease: Lease) -> None:
+        lease.session.closed = True
+        self._leases.pop((lease.queue.vhost, lease.queue.name, lease.reader), None)
+        self._broker.register.drop(KIND, lease.key())
+
+    def _sweep(self) -> None:
+        """Leases of queues that have been deleted go, and what they hold."""
+        gone = [lease for lease in self._leases.values() if lease.queue.deleted]
+        if gone:
+            with self._turn():
+                for lease in gone:
+                    held = lease.session.unacked.take_all()
+                    self._drop(lease)
+                    give_back(self._broker.slots, held, False)
+
+    # After a start
+
+    def load(self) -> None:
+        """Hold again what was held when the node ended. Inside a turn, before any delivery."""
+        register = self._broker.register
+        for key, value in list(register.entries(KIND).items()):
+            vhost, name, reader = json.loads(key)
+            found = self._broker.vhosts.get(vhost)
+            queue = found.queues.get(name) if found is not None else None
+            entry = json.loads(value)
+            if queue is None or queue.ledger.id != entry["queue"]:
+                register.drop(KIND, key)  # its queue was deleted
+                continue
+            lease = self._add(queue, reader, entry["user"])
+            lease.acked = entry["acked"]
+            for number, runs in entry["epochs"]:
+                lease.epochs[number] = self._hold(lease, epoch_of(number, runs))
+
+    def _hold(self, lease: Lease, epoch: Epoch) -> Epoch:
+        """Take the messages of an epoch out of their queue."""
+        queue = lease.queue
+        picked = Look(queue, list(epoch.seqs), _ALL_BYTES).picked
+        remove(queue, picked)
+        times = dict(zip(epoch.seqs, epoch.times_ms, strict=True))
+        for one in picked:
+            _lend(lease, one.message)
+            epoch.hold(one.message, times[one.message.seq])
+        epoch.missing = len(epoch.seqs) - len(picked)
+        if epoch.missing:
+            text = "epoch %d of lease '%s' has lost %d messages by the restart"
+            log.warning(text, epoch.number, lease.reader, epoch.missing)
+        return epoch
+
+
+def _lend(lease: Lease, message: Message) -> None:
+    session = lease.session
+    session.last_tag += 1
+    message.tag = session.last_tag
+    lease.queue.lend(session, message)
+
+
+@contextmanager
+def _alone(lease: Lease) -> Iterator[None]:
+    """Keep others away from a lease while something is done with it over several turns."""
+    if lease.is_busy:
+        raise Busy(f"lease '{lease.reader}' is in use at this moment")
+    lease.is_busy = True
+    try:
+        yield
+    finally:
+        lease.is_busy = False
+
+
+def _no_deliveries(messages: list[Message]) -> None:
+    raise AssertionError("a lease has no consumer")
+
+
+def _no_confirm(seq: int, is_taken: bool) -> None:
+    raise AssertionError("a lease publishes nothing")
+
+
+def _no_end() -> None:
+    raise AssertionError("a lease has no consumer")

@@ -1,0 +1,99 @@
+"""A lease: what a named reader holds of a queue, in epochs, and how the register keeps it.
+
+An epoch is a list of messages that does not change until it is acked: which ones, in which order,
+and when each came. The entry of a lease names them by runs of sequence numbers; the messages
+themselves stand in the log anyway.
+
+    entry = {"queue": number, "acked": epoch, "user": name, "epochs": [[epoch, runs], ...]}
+    runs  = first, last, time in milliseconds, first, last, time, ...
+
+`queue` is the number of the queue in the log: one that was deleted and made again is another one.
+"""
+
+import json
+from array import array
+from typing import Final
+
+from leveret.engine.message import Message
+from leveret.engine.queue import Queue
+from leveret.engine.session import Session
+
+KIND: Final = "lease"  # in the register
+
+
+class Epoch:
+    """Messages that are read together, as often as anybody asks."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.seqs: array[int] = array("q")
+        self.times_ms: array[int] = array("q")
+        self.runs = 0  # that the entry has of it
+        self.rows: list[tuple[int, Message]] = []  # when each came; all that are there
+        self.bytes = 0  # of their bodies
+        self.missing = 0  # those that a restart has lost: they were transient, or are damaged
+
+    def note(self, message: Message, time_ms: int) -> None:
+        """Another message."""
+        seqs, times_ms = self.seqs, self.times_ms
+        if not seqs or seqs[-1] + 1 != message.seq or times_ms[-1] != time_ms:
+            self.runs += 1
+        seqs.append(message.seq)
+        times_ms.append(time_ms)
+        self.hold(message, time_ms)
+
+    def hold(self, message: Message, time_ms: int) -> None:
+        """A message of it is there."""
+        self.rows.append((time_ms, message))
+        self.bytes += len(message.body)
+
+
+class Lease:
+    """What one reader holds of one queue."""
+
+    def __init__(self, queue: Queue, reader: str, session: Session) -> None:
+        self.queue = queue
+        self.reader = reader
+        self.session = session
+        self.acked = 0  # epochs up to this one are done
+        self.epochs: dict[int, Epoch] = {}  # in order
+        self.is_busy = False  # an epoch is being taken or acked, over several turns
+
+    def last(self) -> int:
+        """The last epoch that there was."""
+        return max(self.epochs, default=self.acked)
+
+    def key(self) -> str:
+        return json.dumps([self.queue.vhost, self.queue.name, self.reader])
+
+    def entry(self) -> str:
+        epochs = [[e.number, runs_of(e.seqs, e.times_ms)] for e in self.epochs.values()]
+        return json.dumps(
+            {
+                "queue": int(self.queue.ledger.id),
+                "acked": self.acked,
+                "user": self.session.outlet.user_name,
+                "epochs": epochs,
+            }
+        )
+
+
+def runs_of(seqs: "array[int]", times_ms: "array[int]") -> list[int]:
+    """Neighbours that came together as one run each."""
+    runs: list[int] = []
+    for seq, time_ms in zip(seqs, times_ms, strict=True):
+        if runs and runs[-2] == seq - 1 and runs[-1] == time_ms:
+            runs[-2] = seq
+        else:
+            runs += [seq, seq, time_ms]
+    return runs
+
+
+def epoch_of(number: int, runs: list[int]) -> Epoch:
+    """An epoch as an entry has it, without its messages."""
+    epoch = Epoch(number)
+    for at in range(0, len(runs), 3):
+        seqs = range(runs[at], runs[at + 1] + 1)
+        epoch.seqs.extend(seqs)
+        epoch.times_ms.extend([runs[at + 2]] * len(seqs))
+    return epoch

@@ -1,0 +1,1 @@
+"""The data pipeline: jobs on Spark over what went through the broker. See docs/spark.md."""

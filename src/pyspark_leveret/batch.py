@@ -1,0 +1,96 @@
+"""The batch reader of streams: offset ranges, cut into partitions when the query is planned."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from pyspark_leveret.options import EARLIEST, Options
+from pyspark_leveret.positions import Streams, kept
+from pyspark_leveret.ranges import Range, cut
+from pyspark_leveret.reading import read_range
+
+
+class StreamBatchReader(DataSourceReader):
+    """Reads ranges of streams."""
+
+    def __init__(self, options: Options, columns: list[str]) -> None:
+        self.options = options
+        self._columns = columns
+
+    def partitions(self) -> Sequence[InputPartition]:
+        options = self.options
+        streams = Streams(options)
+        bounds = streams.bounds()
+        starting, ending = streams.starting(EARLIEST), streams.ending()
+        ranges = []
+        for name, bound in bounds.items():
+            first, end = self.narrowed(streams, name, starting[name], ending[name])
+            if first < end:
+                ranges.append(Range(name, *kept(options, name, first, end, bound)))
+        return cut(ranges, options.partitions_min, options.partition_records)
+
+    def narrowed(self, streams: Streams, name: str, first: int, end: int) -> tuple[int, int]:
+        """The part of a range that is needed."""
+        return first, end
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        if not isinstance(partition, Range):
+            return iter(())  # Spark's one partition of a query that has none
+        return read_range(self.options, partition, self._columns)
+
+
+class FilteringBatchReader(StreamBatchReader):
+    """The same, for sessions that push filters down: conditions on offset and time narrow ranges.
+
+    It is a class of its own because Spark refuses every query of a reader with `pushFilters` while
+    `spark.sql.python.filterPushdown.enabled` is off.
+    """
+
+    def __init__(self, options: Options, columns: list[str]) -> None:
+        super().__init__(options, columns)
+        self._first = 0
+        self._end: int | None = None
+        self._from_time: datetime | None = None
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        for one in filters:
+            self._note(one)
+            yield one  # Spark looks again: ranges are only narrowed
+
+    def _note(self, one: Filter) -> None:
+        attribute = getattr(one, "attribute", ())
+        value = getattr(one, "value", None)
+        if attribute == ("offset",) and isinstance(value, int):
+            self._note_offset(one, value)
+        elif attribute == ("timestamp",) and isinstance(value, datetime):
+            if isinstance(one, GreaterThan | GreaterThanOrEqual | EqualTo):
+                self._from_time = max(value, self._from_time or value)
+
+    def _note_offset(self, one: Filter, value: int) -> None:
+        if isinstance(one, GreaterThanOrEqual | EqualTo):
+            self._first = max(self._first, value)
+        if isinstance(one, GreaterThan):
+            self._first = max(self._first, value + 1)
+        end = value if isinstance(one, LessThan) else value + 1
+        if isinstance(one, LessThan | LessThanOrEqual | EqualTo):
+            self._end = end if self._end is None else min(self._end, end)
+
+    def narrowed(self, streams: Streams, name: str, first: int, end: int) -> tuple[int, int]:
+        first = max(first, self._first)
+        if self._end is not None:
+            end = min(end, self._end)
+        if self._from_time is not None:
+            moment = self._from_time.astimezone(UTC).isoformat()
+            first = max(first, streams.offset_at(name, moment))
+        return first, end

@@ -1,0 +1,223 @@
+"""The options of `format("leveret")`, checked, as plain values that can be pickled.
+
+An option that is spelled nearly right is refused; others that we do not know may be Spark's own.
+"""
+
+import difflib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from pyspark_leveret.errors import OptionError
+
+EARLIEST: Final = "earliest"
+LATEST: Final = "latest"
+RETRY_S: Final = 60.0
+PARTITION_RECORDS: Final = 500_000
+PEEK: Final = "peek"
+LEASE: Final = "lease"
+
+NAMES: Final = (
+    "url",
+    "vhost",
+    "stream",
+    "queue",
+    "exchange",
+    "routing_key",
+    "startingOffsets",
+    "startingTimestamp",
+    "endingOffsets",
+    "endingTimestamp",
+    "maxRecordsPerTrigger",
+    "maxBytesPerTrigger",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "failOnDataLoss",
+    "pushFilters",
+    "dataDir",
+    "mode",
+    "reader",
+    "retrySeconds",
+    "amqpPort",
+    "deduplicate",
+    "deduplicationColumn",
+    "writeId",
+    "mandatory",
+)
+
+# "earliest", "latest", an offset for all streams, or one for each stream by name.
+Offsets = str | int | dict[str, int]
+
+
+@dataclass(frozen=True)
+class Url:
+    """Where the broker answers HTTP, and who asks."""
+
+    host: str
+    port: int
+    is_tls: bool
+    user: str
+    password: str = field(repr=False)
+
+    @property
+    def shown(self) -> str:
+        return f"{'https' if self.is_tls else 'http'}://{self.host}:{self.port}"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a query asks for."""
+
+    url: Url
+    vhost: str = "/"
+    stream: str | None = None
+    queue: str | None = None
+    exchange: str | None = None
+    routing_key: str | None = None
+    starting: Offsets | None = None  # None: Kafka's default, earliest for batches, else latest
+    starting_time: str | None = None
+    ending: Offsets = LATEST
+    ending_time: str | None = None
+    trigger_records: int | None = None
+    trigger_bytes: int | None = None
+    partitions_min: int = 1
+    partition_records: int = PARTITION_RECORDS
+    fails_on_loss: bool = True
+    pushes_filters: bool = False
+    data_dir: str | None = None
+    mode: str | None = None
+    reader: str | None = None
+    retry_s: float = RETRY_S
+    amqp_port: int | None = None
+    deduplicates: bool = True
+    deduplication_column: str | None = None
+    write_id: str | None = None
+    is_mandatory: bool = True
+
+
+def parse(given: Mapping[str, str]) -> Options:
+    """Read options; raises OptionError with what to do."""
+    values = {name.lower(): value for name, value in given.items()}
+    _refuse_misspelt(values)
+    options = _Values(values)
+    found = Options(
+        url=_url(options.text("url")),
+        vhost=options.text("vhost") or "/",
+        stream=options.text("stream"),
+        queue=options.text("queue"),
+        exchange=values.get("exchange"),
+        routing_key=values.get("routing_key"),
+        starting=_offsets("startingOffsets", options.text("startingOffsets")),
+        starting_time=options.text("startingTimestamp"),
+        ending=_offsets("endingOffsets", options.text("endingOffsets")) or LATEST,
+        ending_time=options.text("endingTimestamp"),
+        trigger_records=options.count("maxRecordsPerTrigger"),
+        trigger_bytes=options.count("maxBytesPerTrigger"),
+        partitions_min=options.count("minPartitions") or 1,
+        partition_records=options.count("maxRecordsPerPartition") or PARTITION_RECORDS,
+        fails_on_loss=options.flag("failOnDataLoss", True),
+        pushes_filters=options.flag("pushFilters", False),
+        data_dir=options.text("dataDir"),
+        mode=options.text("mode"),
+        reader=options.text("reader"),
+        retry_s=options.seconds("retrySeconds", RETRY_S),
+        amqp_port=options.count("amqpPort"),
+        deduplicates=options.flag("deduplicate", True),
+        deduplication_column=options.text("deduplicationColumn"),
+        write_id=options.text("writeId"),
+        is_mandatory=options.flag("mandatory", True),
+    )
+    _check(found)
+    return found
+
+
+def _check(options: Options) -> None:
+    places = [options.stream, options.queue, options.exchange]
+    if sum(place is not None for place in places) > 1:
+        raise OptionError("give one of the options 'stream', 'queue' and 'exchange'")
+    if options.starting is not None and options.starting_time is not None:
+        raise OptionError("give 'startingOffsets' or 'startingTimestamp', not both")
+    if options.mode not in (None, PEEK, LEASE):
+        raise OptionError(f"'mode' is '{PEEK}' or '{LEASE}', not '{options.mode}'")
+
+
+def _refuse_misspelt(values: Mapping[str, str]) -> None:
+    known = {name.lower(): name for name in NAMES}
+    for name in values:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1, 0.85)
+            if near:
+                raise OptionError(f"no option '{name}': did you mean '{known[near[0]]}'?")
+
+
+class _Values:
+    """Options by name, whatever their case."""
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self._values = values
+
+    def text(self, name: str) -> str | None:
+        return self._values.get(name.lower()) or None
+
+    def count(self, name: str) -> int | None:
+        text = self.text(name)
+        if text is None:
+            return None
+        if not (text.isascii() and text.isdigit()) or int(text) < 1:
+            raise OptionError(f"'{name}' is a number from 1 on, not '{text}'")
+        return int(text)
+
+    def flag(self, name: str, default: bool) -> bool:
+        text = (self.text(name) or str(default)).lower()
+        if text not in ("true", "false"):
+            raise OptionError(f"'{name}' is true or false, not '{text}'")
+        return text == "true"
+
+    def seconds(self, name: str, default: float) -> float:
+        text = self.text(name)
+        try:
+            found = default if text is None else float(text)
+        except ValueError:
+            found = -1.0
+        if not 0 <= found < 1e9:
+            raise OptionError(f"'{name}' is a number of seconds, not '{text}'")
+        return found
+
+
+def _url(text: str | None) -> Url:
+    example = "such as http://user:password@host:15672"
+    if text is None:
+        raise OptionError(f"the option 'url' is missing: the broker's address, {example}")
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        raise OptionError(f"'url' is not an address {example}") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise OptionError(f"'url' is not an address {example}")
+    return Url(
+        host=parts.hostname,
+        port=port or (15671 if parts.scheme == "https" else 15672),
+        is_tls=parts.scheme == "https",
+        user=unquote(parts.username or "guest"),
+        password=unquote(parts.password or "guest"),
+    )
+
+
+def _offsets(name: str, text: str | None) -> Offsets | None:
+    if text is None or text in (EARLIEST, LATEST):
+        return text
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if isinstance(found, dict) and all(type(value) is int for value in found.values()):
+        return found
+    raise OptionError(
+        f"'{name}' is 'earliest', 'latest', an offset, or offsets by stream as JSON"
+        f" ({{\"orders-0\": 5}}; -2 is the earliest, -1 the latest), not '{text}'"
+    )

@@ -1,0 +1,149 @@
+"""Which streams a query reads, where they begin and end, and where the query does.
+
+A super stream is its partitions: `orders` may be a stream, or the streams `orders-0`, `orders-1` …
+Positions are offsets by the name of the stream: what a checkpoint keeps.
+"""
+
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark_leveret.client import Broker
+from pyspark_leveret.errors import BrokerError, DataLost, OptionError
+from pyspark_leveret.options import EARLIEST, LATEST, Offsets, Options
+
+log = logging.getLogger(__name__)
+
+KAFKA_LATEST: Final = -1
+KAFKA_EARLIEST: Final = -2
+NOT_FOUND: Final = 404
+PARTITIONS_MAX: Final = 10_000
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What a stream holds now: from `first` up to `end`, which is that of the next message."""
+
+    first: int
+    end: int
+
+
+class Streams:
+    """The streams of one query."""
+
+    def __init__(self, options: Options) -> None:
+        if options.stream is None:
+            raise OptionError("give the option 'stream' or 'queue': what to read")
+        self._options = options
+        self._name = options.stream
+        self._broker = Broker(options)
+        self._names: list[str] = []
+
+    def bounds(self) -> dict[str, Bounds]:
+        """All streams, as they are now."""
+        if not self._names:
+            found = self._find(self._name)
+            if found is not None:
+                self._names = [self._name]
+                return {self._name: found}
+        known = {name: self._find(name) for name in self._names}
+        for number in range(len(self._names), PARTITIONS_MAX):
+            if self._names == [self._name]:
+                break
+            name = f"{self._name}-{number}"
+            partition = self._find(name)
+            if partition is None:
+                break
+            self._names.append(name)
+            known[name] = partition
+        if not known:
+            where = f"in vhost '{self._options.vhost}' at {self._options.url.shown}"
+            raise BrokerError(f"there is no stream '{self._name}' {where}", NOT_FOUND)
+        return {name: _there(name, found) for name, found in known.items()}
+
+    def _find(self, name: str) -> Bounds | None:
+        try:
+            info = self._broker.ask("GET", self._broker.path("streams", name))
+        except BrokerError as fault:
+            if fault.status == NOT_FOUND:
+                return None
+            raise
+        return Bounds(info["first_offset"], info["end_offset"])
+
+    def starting(self, default: str) -> dict[str, int]:
+        """Where the query begins, by its options."""
+        options = self._options
+        if options.starting_time is not None:
+            return self._at_time(options.starting_time)
+        wanted = options.starting if options.starting is not None else default
+        return _resolved("startingOffsets", wanted, self.bounds())
+
+    def ending(self) -> dict[str, int]:
+        """Where a batch ends, by its options."""
+        options = self._options
+        if options.ending_time is not None:
+            return self._at_time(options.ending_time)
+        return _resolved("endingOffsets", options.ending, self.bounds())
+
+    def _at_time(self, time: str) -> dict[str, int]:
+        return {name: self.offset_at(name, time) for name in self.bounds()}
+
+    def offset_at(self, name: str, time: str) -> int:
+        """The first offset that is not older than a time."""
+        path = self._broker.path("streams", name, "offset")
+        found: int = self._broker.ask("GET", path, timestamp=time)["offset"]
+        return found
+
+    def offset_after(self, name: str, first: int, bytes_max: int) -> int:
+        """Where about so many bytes end."""
+        path = self._broker.path("streams", name, "offset")
+        query = {"from": first, "bytes": bytes_max}
+        found: int = self._broker.ask("GET", path, None, **query)["offset"]
+        return found
+
+
+def _there(name: str, found: Bounds | None) -> Bounds:
+    if found is None:
+        raise BrokerError(f"the stream '{name}' has been deleted", NOT_FOUND)
+    return found
+
+
+def _resolved(option: str, wanted: Offsets, bounds: dict[str, Bounds]) -> dict[str, int]:
+    if isinstance(wanted, dict):
+        unknown = sorted(set(wanted) - set(bounds))
+        if unknown:
+            raise OptionError(f"'{option}' names '{unknown[0]}': streams are {', '.join(bounds)}")
+        return {name: _offset(wanted.get(name, EARLIEST), bounds[name]) for name in bounds}
+    return {name: _offset(wanted, bound) for name, bound in bounds.items()}
+
+
+def _offset(wanted: str | int, bound: Bounds) -> int:
+    if wanted in (EARLIEST, KAFKA_EARLIEST):
+        return bound.first
+    if wanted in (LATEST, KAFKA_LATEST):
+        return bound.end
+    assert isinstance(wanted, int)
+    return wanted
+
+
+def kept(options: Options, name: str, first: int, end: int, bound: Bounds) -> tuple[int, int]:
+    """The part of a range that is still there; raises DataLost where some must not be missing."""
+    if first >= bound.first and end <= bound.end:
+        return first, end
+    if first < bound.first:
+        text = f"offsets {first} to {min(bound.first, end) - 1} of stream '{name}' are gone"
+        text += f": retention has passed them, it begins with {bound.first}"
+    else:
+        text = f"stream '{name}' ends with offset {bound.end - 1}, and not with {end - 1}"
+        text += ": it was made anew, or brought back from a backup"
+    lose(options, text, bound.first)
+    low = max(first, bound.first)
+    return low, max(min(end, bound.end), low)
+
+
+def lose(options: Options, text: str, first_offset: int = -1) -> None:
+    """Messages are gone: an error, or a warning where the query was told to go on."""
+    if options.fails_on_loss:
+        text += ". Set failOnDataLoss to false to go on without them"
+        raise DataLost(text, first_offset)
+    log.warning("%s; going on, as failOnDataLoss is false", text)

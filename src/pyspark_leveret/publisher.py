@@ -1,0 +1,178 @@
+"""Publishes messages over AMQP and returns when the broker has confirmed them all.
+
+Few messages are unconfirmed at a time. A connection that is lost is made again, and what was not
+confirmed is published again with the same ids: the broker drops what it had taken already.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Final
+
+from leveret.amqp.methods import CONFIRM_SELECT, CONFIRM_SELECT_OK
+from leveret.amqp.writer import Writer
+from leveret.errors import Closed, LeveretError, Refused
+from leveret.shovels.client import AmqpClient, Listener
+from leveret.shovels.uri import AmqpUri
+from pyspark_leveret.client import PAUSE_S, Broker
+from pyspark_leveret.errors import BrokerError
+from pyspark_leveret.messages import Message
+from pyspark_leveret.options import Options
+
+UNCONFIRMED_MAX: Final = 2000
+UNCONFIRMED_BYTES_MAX: Final = 8 * 1024 * 1024
+CONFIRM_S: Final = 120.0  # within which the broker must confirm something
+_TURN: Final = 100  # messages between two looks at what the broker says
+_PORTS: Final = {False: 5672, True: 5671}
+
+
+def publish(options: Options, name: str, messages: Iterator[Message]) -> int:
+    """Publish everything; how many messages. Raises BrokerError."""
+    return asyncio.run(_Publisher(options, name).run(messages))
+
+
+class _Publisher(Listener):
+    """One run."""
+
+    def __init__(self, options: Options, name: str) -> None:
+        self._options = options
+        self._name = name
+        self._client: AmqpClient | None = None
+        self._waiting: dict[int, Message] = {}  # by number of the publish on this connection
+        self._waiting_bytes = 0
+        self._seq = 0
+        self._fault: Exception | None = None  # that ends the run
+        self._moved = asyncio.Event()  # something was confirmed, or is lost
+
+    async def run(self, messages: Iterator[Message]) -> int:
+        count = 0
+        await self._connect()
+        for message in messages:
+            self._send(message)
+            count += 1
+            if count % _TURN == 0 or self._is_full():
+                await self._room()
+        while self._waiting:
+            await self._wait()
+        assert self._client is not None
+        await self._client.close()
+        return count
+
+    async def _connect(self) -> None:
+        """Connect, if need be again and again, and publish what was not confirmed."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + self._options.retry_s
+        pause_s = PAUSE_S[0]
+        while True:
+            try:
+                self._client = AmqpClient(_address(self._options), self._name, self)
+                await self._client.connect()
+                await self._client.call(Writer(CONFIRM_SELECT).octet(0), CONFIRM_SELECT_OK)
+                break
+            except Refused as fault:
+                raise BrokerError(f"the broker refuses: {fault}") from fault
+            except (OSError, LeveretError, TimeoutError) as fault:
+                if loop.time() + pause_s > until_s:
+                    raise BrokerError(f"the broker cannot be reached by AMQP: {fault}") from fault
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, PAUSE_S[1])
+        again = list(self._waiting.values())
+        self._waiting, self._waiting_bytes, self._seq = {}, 0, 0
+        for message in again:
+            self._send(message)
+
+    def _send(self, message: Message) -> None:
+        assert self._client is not None
+        self._seq += 1
+        self._waiting[self._seq] = message
+        self._waiting_bytes += len(message[3])
+        self._client.publish(*message, self._options.is_mandatory)
+
+    def _is_full(self) -> bool:
+        is_long = len(self._waiting) >= UNCONFIRMED_MAX
+        assert self._client is not None
+        return is_long or self._waiting_bytes >= UNCONFIRMED_BYTES_MAX or self._client.is_lost
+
+    async def _room(self) -> None:
+        """Let confirms come in, and wait for some where there are too few."""
+        await asyncio.sleep(0)
+        self._raise()
+        assert self._client is not None
+        while self._is_full() or not self._client.has_room():
+            await self._wait()
+
+    async def _wait(self) -> None:
+        self._raise()
+        assert self._client is not None
+        if self._client.is_lost:
+            await self._connect()
+            return
+        self._moved.clear()
+        try:
+            async with asyncio.timeout(CONFIRM_S):
+                await self._moved.wait()
+        except TimeoutError:
+            raise BrokerError(f"the broker has confirmed nothing for {CONFIRM_S:.0f} s") from None
+        self._raise()
+
+    def _raise(self) -> None:
+        if self._fault is not None:
+            raise self._fault
+
+    # What the broker says
+
+    def on_confirm(self, seq: int, multiple: bool, is_taken: bool) -> None:
+        if not is_taken:
+            text = "the broker did not take a message: a queue is full, or its disk is"
+            self._fault = self._fault or BrokerError(text)
+        settled = [seq]
+        if multiple:
+            settled = []
+            for number in self._waiting:  # they ascend
+                if number > seq:
+                    break
+                settled.append(number)
+        for number in settled:
+            message = self._waiting.pop(number, None)
+            if message is not None:
+                self._waiting_bytes -= len(message[3])
+        self._moved.set()
+
+    def on_returned(self, body: bytes) -> None:
+        text = "a message was routed to no queue: is there a binding for its key? Set 'mandatory'"
+        self._fault = self._fault or BrokerError(f"{text} to false to let such messages go")
+        self._moved.set()
+
+    def on_room(self) -> None:
+        self._moved.set()
+
+    def on_lost(self, fault: Exception) -> None:
+        if isinstance(fault, Refused) or not isinstance(fault, Closed):
+            self._fault = self._fault or BrokerError(f"the broker refuses: {fault}")
+        self._moved.set()
+
+
+def _address(options: Options) -> AmqpUri:
+    """Where the broker speaks AMQP: as given, or as it says itself, or the usual port."""
+    url = options.url
+    port = options.amqp_port or _announced_port(options) or _PORTS[url.is_tls]
+    return AmqpUri(
+        host=url.host,
+        port=port,
+        user=url.user,
+        password=url.password,
+        vhost=options.vhost,
+        tls=url.is_tls,
+        heartbeat_s=0,  # rows may be slow to come, and nobody answers meanwhile
+    )
+
+
+def _announced_port(options: Options) -> int | None:
+    wanted = "amqp/ssl" if options.url.is_tls else "amqp"
+    try:
+        found = Broker(options).ask("GET", "/api/overview")
+    except BrokerError as fault:
+        if fault.status in (401, 404):  # not for everybody to know
+            return None
+        raise
+    ports = [one["port"] for one in found.get("listeners", []) if one["protocol"] == wanted]
+    return ports[0] if ports else None

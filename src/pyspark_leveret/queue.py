@@ -1,0 +1,221 @@
+"""Readers of queues: a streaming one that leases messages in epochs, a batch one that only looks.
+
+An offset of the query is an epoch. The broker keeps an epoch as it is until it is acked, whoever
+goes down meanwhile; `latestOffset` acks, because Spark calls it with what its checkpoint has, and
+`commit` is not called for the last batch.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from pyspark_leveret.client import LOST, Broker, Patience
+from pyspark_leveret.errors import BrokerError, DataLost, OptionError
+from pyspark_leveret.options import LEASE, PEEK, Options
+from pyspark_leveret.positions import NOT_FOUND, lose
+from pyspark_leveret.ranges import Range, cut
+from pyspark_leveret.reading import received
+
+EPOCH_RECORDS: Final = 100_000  # where no limit is given
+EPOCH_RECORDS_MAX: Final = 1_000_000
+EPOCH_BYTES_MAX: Final = 256 * 1024 * 1024
+EPOCH: Final = "epoch"
+
+Position = dict[str, int]
+
+
+@dataclass
+class Rows(InputPartition):
+    """Rows of an epoch."""
+
+    epoch: int
+    first: int
+    end: int
+
+
+@dataclass
+class Numbers(InputPartition):
+    """Messages by number."""
+
+    runs: list[tuple[int, int]] = field(default_factory=list)
+
+
+class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Consumes a queue, epoch by epoch."""
+
+    def __init__(self, options: Options, columns: list[str]) -> None:
+        if options.mode == PEEK:
+            raise OptionError("a streaming query consumes the queue: 'peek' is for spark.read")
+        if options.reader is None:
+            text = "give the option 'reader': the name under which the broker keeps what this"
+            raise OptionError(f"{text} query holds; the same one after a restart, no other's")
+        assert options.queue is not None
+        self._options = options
+        self._columns = columns
+        self._broker = Broker(options)
+        self._path = self._broker.path("queues", options.queue, "leases", options.reader)
+        self._left: int | None = None  # messages that AvailableNow still takes
+
+    def initialOffset(self) -> Position:  # noqa: N802
+        lease = self._lease()
+        if lease is None:
+            return {EPOCH: 0}
+        waiting = [epoch[EPOCH] for epoch in lease["epochs"]]
+        return {EPOCH: min(waiting) - 1 if waiting else lease["acked"]}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        if self._options.trigger_records is None and self._options.trigger_bytes is not None:
+            return ReadMaxBytes(self._options.trigger_bytes)
+        return ReadMaxRows(self._options.trigger_records or EPOCH_RECORDS)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        assert self._options.queue is not None
+        path = self._broker.path("queues", self._options.queue, "numbers")
+        lease = self._lease()
+        held = sum(epoch["messages"] for epoch in lease["epochs"]) if lease is not None else 0
+        self._left = self._broker.ask("GET", path)["messages"] + held
+
+    def latestOffset(self, start: Position, limit: ReadLimit) -> Position:  # noqa: N802
+        self._ack(start[EPOCH])
+        if self._left is not None and self._left <= 0:
+            return start
+        number = start[EPOCH] + 1
+        taken = self._take(number, limit)
+        if taken == 0:
+            return start
+        if self._left is not None:
+            self._left -= taken
+        return {EPOCH: number}
+
+    def _take(self, number: int, limit: ReadLimit) -> int:
+        options = self._options
+        count = options.trigger_records or EPOCH_RECORDS
+        if isinstance(limit, ReadAllAvailable):
+            count = EPOCH_RECORDS_MAX
+        if self._left is not None:
+            count = min(count, self._left)
+        query = {
+            "count": min(count, EPOCH_RECORDS_MAX),
+            "max_bytes": min(options.trigger_bytes, EPOCH_BYTES_MAX)
+            if options.trigger_bytes
+            else None,
+        }
+        found = self._broker.ask("POST", f"{self._path}/{number}", None, **query)
+        taken: int = found["messages"] + found["missing"]
+        return taken
+
+    def partitions(self, start: Position, end: Position) -> Sequence[InputPartition]:
+        lease = self._lease() or {"epochs": []}
+        there = {epoch[EPOCH]: epoch for epoch in lease["epochs"]}
+        found: list[InputPartition] = []
+        for number in range(start[EPOCH] + 1, end[EPOCH] + 1):
+            epoch = there.get(number)
+            if epoch is None:
+                lose(self._options, f"epoch {number} of reader '{self._options.reader}' is gone")
+                continue
+            if epoch["missing"]:
+                text = f"{epoch['missing']} messages of epoch {number} were lost by a restart of"
+                lose(self._options, f"{text} the broker: they were not persistent")
+            whole = [Range("", 0, epoch["messages"])]
+            options = self._options
+            parts = cut(whole, options.partitions_min, options.partition_records)
+            found += [Rows(number, part.first, part.end) for part in parts]
+        return found
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        assert isinstance(partition, Rows)
+        path = f"{self._path}/{partition.epoch}"
+        first = partition.first
+        patience = Patience(self._options.retry_s)
+        while first < partition.end:
+            query = {"from": first, "to": partition.end, "columns": ",".join(self._columns)}
+            before = first
+            try:
+                for batch in received(self._broker, "GET", path, None, query):
+                    yield batch
+                    first += batch.num_rows
+            except LOST as fault:
+                patience.pause(fault)
+                continue
+            if first == before:
+                raise DataLost(f"epoch {partition.epoch} has no row {first}")
+
+    def commit(self, end: Position) -> None:
+        self._ack(end[EPOCH])
+
+    def _lease(self) -> Any:
+        """What the broker keeps for this reader; None where it does not know it."""
+        try:
+            return self._broker.ask("GET", self._path)
+        except BrokerError as fault:
+            if fault.status == NOT_FOUND and self._has_queue():
+                return None
+            raise
+
+    def _has_queue(self) -> bool:
+        assert self._options.queue is not None
+        self._broker.ask("GET", self._broker.path("queues", self._options.queue, "leases"))
+        return True
+
+    def _ack(self, upto: int) -> None:
+        if upto == 0:
+            return
+        try:
+            self._broker.ask("POST", f"{self._path}/ack", None, upto=upto)
+        except BrokerError as fault:
+            if fault.status != NOT_FOUND:  # nothing was ever taken
+                raise
+
+
+class PeekReader(DataSourceReader):
+    """Looks at the ready messages of a queue, which stay as they are."""
+
+    def __init__(self, options: Options, columns: list[str]) -> None:
+        if options.mode == LEASE:
+            raise OptionError("a batch only looks at the queue: to consume it use spark.readStream")
+        assert options.queue is not None
+        self._options = options
+        self._columns = columns
+        self._queue = options.queue
+
+    def partitions(self) -> Sequence[InputPartition]:
+        broker = Broker(self._options)
+        found = broker.ask("GET", broker.path("queues", self._queue, "numbers"))
+        options = self._options
+        wanted = min(options.partition_records, EPOCH_RECORDS_MAX)
+        size = min(wanted, -(-found["messages"] // options.partitions_min))
+        return list(_portions([(first, last) for first, last in found["runs"]], size))
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        if not isinstance(partition, Numbers):
+            return iter(())
+        broker = Broker(self._options)
+        body = {"messages": 0, "runs": partition.runs}
+        path = broker.path("queues", self._queue, "batches")
+        return received(broker, "POST", path, body, {"columns": ",".join(self._columns)})
+
+
+def _portions(runs: list[tuple[int, int]], size: int) -> Iterator[Numbers]:
+    """Runs in portions of so many messages."""
+    portion: list[tuple[int, int]] = []
+    left = size
+    for first, last in runs:
+        while first <= last:
+            end = min(last, first + left - 1)
+            portion.append((first, end))
+            left -= end - first + 1
+            first = end + 1
+            if left == 0:
+                yield Numbers(portion)
+                portion, left = [], size
+    if portion:
+        yield Numbers(portion)

@@ -1,0 +1,48 @@
+"""Reads segment files where the broker's data directory can be reached: no byte goes over HTTP.
+
+The broker says which files hold a range and how far each may be read now; the rest is what its own
+process for bulk reads does.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from leveret.arrow.batches import make_batch
+from leveret.arrow.encoding import gather
+from leveret.arrow.requests import Passed, Request, SegmentPart
+from leveret.arrow.segments import Indexes, chunks_of_files
+from leveret.errors import Corrupt
+from pyspark_leveret.client import Broker
+from pyspark_leveret.errors import BrokerError, DataLost
+from pyspark_leveret.options import Options
+from pyspark_leveret.ranges import Range
+
+_INDEXES: Final = Indexes()
+
+
+def batches_of_files(options: Options, part: Range, columns: list[str]) -> Iterator[Any]:
+    """The record batches of a range."""
+    assert options.data_dir is not None
+    broker = Broker(options)
+    query = {"from": part.first, "to": part.end}
+    found = broker.ask("GET", broker.path("streams", part.stream, "segments"), None, **query)
+    folder = Path(options.data_dir)
+    parts = [
+        SegmentPart(str(folder / one["name"]), one["first_offset"], one["end"])
+        for one in found["segments"]
+    ]
+    if not parts or parts[0].first_offset > part.first:
+        raise DataLost(f"offset {part.first} of stream '{part.stream}' is gone")
+    if not folder.is_dir():
+        raise BrokerError(f"dataDir '{folder}' is not a directory that this executor can read")
+    _INDEXES.note(parts[0].path, found["known_offset"], found["known_place"])
+    wanted = Request(part.stream, found["number"], part.first, part.end, columns)
+    chunks = chunks_of_files(parts, wanted.number, part.first, part.end, _INDEXES)
+    try:
+        for rows in gather(wanted, chunks):
+            yield make_batch(part.stream, wanted.number, columns, rows)
+    except Passed as fault:
+        raise DataLost(str(fault)) from fault
+    except Corrupt as fault:
+        raise BrokerError(f"stream '{part.stream}' cannot be read: {fault}") from fault

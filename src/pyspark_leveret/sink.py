@@ -1,0 +1,83 @@
+"""The writers: a task publishes its rows and is done when the broker has confirmed them.
+
+The id of a row is (query, batch, partition, row), without the attempt: a task that runs again, or a
+batch that is replayed after a restart, publishes the same ids. What was published cannot be taken
+back, so `commit` and `abort` have nothing to do.
+"""
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, Final
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from pyspark_leveret.messages import Composer, Message
+from pyspark_leveret.options import Options
+
+QUERY_ID: Final = "sql.streaming.queryId"
+BATCH_ID: Final = "streaming.sql.batchId"
+
+
+@dataclass
+class Published(WriterCommitMessage):
+    """What a task has done."""
+
+    messages: int
+
+
+class _Writing:
+    """What both writers do."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._options = options
+        self._composer = Composer(options, schema)
+
+    def publish(self, batches: Iterator[Any], prefix: str) -> Published:
+        from pyspark_leveret.publisher import publish
+
+        name = f"spark {prefix}"
+        return Published(publish(self._options, name, self._messages(batches, prefix)))
+
+    def _messages(self, batches: Iterator[Any], prefix: str) -> Iterator[Message]:
+        ids = (f"{prefix}/{row}" for row in count())
+        for batch in batches:
+            yield from self._composer.messages(batch, ids)
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Writes a table once."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._writing = _Writing(options, schema)
+        self._write_id = options.write_id or str(uuid.uuid4())
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        return self._writing.publish(iterator, f"{self._write_id}/{_partition()}")
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Writes batch after batch."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._writing = _Writing(options, schema)
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        task = TaskContext.get()
+        assert task is not None, "a writer runs in a task"
+        query, batch = task.getLocalProperty(QUERY_ID), task.getLocalProperty(BATCH_ID)
+        assert query is not None and batch is not None, "a streaming task knows its query and batch"
+        return self._writing.publish(iterator, f"{query}/{batch}/{_partition()}")
+
+
+def _partition() -> int:
+    task = TaskContext.get()
+    assert task is not None, "a writer runs in a task"
+    return task.partitionId()

@@ -1,0 +1,62 @@
+"""The data source: which reader or writer a query gets, by its options."""
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from pyspark_leveret import schema as columns
+from pyspark_leveret.options import Options, parse
+
+
+class DefaultSource(DataSource):
+    """Messages of a Leveret broker. Spark finds it by this name."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "leveret"
+
+    def schema(self) -> str:
+        return columns.DDL
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        options = self._options()
+        wanted = columns.columns_of(schema)
+        if options.queue is not None:
+            from pyspark_leveret.queue import PeekReader
+
+            return PeekReader(options, wanted)
+        from pyspark_leveret.batch import FilteringBatchReader, StreamBatchReader
+
+        kind = FilteringBatchReader if options.pushes_filters else StreamBatchReader
+        return kind(options, wanted)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        options = self._options()
+        wanted = columns.columns_of(schema)
+        if options.queue is not None:
+            from pyspark_leveret.queue import QueueStreamReader
+
+            return QueueStreamReader(options, wanted)
+        from pyspark_leveret.stream import StreamReader
+
+        return StreamReader(options, wanted)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from pyspark_leveret.sink import BatchWriter
+
+        return BatchWriter(self._options(), schema)
+
+    def streamWriter(  # noqa: N802
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamWriter:
+        from pyspark_leveret.sink import StreamWriter
+
+        return StreamWriter(self._options(), schema)
+
+    def _options(self) -> Options:
+        return parse(self.options)

@@ -1,0 +1,31 @@
+"""One Spark session for all tests of this folder; brokers of their own."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from leveret.pipeline.session import spark_session
+from tests.spark.lake import Served, serving
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    settings = {
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+        "spark.local.dir": str(tmp_path_factory.mktemp("spark")),
+        "spark.python.authenticate.socketTimeout": "60s",
+    }
+    # A failed task is tried again, as on a cluster.
+    session = spark_session("tests", master="local[2,4]", settings=settings, is_quick=True)
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    """A broker with a disk."""
+    with serving(tmp_path / "data") as found:
+        yield found

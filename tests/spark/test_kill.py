@@ -1,0 +1,23 @@
+"""Exactly once into the lake: driver and broker are killed in every phase of a batch."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tools.chaos_spark import run_round
+
+MESSAGES = 2000  # `make chaos-spark` takes more, all phases of both kinds, and several rounds
+QUERIES = ("stream-read", "queue-plan", "queue-output", "stream-commit")
+
+pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
+
+
+@pytest.mark.timeout(400)
+def test_kills_in_every_phase_leave_each_message_once_in_the_lake(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    found = run_round(spark, tmp_path, MESSAGES, QUERIES)
+    assert [found[name] for name in QUERIES[:3]] == ["1/0/0"] * 3
+    _, manifest, committed = found["stream-commit"].split("/")
+    assert int(manifest) > int(committed)

@@ -1,0 +1,140 @@
+"""Tables written to queues, streams and exchanges: every row once, also where tasks fail."""
+
+import os
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pika
+import pytest
+from pyspark import TaskContext
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSourceWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from pyspark_leveret import DefaultSource
+from pyspark_leveret.options import parse
+from pyspark_leveret.sink import BatchWriter
+from tests.spark.lake import QUERY_WITHIN_S, Served, batch, follow
+
+pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
+
+ROWS = int(os.environ.get("SINK_ROWS", "10000"))  # 100,000 for a longer run
+ONCE = {"x-deduplication": {"size": 1_000_000}}
+
+
+def write(frame: DataFrame, served: Served, **options: str) -> None:
+    writer = frame.write.format("leveret").mode("append").option("url", served.http)
+    writer.options(**options).save()
+
+
+def failing_source(marks: str) -> type[DefaultSource]:
+    """A source whose tasks fail once each: half in the middle, half when all rows are confirmed.
+
+    A class inside a function goes to executors as it is, which cannot import this module.
+    """
+
+    class FailingWriter(BatchWriter):
+        def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+            task = TaskContext.get()
+            assert task is not None
+            mark = Path(marks) / f"{task.partitionId()}"
+            if mark.exists():
+                return super().write(iterator)
+            mark.touch()
+            if task.partitionId() % 2 == 0:
+                iterator = islice(iterator, 2)
+            super().write(iterator)
+            raise RuntimeError("this attempt fails")
+
+    class FailingSource(DefaultSource):
+        @classmethod
+        def name(cls) -> str:
+            return "failing"
+
+        def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+            return FailingWriter(parse(self.options), schema)
+
+    return FailingSource
+
+
+def test_rows_come_once_though_every_task_fails_once(
+    spark: SparkSession, served: Served, tmp_path: Path
+) -> None:
+    with served.channel() as opened:
+        opened.queue_declare("q", durable=True, arguments=ONCE)
+    spark.dataSource.register(failing_source(str(tmp_path)))
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(ROWS // 20))
+    frame = spark.range(0, ROWS, 1, 4).selectExpr("cast(cast(id as string) as binary) as body")
+    writer = frame.write.format("failing").mode("append").option("url", served.http)
+    writer.option("queue", "q").save()
+    assert len(list(tmp_path.glob("[0-9]"))) == 4
+    sent_twice = 2 * (ROWS // 4) + 2 * 2 * (ROWS // 20)
+    assert served.url.node.broker.vhosts["/"].queues["q"].deduplicated == sent_twice
+    assert sorted(int(body) for body in served.take_all("q")) == list(range(ROWS))
+
+
+def test_columns_become_properties(spark: SparkSession, served: Served) -> None:
+    with served.channel() as opened:
+        opened.exchange_declare("ex", "topic")
+        opened.queue_declare("q", durable=True)
+        opened.queue_bind("q", "ex", "#")
+    frame = spark.sql(
+        "select 'hello' as body, 'a.b' as routing_key, map('k', 'v') as headers, 'm' as message_id,"
+        " 5 as priority, 'text/plain' as content_type,"
+        " timestamp'2023-11-14 22:13:20' as message_timestamp"
+    )
+    write(frame, served, exchange="ex", writeId="w")
+    with served.channel() as opened:
+        method, properties, body = opened.basic_get("q", auto_ack=True)
+    assert (method.exchange, method.routing_key, body) == ("ex", "a.b", b"hello")
+    assert properties.headers == {"k": "v", "x-deduplication-id": "w/0/0"}
+    assert (properties.message_id, properties.priority) == ("m", 5)
+    assert (properties.content_type, properties.delivery_mode) == ("text/plain", 2)
+    assert properties.timestamp == 1_700_000_000
+
+
+def test_what_was_read_is_written_back_as_it_was(spark: SparkSession, served: Served) -> None:
+    with served.channel() as opened:
+        opened.queue_declare("s", durable=True, arguments={"x-queue-type": "stream"})
+        given = pika.BasicProperties(headers={"deep": {"n": [1, 2]}}, message_id="m", priority=1)
+        opened.basic_publish("", "s", b"body", given)
+        opened.queue_declare("q", durable=True)
+    write(batch(spark, served, stream="s"), served, queue="q", deduplicate="false")
+    with served.channel() as opened:
+        _, found, body = opened.basic_get("q", auto_ack=True)
+    assert body == b"body"
+    assert (found.headers, found.message_id, found.priority) == (
+        {"deep": {"n": [1, 2]}},
+        "m",
+        1,
+    )
+
+
+def test_replayed_batch_of_a_query_is_dropped(
+    spark: SparkSession, served: Served, tmp_path: Path
+) -> None:
+    served.fill("s", 0, 20)
+    with served.channel() as opened:
+        opened.queue_declare("q", durable=True, arguments=ONCE)
+    for _ in range(2):
+        frame = follow(spark, served, stream="s", startingOffsets="earliest").select("body")
+        query = (
+            frame.writeStream.format("leveret")
+            .option("url", served.http)
+            .option("queue", "q")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(QUERY_WITHIN_S)
+        for name in ("0", ".0.crc"):  # as a driver leaves it that is killed before the commit log
+            (tmp_path / "checkpoint" / "commits" / name).unlink()
+    assert [int(body) for body in served.take_all("q")] == list(range(20))
+
+
+def test_a_message_that_nobody_takes_is_an_error(spark: SparkSession, served: Served) -> None:
+    with pytest.raises(PySparkException, match="was routed to no queue"):
+        write(spark.sql("select 'a' as body"), served, queue="nothing")

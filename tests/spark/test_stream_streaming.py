@@ -1,0 +1,116 @@
+"""Streaming reads of streams: limits, AvailableNow, restarts from a checkpoint, lost data."""
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from tests.spark.lake import Served, archive, follow, numbers, serving
+
+pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
+
+EARLIEST = {"startingOffsets": "earliest"}
+
+
+def test_available_now_stops_where_the_stream_ended_at_its_start(
+    spark: SparkSession, served: Served, tmp_path: Path
+) -> None:
+    served.fill("s", 0, 50)
+    stopping = threading.Event()
+
+    def publish_on() -> None:
+        with served.channel() as opened:
+            number = 50
+            while not stopping.is_set():
+                opened.basic_publish("", "s", b"%d" % number)
+                number += 1
+
+    writer = threading.Thread(target=publish_on)
+    frame = follow(spark, served, stream="s", maxRecordsPerTrigger=20, **EARLIEST)
+    writer.start()
+    try:
+        done = archive(frame, tmp_path)
+    finally:
+        stopping.set()
+        writer.join()
+    found = numbers(spark, tmp_path)
+    assert found == list(range(len(found)))
+    assert 50 <= len(found) < served_count(served)
+    assert all(one["numInputRows"] <= 20 for one in done)
+
+
+def served_count(served: Served) -> int:
+    stream = served.url.node.broker.vhosts["/"].queues["s"]
+    return int(stream.message_count())
+
+
+def test_limit_of_bytes_makes_several_batches(
+    spark: SparkSession, served: Served, tmp_path: Path
+) -> None:
+    with served.channel() as opened:
+        opened.queue_declare("s", durable=True, arguments={"x-queue-type": "stream"})
+        for number in range(60):
+            opened.basic_publish("", "s", b"%d" % number + b" " * 20_000)
+    frame = follow(spark, served, stream="s", maxBytesPerTrigger=400_000, **EARLIEST)
+    done = archive(frame, tmp_path)
+    counts = [one["numInputRows"] for one in done if one["numInputRows"]]
+    assert len(counts) >= 3 and max(counts) <= 25
+    assert numbers(spark, tmp_path) == list(range(60))
+
+
+def test_query_goes_on_from_its_checkpoint_and_reads_a_planned_batch_again(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    options = {"stream": "s", "maxRecordsPerTrigger": 10, **EARLIEST}
+    with serving(tmp_path / "data") as served:
+        served.fill("s", 0, 20)
+        archive(follow(spark, served, **options), tmp_path)
+    with serving(tmp_path / "data") as served:
+        served.fill("s", 20, 25)
+        archive(follow(spark, served, **options), tmp_path)
+        assert numbers(spark, tmp_path) == list(range(25))
+        # As a driver leaves it that is killed after it planned the last batch.
+        for folder in ("checkpoint/commits", "lake/_spark_metadata"):
+            (tmp_path / folder / "2").unlink()
+            (tmp_path / folder / ".2.crc").unlink()
+        served.fill("s", 25, 30)
+        done = archive(follow(spark, served, **options), tmp_path)
+        assert [one["numInputRows"] for one in done if one["numInputRows"]] == [5, 5]
+    assert numbers(spark, tmp_path) == list(range(30))
+
+
+def test_super_stream_is_limited_as_a_whole(
+    spark: SparkSession, served: Served, tmp_path: Path
+) -> None:
+    with served.channel() as opened:
+        opened.exchange_declare(
+            "orders", "x-super-stream", durable=True, arguments={"x-partitions": 3}
+        )
+        for number in range(60):
+            opened.basic_publish("orders", f"key-{number}", b"%d" % number)
+    frame = follow(spark, served, stream="orders", maxRecordsPerTrigger=25, **EARLIEST)
+    done = archive(frame, tmp_path)
+    assert [one["numInputRows"] for one in done if one["numInputRows"]] == [25, 25, 10]
+    end = json.loads(done[-1]["sources"][0]["endOffset"])
+    assert sum(end.values()) == 60 and set(end) == {"orders-0", "orders-1", "orders-2"}
+    assert numbers(spark, tmp_path) == list(range(60))
+
+
+def test_what_retention_took_from_a_checkpoint_is_an_error_unless_told_otherwise(
+    spark: SparkSession, served: Served, tmp_path: Path
+) -> None:
+    given = {"max_length_bytes": 1000, "stream_max_segment_size_bytes": 1000}
+    served.fill("s", 0, 10, **given)
+    archive(follow(spark, served, stream="s", **EARLIEST), tmp_path)
+    with served.channel() as opened:
+        for number in range(10, 200):
+            opened.basic_publish("", "s", b"%d" % number)
+    with pytest.raises(PySparkException, match="retention has passed them"):
+        archive(follow(spark, served, stream="s", **EARLIEST), tmp_path)
+    frame = follow(spark, served, stream="s", failOnDataLoss="false", **EARLIEST)
+    archive(frame, tmp_path)
+    found = numbers(spark, tmp_path)
+    assert found[:10] == list(range(10)) and found[-1] == 199 and len(found) < 200

@@ -1,0 +1,46 @@
+"""Finding Java for Spark."""
+
+from pathlib import Path
+
+import pytest
+
+from leveret.errors import ConfigError
+from leveret.pipeline import session
+
+
+def java(home: Path, version: str) -> Path:
+    """A program that says that it is a Java."""
+    found = home / "bin" / "java"
+    found.parent.mkdir(parents=True)
+    found.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
+    found.chmod(0o755)
+    return found
+
+
+def test_java_of_the_environment_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    java(tmp_path / "new", "21.0.1")
+    java(tmp_path / "other", "17.0.2")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "new"))
+    monkeypatch.setenv("PATH", str(tmp_path / "other" / "bin"))
+    assert session.find_java() == tmp_path / "new"
+
+
+def test_an_old_java_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    java(tmp_path / "old", "11.0.1")
+    java(tmp_path / "new", "17.0.2")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
+    monkeypatch.setenv("PATH", str(tmp_path / "new" / "bin"))
+    assert session.find_java() == tmp_path / "new"
+
+
+def test_without_java_one_sentence_says_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    java(tmp_path / "old", "1.8.0")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(session, "_FOLDERS", (str(tmp_path),))
+    with pytest.raises(ConfigError, match="apt-get install openjdk-17-jre-headless"):
+        session.find_java()

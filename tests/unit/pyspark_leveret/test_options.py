@@ -1,0 +1,115 @@
+"""Options and schemas: what they mean, and what is said where they are wrong."""
+
+import pickle
+from typing import Any
+
+import pytest
+from pyspark.sql.types import StructType
+
+from pyspark_leveret import DefaultSource
+from pyspark_leveret.errors import BrokerError, DataLost, OptionError
+from pyspark_leveret.messages import Composer
+from pyspark_leveret.options import PARTITION_RECORDS, parse
+from pyspark_leveret.queue import PeekReader, QueueStreamReader
+from pyspark_leveret.schema import columns_of
+
+
+def typed(columns: str) -> StructType:
+    """A schema of plain types: `StructType.fromDDL` asks a running Spark."""
+    found = StructType()
+    for column in columns.split(", "):
+        name, kind = column.split()
+        found = found.add(name, kind)
+    return found
+
+
+URL = {"url": "http://me:p%40ss@host:8080"}
+
+
+def test_options_have_defaults_and_any_case() -> None:
+    found = parse({"URL": "http://me:p%40ss@host:8080", "Stream": "s", "MAXRECORDSPERTRIGGER": "5"})
+    assert (found.url.host, found.url.port, found.url.user) == ("host", 8080, "me")
+    assert found.url.password == "p@ss"
+    assert (found.vhost, found.stream, found.trigger_records) == ("/", "s", 5)
+    assert (found.fails_on_loss, found.partition_records) == (True, PARTITION_RECORDS)
+    assert "p@ss" not in repr(found)
+
+
+def test_ports_have_defaults() -> None:
+    assert parse({"url": "http://host"}).url.port == 15672
+    assert parse({"url": "https://host"}).url.port == 15671
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({}, "the option 'url' is missing"),
+        ({"url": "nonsense"}, "is not an address such as"),
+        ({"url": "http://host:port"}, "is not an address such as"),
+        ({**URL, "startingOffset": "5"}, "did you mean 'startingOffsets'"),
+        ({**URL, "startingOffsets": "soon"}, "'earliest', 'latest', an offset"),
+        ({**URL, "startingOffsets": '{"s": "x"}'}, "'earliest', 'latest', an offset"),
+        ({**URL, "startingOffsets": "5", "startingTimestamp": "0"}, "not both"),
+        ({**URL, "stream": "s", "queue": "q"}, "give one of the options"),
+        ({**URL, "minPartitions": "0"}, "a number from 1 on"),
+        ({**URL, "failOnDataLoss": "maybe"}, "true or false"),
+        ({**URL, "mode": "destroy"}, "'mode' is 'peek' or 'lease'"),
+        ({**URL, "retrySeconds": "-1"}, "a number of seconds"),
+    ],
+)
+def test_wrong_options_say_what_is_wrong(options: dict[str, str], text: str) -> None:
+    with pytest.raises(OptionError, match=text):
+        parse(options)
+
+
+def test_options_of_spark_itself_are_none_of_ours() -> None:
+    parse({**URL, "checkpointLocation": "/somewhere", "path": "/lake", "queryName": "q"})
+
+
+def test_schema_of_the_caller_is_some_of_our_columns() -> None:
+    assert columns_of(typed("body binary, offset long")) == ["body", "offset"]
+    with pytest.raises(OptionError, match="is of type bigint, not int"):
+        columns_of(typed("offset integer"))
+    with pytest.raises(OptionError, match="no column 'value'"):
+        columns_of(typed("value binary"))
+
+
+@pytest.mark.parametrize(
+    ("options", "columns", "text"),
+    [
+        ({"queue": "q"}, "id integer", "needs a column 'body'"),
+        ({"queue": "q"}, "body string, id integer", "no column 'id' can be written"),
+        ({"queue": "q"}, "body string, headers string", "is of type map<string,string>"),
+        ({"queue": "q", "deduplicationColumn": "id"}, "body string", "there is no such column"),
+        ({"exchange": "e"}, "body string", "give the option 'routing_key'"),
+        ({}, "body string, routing_key string", "give one of 'queue', 'stream', 'exchange'"),
+    ],
+)
+def test_what_cannot_be_written_is_refused(
+    options: dict[str, str], columns: str, text: str
+) -> None:
+    with pytest.raises(OptionError, match=text):
+        Composer(parse({**URL, **options}), typed(columns))
+
+
+def test_queues_are_leased_by_streams_and_looked_at_by_batches() -> None:
+    with pytest.raises(OptionError, match="give the option 'reader'"):
+        QueueStreamReader(parse({**URL, "queue": "q"}), [])
+    with pytest.raises(OptionError, match=r"'peek' is for spark\.read"):
+        QueueStreamReader(parse({**URL, "queue": "q", "reader": "r", "mode": "peek"}), [])
+    with pytest.raises(OptionError, match=r"to consume it use spark\.readStream"):
+        PeekReader(parse({**URL, "queue": "q", "mode": "lease"}), [])
+
+
+def copied(thing: object) -> Any:
+    return pickle.loads(pickle.dumps(thing))  # noqa: S301
+
+
+def test_readers_and_errors_can_be_sent_to_executors() -> None:
+    schema = typed("body binary")
+    for options in ({"stream": "s"}, {"queue": "q"}):
+        source = DefaultSource({**URL, **options})
+        assert copied(source.reader(schema)) is not None
+    for fault in (BrokerError("text", 404), DataLost("text", 5)):
+        again = copied(fault)
+        assert (str(again), vars(again)) == (str(fault), vars(fault))

@@ -1,0 +1,397 @@
+"""Kills Spark's driver and the broker at every phase of a batch, and compares lake and broker.
+
+`make chaos-spark`. Each round has eight queries into eight lakes: four read one stream, four
+consume a queue each, and of both kinds one is stopped in each phase
+
+    plan     the batch is in the offset log, and nothing has been read
+    read     a task has read a part of its rows
+    output   one task of the batch has written its file, the other has not
+    commit   the batch is in the manifest of the sink, and not in the commit log
+
+Then the driver with its JVM is killed (-9), and so is the broker. Both start again, more messages
+come, the broker is killed once more in the middle, and in the end each lake must hold each message
+once, and the queues none.
+
+`python -m tools.chaos_spark driver URL FOLDER QUERY …` is the driver that is killed.
+"""
+
+import argparse
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pika
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
+
+from leveret.pipeline.session import spark_session
+from pyspark_leveret import DefaultSource
+from pyspark_leveret.options import parse
+from pyspark_leveret.queue import QueueStreamReader
+from pyspark_leveret.schema import columns_of
+from pyspark_leveret.stream import StreamReader
+from tools.server import Server
+
+ROOT: Final = Path(__file__).parents[1]
+STREAM: Final = "history"
+FANOUT: Final = "both"
+KINDS: Final = ("stream", "queue")
+PHASES: Final = ("plan", "read", "output", "commit")
+ALL: Final = tuple(f"{kind}-{phase}" for kind in KINDS for phase in PHASES)
+BATCH_RECORDS: Final = 200
+STOPPED_WITHIN_S: Final = 150.0
+RECOVERED_WITHIN_S: Final = 90
+TRIES: Final = 3  # of a query whose broker was away for too long
+
+SETTINGS: Final = {"spark.python.authenticate.socketTimeout": "120s"}
+
+# ---- a source that stops where it is told to
+
+
+class StoppingSource(DefaultSource):
+    """The data source, with readers that stop for good in a phase and leave a mark."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "stopping"
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        options, columns = parse(self.options), columns_of(schema)
+        stop = Stop(self.options["stopphase"], Path(self.options["stopfolder"]))
+        if options.queue is not None:
+            return StoppingQueueReader(options, columns, stop)
+        return StoppingStreamReader(options, columns, stop)
+
+
+class Stop:
+    """When to stop: in the second batch, so that there is one in the lake already."""
+
+    def __init__(self, phase: str, folder: Path) -> None:
+        self.phase = phase
+        self._folder = folder
+
+    def is_here(self, phase: str) -> bool:
+        return self.phase == phase and (self._folder / "checkpoint/commits/0").exists()
+
+    def for_good(self) -> None:
+        (self._folder / "stopped").touch()
+        while True:
+            time.sleep(60)
+
+    def files(self) -> int:
+        """Files of the lake that have something in them."""
+        found = (self._folder / "lake").glob("*.parquet")
+        return sum(1 for path in found if path.stat().st_size > 0)
+
+    def for_another_file(self) -> None:
+        """Wait until another task has written its output."""
+        before = int((self._folder / "files").read_text())
+        while self.files() == before:
+            time.sleep(0.01)
+        self.for_good()
+
+    def planned(self, parts: Sequence[InputPartition]) -> Sequence[InputPartition]:
+        if self.is_here("plan"):
+            self.for_good()
+        (self._folder / "files").write_text(str(self.files()))
+        return parts
+
+    def passed(self, batches: Iterator[Any], is_first: bool) -> Iterator[Any]:
+        for batch in batches:
+            yield batch
+            if self.is_here("read"):
+                self.for_good()
+        if self.is_here("output") and not is_first:
+            self.for_another_file()
+
+
+class StoppingStreamReader(StreamReader):
+    """Reads a stream until it stops."""
+
+    def __init__(self, options: Any, columns: list[str], stop: Stop) -> None:
+        super().__init__(options, columns)
+        self._stop = stop
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        return self._stop.planned(super().partitions(start, end))
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        is_first = getattr(partition, "first", 0) % BATCH_RECORDS == 0
+        return self._stop.passed(super().read(partition), is_first)
+
+
+class StoppingQueueReader(QueueStreamReader):
+    """Reads a queue until it stops."""
+
+    def __init__(self, options: Any, columns: list[str], stop: Stop) -> None:
+        super().__init__(options, columns)
+        self._stop = stop
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        return self._stop.planned(super().partitions(start, end))
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        is_first = getattr(partition, "first", 0) == 0
+        return self._stop.passed(super().read(partition), is_first)
+
+
+# ---- the driver that is killed
+
+
+def drive(url: str, folder: Path, names: list[str]) -> None:
+    """Run queries until somebody kills this process."""
+    sys.path.insert(0, str(ROOT))
+    session = spark_session("chaos", master="local[16]", settings=SETTINGS, is_quick=True)
+    session.sparkContext.setLogLevel("OFF")
+    session.dataSource.register(StoppingSource)
+    for name in names:
+        own = folder / name
+        own.mkdir(parents=True, exist_ok=True)
+        source = session.readStream.format("stopping").option("stopfolder", str(own))
+        source = source.option("stopphase", name.split("-")[1])
+        write(load(source, url, name, BATCH_RECORDS), own, is_once=False)
+        # One after the other: Spark gives up on readers that are slow to start.
+        while not (own / "checkpoint/commits/0").exists():
+            time.sleep(0.02)
+    while True:
+        time.sleep(60)
+
+
+def load(source: Any, url: str, name: str, records: int) -> DataFrame:
+    source = source.option("url", url).option("maxRecordsPerTrigger", str(records))
+    source = source.option("minPartitions", "2").option("startingOffsets", "earliest")
+    if name.startswith("stream"):
+        source = source.option("stream", STREAM)
+    else:
+        source = source.option("queue", name).option("reader", "lake")
+    frame: DataFrame = source.schema("offset bigint, body binary").load()
+    return frame
+
+
+def write(frame: DataFrame, folder: Path, *, is_once: bool) -> StreamingQuery:
+    writer = frame.writeStream.format("parquet")
+    writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
+    if is_once:
+        writer = writer.trigger(availableNow=True)
+    return writer.start(str(folder / "lake"))
+
+
+# ---- what kills it
+
+
+class Broker:
+    """The broker, on ports that stay."""
+
+    def __init__(self, folder: Path) -> None:
+        self._log = (folder / "broker.log").open("w")
+        ports = (_free_port(), _free_port())
+        self.server = Server(folder / "data", self._log, ports=ports)
+        self.server.start()
+        self.url = f"http://guest:guest@127.0.0.1:{ports[1]}"
+        self._amqp = pika.URLParameters(f"amqp://127.0.0.1:{ports[0]}/")
+        self._count = 0
+
+    def declare(self) -> None:
+        with self._channel() as channel:
+            channel.exchange_declare(FANOUT, "fanout", durable=True)
+            history = {"x-queue-type": "stream"}
+            channel.queue_declare(STREAM, durable=True, arguments=history)
+            channel.queue_bind(STREAM, FANOUT)
+            for phase in PHASES:
+                channel.queue_declare(f"queue-{phase}", durable=True)
+                channel.queue_bind(f"queue-{phase}", FANOUT)
+
+    def publish(self, count: int) -> None:
+        """More messages, each with a number of its own, confirmed."""
+        with self._channel() as channel:
+            channel.confirm_delivery()
+            for number in range(self._count, self._count + count):
+                body = b"%d" % number
+                channel.basic_publish(FANOUT, "", body, pika.BasicProperties(delivery_mode=2))
+        self._count += count
+
+    def ready(self, queue: str) -> int:
+        with self._channel() as channel:
+            found: int = channel.queue_declare(queue, passive=True).method.message_count
+        return found
+
+    def kill_and_start(self) -> None:
+        self.server.kill()
+        self.server.start()
+
+    @contextlib.contextmanager
+    def _channel(self) -> Iterator[Any]:
+        connection = pika.BlockingConnection(self._amqp)
+        try:
+            yield connection.channel()
+        finally:
+            connection.close()
+
+    def close(self) -> None:
+        self.server.kill()
+        self._log.close()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def run_round(
+    session: SparkSession, folder: Path, count: int, names: Sequence[str] = ALL
+) -> dict[str, str]:
+    """One round; what each checkpoint looked like when the driver was killed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    broker = Broker(folder)
+    try:
+        broker.declare()
+        broker.publish(count)
+        lakes = [folder / "lakes" / name for name in names]
+        stop_and_kill(broker.url, lakes, folder)
+        found = {lake.name: state(lake) for lake in lakes}
+        broker.kill_and_start()
+        broker.publish(count // 4)
+        recover(session, broker, lakes)
+        check(session, broker, lakes, count + count // 4)
+        return found
+    finally:
+        broker.close()
+
+
+def stop_and_kill(url: str, lakes: list[Path], folder: Path) -> None:
+    """Run the driver until every query is in its phase, and kill all of it."""
+    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
+    command = [sys.executable, "-m", "tools.chaos_spark", "driver", url]
+    command += [str(folder / "lakes"), *(lake.name for lake in lakes)]
+    with (folder / "driver.log").open("w") as log:
+        driver = subprocess.Popen(
+            command, env=env, cwd=ROOT, stdout=log, stderr=log, start_new_session=True
+        )
+        try:
+            _wait_for_stops(driver, lakes)
+        finally:
+            os.killpg(driver.pid, signal.SIGKILL)
+            driver.wait()
+
+
+def _wait_for_stops(driver: subprocess.Popen[bytes], lakes: list[Path]) -> None:
+    until_s = time.monotonic() + STOPPED_WITHIN_S
+    stopping = [lake for lake in lakes if not lake.name.endswith("commit")]
+    while not all((lake / "stopped").exists() for lake in stopping):
+        _require_time(driver, until_s)
+        time.sleep(0.05)
+    between = [lake for lake in lakes if lake.name.endswith("commit")]
+    while not _is_held(driver, between):
+        _require_time(driver, until_s)
+        time.sleep(0.0005)
+
+
+def _is_held(driver: subprocess.Popen[bytes], between: list[Path]) -> bool:
+    """Hold everything if one of these is in its phase; whether it is held."""
+    if not any(is_between(lake) for lake in between):
+        return False
+    os.killpg(driver.pid, signal.SIGSTOP)
+    if any(is_between(lake) for lake in between):
+        return True
+    os.killpg(driver.pid, signal.SIGCONT)
+    return False
+
+
+def _require_time(driver: subprocess.Popen[bytes], until_s: float) -> None:
+    assert driver.poll() is None, "the driver has ended: see driver.log"
+    assert time.monotonic() < until_s, "the queries do not come to their phases"
+
+
+def is_between(lake: Path) -> bool:
+    """Whether a batch is in the manifest and not in the commit log."""
+    return _last(lake / "lake/_spark_metadata") > _last(lake / "checkpoint/commits")
+
+
+def state(lake: Path) -> str:
+    """The last batch that is planned, in the manifest, and committed."""
+    folders = ("checkpoint/offsets", "lake/_spark_metadata", "checkpoint/commits")
+    return "/".join(str(_last(lake / folder)) for folder in folders)
+
+
+def _last(folder: Path) -> int:
+    if not folder.is_dir():
+        return -1
+    names = [name.split(".")[0] for name in os.listdir(folder)]
+    return max((int(name) for name in names if name.isdigit()), default=-1)
+
+
+# ---- afterwards
+
+
+def recover(session: SparkSession, broker: Broker, lakes: list[Path]) -> None:
+    """Go on with each query until nothing is left; the broker is killed a few times meanwhile."""
+    for number, lake in enumerate(lakes):
+        query = _go_on(session, broker, lake)
+        if number % 3 == 0:
+            broker.kill_and_start()
+        for left in reversed(range(TRIES)):
+            try:
+                assert query.awaitTermination(RECOVERED_WITHIN_S), f"{lake.name} hangs"
+                break
+            except Exception as fault:
+                if left == 0:
+                    raise
+                print(f"{lake.name} goes on after: {str(fault).splitlines()[0]}")
+                query = _go_on(session, broker, lake)
+
+
+def _go_on(session: SparkSession, broker: Broker, lake: Path) -> StreamingQuery:
+    source = session.readStream.format("leveret")
+    frame = load(source, broker.url, lake.name, 5 * BATCH_RECORDS)
+    return write(frame, lake, is_once=True)
+
+
+def check(session: SparkSession, broker: Broker, lakes: list[Path], count: int) -> None:
+    """Each lake holds each message once, and the queues nothing."""
+    for lake in lakes:
+        rows = session.read.parquet(str(lake / "lake")).select("body").collect()
+        found = sorted(int(row.body) for row in rows)
+        missing = sorted(set(range(count)) - set(found))
+        assert not missing, f"{lake.name} misses {len(missing)}: {missing[:5]} …"
+        assert len(found) == count, f"{lake.name} has {len(found) - count} rows too many"
+        is_queue = lake.name.startswith("queue")
+        assert not is_queue or broker.ready(lake.name) == 0, f"{lake.name} is not empty"
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["driver"]:
+        drive(sys.argv[2], Path(sys.argv[3]), sys.argv[4:])
+        return
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--messages", type=int, default=8000)
+    given = parser.parse_args()
+    session = spark_session("chaos", master="local[2]", settings=SETTINGS, is_quick=True)
+    session.sparkContext.setLogLevel("OFF")
+    for number in range(given.rounds):
+        folder = Path(tempfile.mkdtemp(prefix="leveret-chaos-spark-"))
+        started_s = time.monotonic()
+        found = run_round(session, folder, given.messages)
+        took_s = time.monotonic() - started_s
+        print(f"round {number + 1}: nothing lost, nothing twice, {took_s:.0f} s; planned, in the")
+        print(f"    manifest, committed when killed: {found}")
+        shutil.rmtree(folder)
+    session.stop()
+
+
+if __name__ == "__main__":
+    main()
