@@ -12,7 +12,7 @@ import pytest
 from leveret.storage.disk import Disk
 from leveret.testing import ManualClock
 from leveret.testing.broker import BrokerUrl, broker
-from tests.http.api import ask, ask_whole
+from tests.http.asking import ask, ask_whole
 from tests.http.stream_client import on_loop
 
 PATH = "/api/queues/%2F/q"

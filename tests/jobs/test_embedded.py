@@ -156,7 +156,9 @@ def test_many_jobs_and_keys_survive_a_restart_and_keep_their_order(tmp_path: Pat
         ids = []
         for number in range(10):
             items = [
-                api.item(TOPIC, b"x" * 100, priority=-(n % 20 == 0), idempotency_key=f"{number}/{n}")
+                api.item(
+                    TOPIC, b"x" * 100, priority=-(n % 20 == 0), idempotency_key=f"{number}/{n}"
+                )
                 for n in range(1000)
             ]
             ids += api.call("POST", "/enqueue", items).body

@@ -6,7 +6,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from tests.http.api import ask
+from tests.http.asking import ask
 from tests.spark.lake import Served, archive, batch, follow, numbers, serving
 
 pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
