@@ -10,7 +10,10 @@ from tools.chaos_spark import run_round
 MESSAGES = 2000  # `make chaos-spark` takes more, all phases of both kinds, and several rounds
 QUERIES = ("stream-read", "queue-plan", "queue-output", "stream-commit")
 
-pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
+pytestmark = [
+    pytest.mark.compiled_only("Spark is slow to start, and does not see the form"),
+    pytest.mark.timeout(180),
+]
 
 
 @pytest.mark.timeout(400)

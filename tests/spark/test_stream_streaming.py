@@ -10,7 +10,10 @@ from pyspark.sql import SparkSession
 
 from tests.spark.lake import Served, archive, follow, numbers, serving
 
-pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
+pytestmark = [
+    pytest.mark.compiled_only("Spark is slow to start, and does not see the form"),
+    pytest.mark.timeout(180),
+]
 
 EARLIEST = {"startingOffsets": "earliest"}
 
