@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import aiormq.exceptions
@@ -11,6 +15,7 @@ import msgspec
 import pydantic
 import pytest
 
+import leveret
 from leveret.bus import (
     Bus,
     BusSettings,
@@ -161,6 +166,23 @@ async def test_not_encodable(node: Node, prefix: str) -> None:
             await bus.publish(Placed(1), routing_key="k" * 300)
         await bus.publish(Placed(2))
         assert await seen.wait(1) == [Placed(2)], "the connection has not noticed"
+
+
+async def test_a_message_that_closes_the_channel_ends_soon(node: Node, prefix: str) -> None:
+    bus, seen = reader(node, f"{prefix}.events")
+    async with bus:
+        with pytest.raises(PublishClosed, match="PRECONDITION_FAILED"):
+            await bus.publish(Placed(1), headers={"CC": 5})
+        await bus.publish(Placed(2))
+        await seen.wait(1)
+    assert seen.all == [Placed(2)]
+
+
+def test_pydantic_is_imported_by_nobody_but_its_users() -> None:
+    code = "import sys, leveret.bus, leveret.bus.testing; sys.exit('pydantic' in sys.modules)"
+    form = str(Path(leveret.__file__).parents[1])
+    command = [sys.executable, "-c", code]
+    subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": form})
 
 
 async def test_timeout(node: Node, prefix: str) -> None:
