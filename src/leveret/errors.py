@@ -25,6 +25,19 @@
     │   ├── JobsUnavailable        what keeps the jobs does not answer; names it
     │   ├── JobsDraining           the service is stopping
     │   └── JobsOverRate           a namespace asks too often; says when to come back
+    ├── BusError                   what the event bus cannot do
+    │   ├── NotConnected           no broker within the time given
+    │   ├── TopologyMismatch       an exchange or queue exists with other arguments
+    │   ├── NotEncodable           an event that cannot be written as JSON
+    │   ├── NotDecodable           a body that is not the event it should be
+    │   ├── PermanentFault         raised by a handler: trying again is of no use
+    │   └── PublishFailed          a publish that was not confirmed; names its message
+    │       ├── Unroutable         no queue takes it
+    │       ├── Nacked             the broker refused it
+    │       ├── PublishTimeout     no confirm in time: it may or may not be there
+    │       │   └── PublishBlocked the broker takes no publishes now: an alarm
+    │       ├── PublishClosed      the connection was lost, or the bus stopped
+    │       └── TooLarge           more bytes than the bus or the broker takes
     └── Closed                     the broker or queue was closed under the caller
         └── Refused                another broker refused something, and said why
 
@@ -135,6 +148,62 @@ class JobsOverRate(JobsError):
     def __init__(self, namespace: str, retry_after_s: float) -> None:
         super().__init__(f"the namespace {namespace} is over its rate")
         self.retry_after_s = retry_after_s
+
+
+class BusError(LeveretError):
+    """What the event bus cannot do."""
+
+
+class NotConnected(BusError):
+    """No broker could be reached within the time given; the text says what was tried last."""
+
+
+class TopologyMismatch(BusError):
+    """An exchange or queue exists with other arguments than the topology says."""
+
+
+class NotEncodable(BusError):
+    """An event that cannot be written as JSON."""
+
+
+class NotDecodable(BusError):
+    """A body that is not the event which its type says."""
+
+
+class PermanentFault(BusError):
+    """Raised by a handler whose message can never be handled."""
+
+
+class PublishFailed(BusError):
+    """A publish that was not confirmed."""
+
+    def __init__(self, message_id: str, text: str) -> None:
+        super().__init__(f"message {message_id}: {text}")
+        self.message_id = message_id
+
+
+class Unroutable(PublishFailed):
+    """No queue takes the message, and it was published as mandatory."""
+
+
+class Nacked(PublishFailed):
+    """The broker refused the message: a full queue, or a fault of its own."""
+
+
+class PublishTimeout(PublishFailed):
+    """No confirm in time: the broker may have the message or not."""
+
+
+class PublishBlocked(PublishTimeout):
+    """The broker takes no publishes now, because an alarm is raised."""
+
+
+class PublishClosed(PublishFailed):
+    """The connection was lost before the confirm, or the bus was stopped."""
+
+
+class TooLarge(PublishFailed):
+    """The body has more bytes than the bus or the broker takes."""
 
 
 class Closed(LeveretError):

@@ -1,0 +1,74 @@
+"""The event bus: a typed client library for Leveret and RabbitMQ, with two topologies built in.
+
+    from dataclasses import dataclass
+    from leveret.bus import Bus, Delivery, fanout
+
+    @dataclass
+    class OrderPlaced:
+        order_id: int
+
+    bus = Bus("amqp://guest:guest@localhost/", fanout.layout("shop-billing"))
+
+    @bus.on(OrderPlaced)
+    async def bill(event: OrderPlaced, delivery: Delivery) -> None: ...
+
+    async with bus:                      # declares, consumes, and recovers from any loss
+        await bus.publish(OrderPlaced(1))    # returns when the broker has it on disk
+
+`fanout` and `topic` are the topologies, `testing.FakeBus` the double for tests, `SyncBus` the same for
+programs without an event loop. Needs the extra `bus`.
+"""
+
+from leveret.bus import fanout, topic
+from leveret.bus.bus import Bus
+from leveret.bus.delivery import Delivery
+from leveret.bus.health import Health
+from leveret.bus.outcome import ConsumerStatus, Handled, Result
+from leveret.bus.policy import RetryPolicy
+from leveret.bus.settings import BusSettings
+from leveret.bus.topology import Layout, QueueType, Topology
+from leveret.errors import (
+    BusError,
+    Nacked,
+    NotConnected,
+    NotDecodable,
+    NotEncodable,
+    PermanentFault,
+    PublishBlocked,
+    PublishClosed,
+    PublishFailed,
+    PublishTimeout,
+    TooLarge,
+    TopologyMismatch,
+    Unroutable,
+)
+
+__all__ = [
+    "Bus",
+    "BusSettings",
+    "ConsumerStatus",
+    "Delivery",
+    "Handled",
+    "Health",
+    "Layout",
+    "QueueType",
+    "Result",
+    "RetryPolicy",
+    "Topology",
+    "fanout",
+    "topic",
+    # Errors
+    "BusError",
+    "Nacked",
+    "NotConnected",
+    "NotDecodable",
+    "NotEncodable",
+    "PermanentFault",
+    "PublishBlocked",
+    "PublishClosed",
+    "PublishFailed",
+    "PublishTimeout",
+    "TooLarge",
+    "TopologyMismatch",
+    "Unroutable",
+]

@@ -1,0 +1,111 @@
+"""The fanout service bus: every service of a prefix gets every message, and retries its own.
+
+    publisher ──► {prefix}.main-exchange (fanout) ──► {prefix}.queue.{service}, one for each service
+    rejected  ──► {prefix}.retry-exchange.{service} (direct, key `retry`)
+              ──► {prefix}.retry-queue.{service}, 5 s ──► back to {prefix}.queue.{service} alone
+    10 times  ──► {prefix}.dlq.{service}
+
+Other programs declare the same names with the same arguments, so neither may change.
+"""
+
+from typing import Final
+
+from leveret.bus.topology import (
+    DEFAULT_EXCHANGE,
+    Binding,
+    Exchange,
+    ExchangeType,
+    Layout,
+    Queue,
+    QueueType,
+    Target,
+    Topology,
+    delay_arguments,
+    require_name,
+)
+
+DEFAULT_PREFIX: Final = "default"
+RETRY_KEY: Final = "retry"
+RETRY_DELAY_MS: Final = 5_000
+RETRIES_MAX: Final = 10
+
+
+def prefix_of(service: str) -> str:
+    """The part before the first hyphen; `default` where there is none."""
+    prefix, hyphen, _ = service.partition("-")
+    return prefix if hyphen and prefix else DEFAULT_PREFIX
+
+
+def main_exchange(service: str) -> str:
+    """Where every service of the prefix publishes."""
+    return f"{prefix_of(service)}.main-exchange"
+
+
+def queue_name(service: str) -> str:
+    """What the service consumes."""
+    return f"{prefix_of(service)}.queue.{service}"
+
+
+def retry_exchange(service: str) -> str:
+    """Where rejected messages go."""
+    return f"{prefix_of(service)}.retry-exchange.{service}"
+
+
+def retry_queue(service: str) -> str:
+    """Where they wait."""
+    return f"{prefix_of(service)}.retry-queue.{service}"
+
+
+def dlq_name(service: str) -> str:
+    """Where messages end that were tried too often."""
+    return f"{prefix_of(service)}.dlq.{service}"
+
+
+def layout(
+    service: str, *, retry_delay_ms: int = RETRY_DELAY_MS, retries_max: int = RETRIES_MAX
+) -> Layout:
+    """What a service of the fanout bus needs.
+
+    The names say nothing of the delay: services that share a queue must agree on it.
+    """
+    require_name(service)
+    return Layout(
+        service=service,
+        queue=queue_name(service),
+        dlq=dlq_name(service),
+        dead_letters=Target(DEFAULT_EXCHANGE, dlq_name(service)),
+        retry_queue=retry_queue(service),
+        first_delay_ms=retry_delay_ms,
+        retries_max=retries_max,
+        exchange=main_exchange(service),
+        consuming=_topology(service, retry_delay_ms),
+        publishing=Topology((_main(service),)),
+        queue_type=QueueType.CLASSIC,
+        mandatory=False,
+        permanent_to_dlq=False,
+        counts_in_header=False,
+        ignores_unknown=True,
+    )
+
+
+def _main(service: str) -> Exchange:
+    return Exchange(main_exchange(service), ExchangeType.FANOUT)
+
+
+def _topology(service: str, retry_delay_ms: int) -> Topology:
+    retry = retry_exchange(service)
+    queue = queue_name(service)
+    rejected = {"x-dead-letter-exchange": retry, "x-dead-letter-routing-key": RETRY_KEY}
+    waiting = delay_arguments(QueueType.CLASSIC, retry_delay_ms, queue)
+    return Topology(
+        exchanges=(_main(service), Exchange(retry, ExchangeType.DIRECT)),
+        queues=(
+            Queue(queue, rejected),
+            Queue(retry_queue(service), waiting),
+            Queue(dlq_name(service)),
+        ),
+        bindings=(
+            Binding(main_exchange(service), queue),
+            Binding(retry, retry_queue(service), RETRY_KEY),
+        ),
+    )

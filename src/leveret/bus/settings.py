@@ -1,0 +1,37 @@
+"""The settings of a bus: every limit and every deadline by name."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class BusSettings:
+    """How a bus behaves; the defaults are meant for a service in production."""
+
+    concurrency: int = 8  # handlers that run at once
+    threads_max: int = 8  # for handlers that are plain functions
+    publish_timeout_ms: int = 30_000
+    outstanding_max: int = 1_000  # publishes of `send` whose confirm is awaited
+    body_bytes_max: int = 134_217_728  # as the brokers' default
+    resend: bool = True  # publish again, with the same id, what a lost connection left in doubt
+    # Messages that are too early (425)
+    early_wait_ms_min: int = 200
+    early_wait_ms_max: int = 2_000
+    early_waiting_max: int = 8  # that wait at once, besides those that are handled
+    # Connections
+    heartbeat_s: int = 5
+    connect_timeout_ms: int = 5_000
+    probe_every_ms: int = 1_500  # the broker is asked for the consumer so often
+    answer_timeout_ms: int = 3_000  # of any call to the broker
+    backoff_ms_min: int = 100
+    backoff_ms_max: int = 3_000
+    stop_deadline_ms: int = 30_000  # for handlers that run when the bus stops
+
+    def __post_init__(self) -> None:
+        assert 0 < self.early_wait_ms_min <= self.early_wait_ms_max
+        assert self.concurrency > 0 and self.threads_max > 0 and self.outstanding_max > 0
+        assert self.early_waiting_max > 0 and 0 < self.backoff_ms_min <= self.backoff_ms_max
+
+    @property
+    def prefetch(self) -> int:
+        """Deliveries that may be unsettled: those handled, and those that wait for their time."""
+        return self.concurrency + self.early_waiting_max

@@ -1,0 +1,105 @@
+"""The topic topology with a wait queue: quorum queues, and dead letters behind an exchange.
+
+    publisher ──► topic exchange ──routing key──► {Queue}
+    rejected  ──► {Queue}.retry, for the retry delay ──► back to {Queue}
+    permanent fault, or too often ──► {Queue}.dlq (fanout exchange) ──► {Queue}.dlq (queue)
+
+Other programs declare the same names with the same arguments, so neither may change.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+from leveret.bus.topology import (
+    DEFAULT_EXCHANGE,
+    Binding,
+    Exchange,
+    ExchangeType,
+    Layout,
+    Queue,
+    QueueType,
+    Target,
+    Topology,
+    delay_arguments,
+    type_arguments,
+)
+
+RETRY_DELAY_MS: Final = 5_000
+RETRIES_MAX: Final = 5
+
+
+def retry_queue(queue: str) -> str:
+    """Where rejected messages wait."""
+    return f"{queue}.retry"
+
+
+def dlq_name(queue: str) -> str:
+    """Of the fanout exchange for dead letters, and of the queue behind it."""
+    return f"{queue}.dlq"
+
+
+def layout(
+    queue: str,
+    *,
+    exchange: str = DEFAULT_EXCHANGE,
+    routing_keys: tuple[str, ...] = (),
+    queue_type: QueueType = QueueType.QUORUM,
+    max_retries: int = RETRIES_MAX,
+    retry_delay_ms: int = RETRY_DELAY_MS,
+) -> Layout:
+    """What the readers of a queue need, and those who publish to the exchange.
+
+    Without an exchange, messages are published to the queue by its name.
+    """
+    if bool(exchange) != bool(routing_keys):
+        raise ValueError("a topic exchange and the routing keys bound to it go together")
+    return Layout(
+        service=queue,
+        queue=queue,
+        dlq=dlq_name(queue),
+        dead_letters=Target(dlq_name(queue)),
+        retry_queue=retry_queue(queue),
+        first_delay_ms=retry_delay_ms,
+        retries_max=max_retries,
+        exchange=exchange,
+        consuming=_topology(queue, queue_type, exchange, routing_keys, retry_delay_ms),
+        publishing=Topology(_exchanges(exchange)),
+        queue_type=queue_type,
+        mandatory=True,
+        permanent_to_dlq=True,
+        counts_in_header=True,
+        ignores_unknown=False,
+    )
+
+
+def publisher(exchange: str) -> Layout:
+    """For a program that publishes to a topic exchange and reads nothing."""
+    unread = layout(f"{exchange}.unread", exchange=exchange, routing_keys=("#",))
+    return replace(unread, consuming=unread.publishing)
+
+
+def _exchanges(exchange: str) -> tuple[Exchange, ...]:
+    return (Exchange(exchange, ExchangeType.TOPIC),) if exchange else ()
+
+
+def _topology(
+    queue: str,
+    queue_type: QueueType,
+    exchange: str,
+    routing_keys: tuple[str, ...],
+    retry_delay_ms: int,
+) -> Topology:
+    typed = type_arguments(queue_type)
+    dlq = dlq_name(queue)
+    rejected = {
+        **typed,
+        "x-dead-letter-exchange": DEFAULT_EXCHANGE,
+        "x-dead-letter-routing-key": retry_queue(queue),
+    }
+    waiting = delay_arguments(queue_type, retry_delay_ms, queue)
+    bound = tuple(Binding(exchange, queue, key) for key in routing_keys)
+    return Topology(
+        exchanges=(*_exchanges(exchange), Exchange(dlq, ExchangeType.FANOUT)),
+        queues=(Queue(queue, rejected), Queue(retry_queue(queue), waiting), Queue(dlq, typed)),
+        bindings=(*bound, Binding(dlq, dlq)),
+    )
