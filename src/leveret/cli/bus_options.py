@@ -43,6 +43,27 @@ class Asked:
     output: Output
 
 
+@dataclass(frozen=True)
+class RunOptions:
+    """What `leveret bus run` is told."""
+
+    service: str
+    target_url: str
+    is_topic: bool
+    exchange: str
+    routing_keys: tuple[str, ...]
+    queue_type: str
+    max_retries: int | None  # None = as the topology has it
+    retry_delay_ms: int | None
+    concurrency: int
+    timeout_s: float
+    headers: dict[str, str]
+    health_host: str
+    health_port: int | None  # None = no health port
+    amqp_url: str
+    as_json: bool
+
+
 class Place(NamedTuple):
     """A dead-letter queue, and where its messages came from."""
 
