@@ -48,7 +48,9 @@ class Poster:
         self._timeout_s = timeout_s  # of a whole request
         self._pool = ThreadPoolExecutor(concurrency, "webhook")
         self._kept = threading.local()  # the connection of each thread
-        self._open: set[_Connection] = set()  # of all threads
+        self._busy: set[_Connection] = set()  # of all threads; they close what is in here
+        self._idle: set[_Connection] = set()
+        self._is_closed = False
 
     async def post(self, headers: Mapping[str, str], body: bytes) -> int:
         """The status of the answer. PostFailed where there is none within the deadline."""
@@ -82,7 +84,8 @@ class Poster:
 
     def _ask(self, connection: "_Connection", request: "_Request") -> int:
         self._kept.connection = None
-        self._open.add(connection)
+        self._busy.add(connection)
+        self._idle.discard(connection)
         is_usable = False
         try:
             request.begin(connection)
@@ -92,10 +95,11 @@ class Poster:
             is_usable = answer.isclosed() and not answer.will_close
             return answer.status
         finally:
-            if is_usable and not request.is_given_up:
+            self._busy.discard(connection)
+            if is_usable and not request.is_given_up and not self._is_closed:
+                self._idle.add(connection)
                 self._kept.connection = connection
             else:
-                self._open.discard(connection)
                 connection.close()
 
     def _connection(self) -> "_Connection":
@@ -107,8 +111,11 @@ class Poster:
 
     def close(self) -> None:
         """Ends what still runs, and lets the connections go."""
-        for connection in list(self._open):
+        self._is_closed = True
+        for connection in list(self._busy):
             _shut_down(connection)
+        for connection in list(self._idle):
+            connection.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 

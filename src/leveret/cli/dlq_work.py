@@ -36,7 +36,7 @@ _STOPPED: Final = 130  # as a shell says it of Ctrl+C
 _PROPERTIES: Final = (
     "content_type",
     "content_encoding",
-    "type",
+    "message_type",
     "app_id",
     "correlation_id",
     "reply_to",
