@@ -15,8 +15,8 @@
     async with bus:                      # declares, consumes, and recovers from any loss
         await bus.publish(OrderPlaced(1))    # returns when the broker has it on disk
 
-`fanout` and `topic` are the topologies, `testing.FakeBus` the double for tests, `SyncBus` the same for
-programs without an event loop. Needs the extra `bus`.
+`fanout` and `topic` are the topologies, `testing.FakeBus` is the double for tests, `SyncBus` the same
+for programs without an event loop. Needs the extra `bus`.
 """
 
 from leveret.bus import fanout, topic

@@ -1,25 +1,33 @@
-"""The bus of one service (API sketch; the parts behind it follow)."""
+"""The bus of one service: handlers, publishing, and the two links behind them.
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from random import Random
+Publishing and consuming have a connection each, because a broker that is short of memory stops
+reading from connections that publish, and acks must still arrive. A bus without handlers only
+publishes, and declares no queue that nobody reads.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from random import Random, SystemRandom
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
-from leveret.bus.delivery import Delivery
-from leveret.bus.health import Health
-from leveret.bus.outcome import Handled, Result
-from leveret.bus.policy import RetryPolicy
+from leveret.bus.consuming import Consumer
+from leveret.bus.dispatch import Dispatcher, Handler, MessageHandler, Middleware
+from leveret.bus.health import Health, listing_fault, vhost_of
+from leveret.bus.idempotency import IdempotencyStore
+from leveret.bus.outgoing import PublishOptions, of_event
+from leveret.bus.policy import Backoff, RetryPolicy
+from leveret.bus.publishing import Outbox, Publisher
 from leveret.bus.settings import BusSettings
-from leveret.bus.topology import Layout
+from leveret.bus.topology import Layout, Topology
 from leveret.clock import Clock
+from leveret.errors import BusError, NotConnected
+
+START_TIMEOUT_MS: Final = 30_000
 
 E = TypeVar("E")
-Handler = (
-    Callable[[E, Delivery], Result | Awaitable[Result]] | Callable[[E], Result | Awaitable[Result]]
-)
-MessageHandler = Callable[[Delivery], Result | Awaitable[Result]]
-Next = Callable[[Delivery], Awaitable[Handled]]
-Middleware = Callable[[Delivery, Next], Awaitable[Handled]]
+_log: Final = logging.getLogger(__name__)
 
 
 class Bus:
@@ -32,34 +40,121 @@ class Bus:
         *,
         settings: BusSettings | None = None,
         middleware: Sequence[Middleware] = (),
+        idempotency: IdempotencyStore | None = None,
         clock: Clock | None = None,
         rng: Random | None = None,
         management_url: str | None = None,
     ) -> None:
-        raise NotImplementedError
+        self._url = url
+        self._layout = layout
+        self._settings = settings or BusSettings()
+        self._dispatcher = Dispatcher(layout, middleware, idempotency)
+        self._clock = clock or Clock()
+        self._rng = rng or SystemRandom()
+        self._management_url = management_url
+        self._publisher: Publisher | None = None
+        self._outbox: Outbox | None = None
+        self._consumer: Consumer | None = None
+        self._ended = asyncio.Event()
+
+    @property
+    def layout(self) -> Layout:
+        """What the bus applies, with a queue for every delay of its handlers."""
+        return self._layout
+
+    # Handlers
 
     def on(
         self, event: type[E], *, retry: RetryPolicy | None = None
     ) -> Callable[[Handler[E]], Handler[E]]:
-        """Register the handler of an event type."""
-        raise NotImplementedError
+        """Register the handler of an event, by its class; it takes the event, and the delivery."""
+
+        def register(handler: Handler[E]) -> Handler[E]:
+            self._require_not_started()
+            self._dispatcher.add(event, handler, retry)
+            return handler
+
+        return register
 
     def on_message(
         self, *, retry: RetryPolicy | None = None
     ) -> Callable[[MessageHandler], MessageHandler]:
-        """Register the handler of every message that has no handler of its own, undecoded."""
-        raise NotImplementedError
+        """Register the handler of every message without one of its own; it takes the delivery."""
 
-    async def start(self, timeout_ms: int = 30_000) -> None:
-        """Connect, apply the topology, consume if there are handlers."""
-        raise NotImplementedError
+        def register(handler: MessageHandler) -> MessageHandler:
+            self._require_not_started()
+            self._dispatcher.add_fallback(handler, retry)
+            return handler
+
+        return register
+
+    # Starting and stopping
+
+    async def start(self, timeout_ms: int = START_TIMEOUT_MS) -> None:
+        """Connect, apply the topology and consume. Raises NotConnected or TopologyMismatch."""
+        self._require_not_started()
+        self._layout = self._layout.with_delays(self._dispatcher.delays_ms)
+        settings = self._settings
+        backoff = Backoff(self._rng, settings.backoff_ms_min, settings.backoff_ms_max)
+        name = f"{self._layout.service} publisher"
+        self._publisher = Publisher(self._url, name, self._topology, settings, self._clock, backoff)
+        self._outbox = Outbox(self._publisher, settings.outstanding_max)
+        self._publisher.link.start()
+        if not self._dispatcher.is_empty:
+            self._consumer = self._new_consumer(self._publisher)
+            self._consumer.link.start()
+        try:
+            await self._ready(timeout_ms / 1000)
+        except BaseException:
+            await self.stop(0)
+            raise
+
+    async def _ready(self, timeout_s: float) -> None:
+        assert self._publisher is not None
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + timeout_s
+        await self._publisher.link.ready(timeout_s)
+        if self._consumer is not None:
+            await self._consumer.link.ready(end_s - loop.time())
+
+    def _new_consumer(self, publisher: Publisher) -> Consumer:
+        return Consumer(
+            self._url,
+            f"{self._layout.service} consumer",
+            self._layout,
+            self._dispatcher,
+            publisher,
+            self._settings,
+            self._clock,
+            self._rng,
+        )
+
+    def _topology(self) -> Topology:
+        is_reading = not self._dispatcher.is_empty
+        return self._layout.consuming if is_reading else self._layout.publishing
 
     async def stop(self, deadline_ms: int | None = None) -> None:
-        """Finish what is being handled, or give it back when the deadline has passed."""
-        raise NotImplementedError
+        """Finish what is being handled and sent; when the deadline has passed, give it back."""
+        deadline_ms = self._settings.stop_deadline_ms if deadline_ms is None else deadline_ms
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + deadline_ms / 1000
+        if self._consumer is not None:
+            await self._consumer.stop(deadline_ms)
+        if self._outbox is not None:
+            await self._outbox.wait_for_confirms(max(0, round((end_s - loop.time()) * 1000)))
+            await self._outbox.stop()
+        if self._publisher is not None:
+            await self._publisher.stop()
+        self._ended.set()
+
+    async def run(self) -> None:
+        """Start, and serve until `stop` is called."""
+        async with self:
+            await self._ended.wait()
 
     async def __aenter__(self) -> "Bus":
-        raise NotImplementedError
+        await self.start()
+        return self
 
     async def __aexit__(
         self,
@@ -67,7 +162,10 @@ class Bus:
         fault: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        raise NotImplementedError
+        if not self._ended.is_set():
+            await self.stop()
+
+    # Publishing
 
     async def publish(
         self,
@@ -80,18 +178,71 @@ class Bus:
         mandatory: bool | None = None,
         timeout_ms: int | None = None,
         traceparent: str | None = None,
+        correlation_id: str | None = None,
     ) -> str:
-        """Publish an event, wait for the confirm, and return the message's id."""
-        raise NotImplementedError
+        """Publish an event and wait for the confirm; the message's id.
 
-    async def send(self, event: object, **options: Any) -> str:
-        """Publish without waiting for the confirm; waits only while too many are outstanding."""
-        raise NotImplementedError
+        Raises NotEncodable, or the PublishFailed that says why it is not confirmed.
+        """
+        options = PublishOptions(
+            routing_key,
+            headers,
+            process_after_delay_ms,
+            message_id,
+            mandatory,
+            timeout_ms,
+            traceparent,
+            correlation_id,
+        )
+        return await self.publish_with(event, options)
+
+    async def publish_with(self, event: object, options: PublishOptions) -> str:
+        """The same with the options as a value."""
+        publisher = self._require_started(self._publisher)
+        message = of_event(event, options, self._layout, self._clock.now_ms(), self._rng)
+        await publisher.publish(message, options.timeout_ms)
+        return message.message_id
+
+    async def send(self, event: object, options: PublishOptions | None = None) -> str:
+        """Publish without waiting for the confirm; waits while too many are outstanding."""
+        outbox = self._require_started(self._outbox)
+        options = options or PublishOptions()
+        message = of_event(event, options, self._layout, self._clock.now_ms(), self._rng)
+        await outbox.send(message, options.timeout_ms)
+        return message.message_id
 
     async def wait_for_confirms(self, timeout_ms: int) -> bool:
-        """Whether all that was sent is confirmed; False when time is over or one failed."""
-        raise NotImplementedError
+        """Whether all that was sent is confirmed; False when time is over or one failed.
+
+        `take_failures` has what failed; until it is called the answer stays False.
+        """
+        return await self._require_started(self._outbox).wait_for_confirms(timeout_ms)
+
+    def take_failures(self) -> list[BusError]:
+        """Why messages of `send` were not confirmed, since the last call."""
+        return self._require_started(self._outbox).take_failures()
+
+    # Health
 
     async def health(self) -> Health:
-        """Asks the broker, now."""
-        raise NotImplementedError
+        """Whether the broker lists our consumer: it is asked now."""
+        if self._consumer is None:
+            return Health(False, reason="there is no handler, or the bus is not started")
+        session = self._consumer.link.session
+        if session is None:
+            fault = self._consumer.link.fault
+            return Health(False, reason=str(fault) if fault else "not connected")
+        reason = await session.checked()
+        if not reason and self._management_url is not None:
+            vhost = vhost_of(self._url)
+            reason = await listing_fault(self._management_url, vhost, session.consumer_tag)
+        return Health(False, reason=reason) if reason else Health(True, session.since_ms)
+
+    def _require_not_started(self) -> None:
+        if self._publisher is not None:
+            raise RuntimeError("the bus is started already")
+
+    def _require_started(self, part: E | None) -> E:
+        if part is None:
+            raise NotConnected("the bus is not started")
+        return part

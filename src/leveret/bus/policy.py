@@ -1,4 +1,4 @@
-"""How often and how late things are tried again: messages by `RetryPolicy`, connections by `Backoff`.
+"""How often and how late things are tried again: messages (`RetryPolicy`), connections (`Backoff`).
 
 A policy names its delays. Each is a queue at the broker, so that a message with a short delay never
 waits behind one with a long delay; that is why the number of different delays is bounded.

@@ -1,0 +1,51 @@
+"""Events as messages: JSON bodies, and the name of an event as the message's type.
+
+An event is a dataclass, a msgspec Struct or a pydantic model. Pydantic is never imported here: its
+models are known by their own methods. A class may name its events by `event_name` and their routing
+key by `routing_key`; without them the name of the class is both.
+"""
+
+from typing import Any, Final, TypeVar, cast
+
+import msgspec
+
+from leveret.errors import NotDecodable, NotEncodable
+
+CONTENT_TYPE: Final = "application/json"
+
+E = TypeVar("E")
+
+
+def name_of(event: type) -> str:
+    """The name under which events of this class travel."""
+    return str(getattr(event, "event_name", event.__name__))
+
+
+def routing_key_of(event: type) -> str:
+    """The key with which events of this class are published."""
+    return str(getattr(event, "routing_key", name_of(event)))
+
+
+def encode(event: object) -> bytes:
+    """The body of an event. Raises NotEncodable."""
+    try:
+        if (dump := getattr(event, "model_dump_json", None)) is not None:
+            return str(dump()).encode()
+        return msgspec.json.encode(event)
+    except (TypeError, ValueError, OverflowError, RecursionError) as fault:
+        raise NotEncodable(f"{type(event).__name__} cannot be written as JSON: {fault}") from fault
+
+
+def decode(body: bytes, event: type[E]) -> E:
+    """The event of a body. Raises NotDecodable."""
+    try:
+        if (load := getattr(event, "model_validate_json", None)) is not None:
+            return cast(E, load(body))
+        return msgspec.json.decode(body, type=event)
+    except (ValueError, TypeError, RecursionError) as fault:
+        raise NotDecodable(f"the body is no {name_of(event)}: {fault}") from fault
+
+
+def is_event(value: Any) -> bool:
+    """Whether a class can be decoded into: a plain dict says nothing of its fields."""
+    return isinstance(value, type) and value not in (dict, list, str, bytes, int, float)

@@ -1,0 +1,151 @@
+"""One connection to a broker that answers in time or is cut.
+
+aio-pika's plain connection, with two things added. Every call has a deadline: `ask` waits for it
+without cancelling the call, because a cancelled call of aiormq may itself wait for a socket that
+takes nothing more. And the socket can be cut at once: a peer that is silent is not waited for.
+Nothing is recovered here; whoever lost a connection opens a new one.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Coroutine, Mapping
+from typing import Any, Final, TypeVar
+
+import aio_pika
+import aiormq
+import aiormq.abc
+import aiormq.connection
+from aio_pika.abc import ConnectionParameter
+from yarl import URL
+
+from leveret.bus.settings import BusSettings
+from leveret.errors import NotConnected
+
+CLOSE_S: Final = 3.0  # for goodbyes
+
+_T = TypeVar("_T")
+_log: Final = logging.getLogger(__name__)
+
+
+class Silent(Exception):
+    """The broker did not answer in time; the connection was cut."""
+
+
+class _Transports(aiormq.connection.TransportFactory):
+    """Opens the socket and remembers it."""
+
+    def __init__(self) -> None:
+        self.writer: asyncio.StreamWriter | None = None
+
+    async def create(
+        self, url: URL, **kwargs: Any
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        is_tls = url.scheme == "amqps"
+        factory = (
+            aiormq.connection.TLSTransportFactory()
+            if is_tls
+            else aiormq.connection.TCPTransportFactory()
+        )
+        reader, self.writer = await factory.create(url, **kwargs)
+        return reader, self.writer
+
+
+class _Connection(aio_pika.Connection):
+    PARAMETERS = (
+        *aio_pika.Connection.PARAMETERS,
+        ConnectionParameter("transport_factory", lambda factory: factory, is_kwarg=True),
+    )
+
+
+class BrokerConnection:
+    """One open connection."""
+
+    def __init__(
+        self, connection: _Connection, transports: _Transports, settings: BusSettings
+    ) -> None:
+        self._connection = connection
+        self._transports = transports
+        self._answer_s = settings.answer_timeout_ms / 1000
+        assert connection.transport is not None
+        self._underlay = connection.transport.connection
+
+    @classmethod
+    async def open(cls, url: str, name: str, settings: BusSettings) -> "BrokerConnection":
+        """Connect and log in. Raises NotConnected."""
+        transports = _Transports()
+        address = URL(url).update_query(heartbeat=str(settings.heartbeat_s), name=name)
+        connection = _Connection(address, transport_factory=transports)
+        try:
+            await connection.connect(timeout=settings.connect_timeout_ms / 1000)
+        except (OSError, TimeoutError, aiormq.AMQPError) as fault:
+            if transports.writer is not None:
+                transports.writer.transport.abort()
+            text = str(fault) or type(fault).__name__
+            raise NotConnected(f"{_without_password(address)}: {text}") from fault
+        return cls(connection, transports, settings)
+
+    @property
+    def server_properties(self) -> Mapping[str, Any]:
+        return self._underlay.server_properties
+
+    @property
+    def closing(self) -> "asyncio.Future[Any]":
+        """Done when the connection is lost or closed."""
+        return self._underlay.closing
+
+    async def channel(self) -> aiormq.abc.AbstractChannel:
+        """A channel with publisher confirms, on which a returned publish raises."""
+        opening = self._underlay.channel(publisher_confirms=True, on_return_raises=True)
+        return await self.ask(opening)
+
+    async def ask(self, call: Coroutine[Any, Any, _T]) -> _T:
+        """Wait for the answer to a call. Without one in time, cut the connection: Silent."""
+        asking = asyncio.get_running_loop().create_task(call)
+        try:
+            done, _ = await asyncio.wait({asking}, timeout=self._answer_s)
+        except asyncio.CancelledError:
+            asking.cancel()
+            asking.add_done_callback(_forget)
+            raise
+        if not done:
+            asking.add_done_callback(_forget)
+            self.cut()
+            raise Silent(f"the broker did not answer for {self._answer_s} s")
+        if asking.cancelled():
+            raise Silent("the channel was closed")
+        return asking.result()
+
+    async def is_blocked(self) -> bool:
+        """Whether the broker takes no publishes now."""
+        try:
+            async with asyncio.timeout(0.01):
+                await self._underlay.ready()
+        except TimeoutError:
+            return True
+        return False
+
+    def cut(self) -> None:
+        """Drop the socket, without goodbye."""
+        if self._transports.writer is not None:
+            self._transports.writer.transport.abort()
+
+    async def close(self) -> None:
+        """Say goodbye, shortly; then cut."""
+        closing = asyncio.get_running_loop().create_task(self._connection.close())
+        closing.add_done_callback(_forget)
+        await asyncio.wait({closing}, timeout=CLOSE_S)
+        self.cut()
+        if not closing.done():
+            await asyncio.wait({closing}, timeout=CLOSE_S)
+
+
+def _forget(task: "asyncio.Task[Any]") -> None:
+    """Nobody waits for this one any more; its end is not an error."""
+    with contextlib.suppress(asyncio.CancelledError):
+        if (fault := task.exception()) is not None:
+            _log.debug("a call ended by %r after nobody waited for it", fault)
+
+
+def _without_password(url: URL) -> str:
+    return str(url.with_password(None).with_query(None))
