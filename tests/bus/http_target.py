@@ -59,6 +59,7 @@ class Target:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    wbufsize = 65536  # an answer is one packet
     target: Target
     number = 0
 

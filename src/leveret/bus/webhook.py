@@ -22,14 +22,13 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote
 
 from leveret.bus.bus import Bus
 from leveret.bus.delivery import Delivery
 from leveret.bus.health import Health
-from leveret.bus.outcome import ConsumerStatus, status_of
+from leveret.bus.outcome import ConsumerStatus, Handled, handled
 from leveret.bus.posting import Poster, PostFailed
 from leveret.bus.settings import BusSettings
 from leveret.bus.topology import Layout
@@ -94,38 +93,42 @@ class Webhook:
         """Whether the broker lists the consumer."""
         return await self.bus.health()
 
-    async def _handle(self, delivery: Delivery) -> int:
+    async def _handle(self, delivery: Delivery) -> Handled:
         started_ms = self._clock.now_ms()
         try:
             status = await self._poster.post(
                 request_headers(delivery, self._own), bytes(delivery.body)
             )
         except PostFailed as fault:
-            self._note(delivery, started_ms, {"error": str(fault)})
-            self.counts.failed += 1
-            raise
-        self._count(status, delivery, started_ms)
-        return status
+            # Not raised: the bus would log it a second time.
+            outcome = Handled(ConsumerStatus.DROP, None, f"{type(fault).__name__}: {fault}")
+        else:
+            outcome = handled(status, self._layout)
+        self._count(outcome, delivery, started_ms)
+        return outcome
 
-    def _count(self, status: int, delivery: Delivery, started_ms: int) -> None:
-        become = status_of(status, self._layout)
-        if become is ConsumerStatus.ACK:
+    def _count(self, outcome: Handled, delivery: Delivery, started_ms: int) -> None:
+        if outcome.status is ConsumerStatus.ACK:
             self.counts.acked += 1
-        elif become is ConsumerStatus.REQUEUE:
+        elif outcome.status is ConsumerStatus.REQUEUE:
             self.counts.early += 1  # expected, not a failure
         else:
             self.counts.failed += 1
-            self._note(delivery, started_ms, {"status": status, "reason": _phrase(status)})
+            self._note(outcome, delivery, self._clock.now_ms() - started_ms)
 
-    def _note(self, delivery: Delivery, started_ms: int, facts: dict[str, object]) -> None:
+    def _note(self, outcome: Handled, delivery: Delivery, took_ms: int) -> None:
         """The one line of a failure."""
-        about = {
+        facts: dict[str, object] = {
             "queue": delivery.queue,
             "message_id": delivery.message_id,
             "attempt": delivery.retry_count + 1,
-            "ms": self._clock.now_ms() - started_ms,
+            "ms": took_ms,
         }
-        log.warning("webhook failed", extra={"facts": {**about, **facts}})
+        if outcome.code is not None:
+            facts["status"] = outcome.code
+        if outcome.error is not None:
+            facts["error"] = outcome.error
+        log.warning("webhook failed", extra={"facts": facts})
 
 
 def request_headers(delivery: Delivery, own: Mapping[str, str]) -> dict[str, str]:
@@ -159,13 +162,6 @@ def _printable(text: str) -> str:
     if text.isascii() and text.isprintable() and "%" not in text:
         return text
     return quote(text, safe=_SAFE, errors="surrogateescape")
-
-
-def _phrase(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return "unknown status"
 
 
 async def run_until(webhook: Webhook, stop: asyncio.Event) -> None:
