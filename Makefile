@@ -88,6 +88,14 @@ fuzz: setup ## Fuzz the decoders and a running broker
 chaos: setup ## Kill the broker while it is used, KILLS times, and count the messages
 	@$(PY) -m tools.chaos --kills $(or $(KILLS),500)
 
+.PHONY: chaos-bus
+chaos-bus: setup ## Take the broker away from an event bus in six ways, ROUNDS times each, and count
+	@$(PY) -m tools.chaos_bus --rounds $(or $(ROUNDS),20) $(ARGS)
+
+.PHONY: soak-bus
+soak-bus: setup ## Publish a million events and reconnect a thousand times: the memory must stay
+	@$(PY) -m tools.soak_bus $(ARGS)
+
 .PHONY: scale
 scale: setup ## Measure 10,000 queues and a million waiting messages, killed and started again
 	@$(PY) -m tools.scale $(ARGS)

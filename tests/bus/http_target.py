@@ -69,7 +69,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        status = self.target.on_request(Request(self.path, self.headers, body, self.number))
+        status = self.target.on_request(Request(self.path, dict(self.headers), body, self.number))
         with contextlib.suppress(OSError):  # nobody may be waiting any more
             self.send_response(status)
             self.send_header("Content-Length", "2")

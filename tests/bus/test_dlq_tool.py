@@ -18,11 +18,17 @@ from typer.testing import CliRunner, Result
 
 from leveret.cli.app import app
 from tests.bus.dead_letters import Stage, stage
+from tests.bus.nodes import Node
 
 # pytestmark = pytest.mark.compiled_only("the tool is the same Python in both forms")
 
 ROOT = Path(__file__).parents[2]
 END_WITHIN_S = 30.0
+
+
+@pytest.fixture
+def amqp_url(node: Node) -> str:
+    return node.url
 
 
 @pytest.fixture(params=["fanout", "topic"])

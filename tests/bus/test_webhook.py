@@ -23,6 +23,7 @@ from leveret.bus.topology import Layout
 from leveret.bus.webhook import HEADER_CHARS_MAX, Webhook, request_headers
 from tests.bus.dead_letters import Stage
 from tests.bus.http_target import Request, Target, http_target
+from tests.bus.nodes import Node
 from tests.clients.process import Child
 
 # pytestmark = pytest.mark.compiled_only("the runner is the same Python in both forms")
@@ -30,6 +31,11 @@ from tests.clients.process import Child
 ROOT = Path(__file__).parents[2]
 WITHIN_S = 30.0
 RETRY_DELAY_MS = 100
+
+
+@pytest.fixture
+def amqp_url(node: Node) -> str:
+    return node.url
 
 
 @pytest.fixture
