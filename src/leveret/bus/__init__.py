@@ -15,17 +15,21 @@
     async with bus:                      # declares, consumes, and recovers from any loss
         await bus.publish(OrderPlaced(1))    # returns when the broker has it on disk
 
-`fanout` and `topic` are the topologies, `testing.FakeBus` is the double for tests, `SyncBus` the same
-for programs without an event loop. Needs the extra `bus`.
+`fanout` and `topic` are the topologies, `testing.FakeBus` is the double for tests, `SyncBus` the
+same for programs without an event loop. Needs the extra `bus`.
 """
 
 from leveret.bus import fanout, topic
 from leveret.bus.bus import Bus
 from leveret.bus.delivery import Delivery
+from leveret.bus.dispatch import Middleware, Next
 from leveret.bus.health import Health
+from leveret.bus.idempotency import IdempotencyStore, MemoryStore, SqliteStore
 from leveret.bus.outcome import ConsumerStatus, Handled, Result
+from leveret.bus.outgoing import PublishOptions
 from leveret.bus.policy import RetryPolicy
 from leveret.bus.settings import BusSettings
+from leveret.bus.sync import SyncBus
 from leveret.bus.topology import Layout, QueueType, Topology
 from leveret.errors import (
     BusError,
@@ -52,8 +56,15 @@ __all__ = [
     "Health",
     "Layout",
     "QueueType",
+    "IdempotencyStore",
+    "MemoryStore",
+    "Middleware",
+    "Next",
+    "PublishOptions",
     "Result",
     "RetryPolicy",
+    "SqliteStore",
+    "SyncBus",
     "Topology",
     "fanout",
     "topic",

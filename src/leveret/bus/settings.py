@@ -18,7 +18,8 @@ class BusSettings:
     early_wait_ms_max: int = 2_000
     early_waiting_max: int = 8  # that wait at once, besides those that are handled
     # Connections
-    heartbeat_s: int = 5
+    # After two of these a broker gives to others what a consumer holds that was cut off silently.
+    heartbeat_s: int = 3
     connect_timeout_ms: int = 5_000
     probe_every_ms: int = 1_500  # the broker is asked for the consumer so often
     answer_timeout_ms: int = 3_000  # of any call to the broker

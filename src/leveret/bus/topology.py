@@ -1,6 +1,7 @@
 """A topology as data: exchanges, queues and bindings with their exact arguments.
 
-`fanout` and `topic` make the two that ship, `declare` applies one. Everything is durable. A `Layout` is what one service needs of a topology: where it publishes, what it consumes, where a
+`fanout` and `topic` make the two that ship, `declare` applies one. Everything is durable.
+A `Layout` is what one service needs of a topology: where it publishes, what it consumes, where a
 message waits before it is tried again, and where dead letters go. Nothing here talks to a broker.
 """
 

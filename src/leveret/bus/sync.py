@@ -1,0 +1,126 @@
+"""A bus for programs without an event loop: the same bus, on a loop in a thread of its own.
+
+    bus = SyncBus(Bus("amqp://guest:guest@localhost/", fanout.layout("shop-billing")))
+
+    @bus.on(OrderPlaced)
+    def bill(event: OrderPlaced) -> None: ...
+
+    with bus:
+        bus.publish(OrderPlaced(1))
+
+Every call may come from any thread but the bus's own: a plain handler may publish, an `async def`
+handler awaits the bus itself.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, Final, TypeVar
+
+from leveret.bus.bus import START_TIMEOUT_MS, Bus
+from leveret.bus.dispatch import Handler, MessageHandler
+from leveret.bus.health import Health
+from leveret.bus.outgoing import PublishOptions
+from leveret.bus.policy import RetryPolicy
+from leveret.errors import BusError, NotConnected
+
+JOIN_S: Final = 10.0
+
+E = TypeVar("E")
+T = TypeVar("T")
+
+
+class SyncBus:
+    """Calls a bus that runs in a thread, and waits for its answers."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def on(
+        self, event: type[E], *, retry: RetryPolicy | None = None
+    ) -> Callable[[Handler[E]], Handler[E]]:
+        """Register the handler of an event; plain functions run in a pool of threads."""
+        return self._bus.on(event, retry=retry)
+
+    def on_message(
+        self, *, retry: RetryPolicy | None = None
+    ) -> Callable[[MessageHandler], MessageHandler]:
+        """Register the handler of every message without one of its own."""
+        return self._bus.on_message(retry=retry)
+
+    def start(self, timeout_ms: int = START_TIMEOUT_MS) -> None:
+        """Connect, apply the topology and consume."""
+        if self._thread is not None:
+            raise RuntimeError("the bus is started already")
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._serve, name="leveret-bus", daemon=True)
+        self._thread.start()
+        try:
+            self._call(self._bus.start(timeout_ms))
+        except BaseException:
+            self._end()
+            raise
+
+    def stop(self, deadline_ms: int | None = None) -> None:
+        """Finish what is being handled, or give it back when the deadline has passed."""
+        if self._thread is not None:
+            try:
+                self._call(self._bus.stop(deadline_ms))
+            finally:
+                self._end()
+
+    def publish(self, event: object, options: PublishOptions | None = None) -> str:
+        """Publish an event and wait for the confirm; the message's id."""
+        return self._call(self._bus.publish_with(event, options or PublishOptions()))
+
+    def send(self, event: object, options: PublishOptions | None = None) -> str:
+        """Publish without waiting for the confirm."""
+        return self._call(self._bus.send(event, options))
+
+    def wait_for_confirms(self, timeout_ms: int) -> bool:
+        """Whether all that was sent is confirmed."""
+        return self._call(self._bus.wait_for_confirms(timeout_ms))
+
+    def take_failures(self) -> list[BusError]:
+        """Why messages of `send` were not confirmed, since the last call."""
+        return self._bus.take_failures()
+
+    def health(self) -> Health:
+        """Whether the broker lists our consumer."""
+        return self._call(self._bus.health())
+
+    def __enter__(self) -> "SyncBus":
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        fault: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _serve(self) -> None:
+        assert self._loop is not None
+        self._loop.run_forever()
+
+    def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        # Every call of a bus has its own deadline, so none is needed here.
+        if self._loop is None or threading.current_thread() is self._thread:
+            work.close()
+            if self._loop is None:
+                raise NotConnected("the bus is not started")
+            raise RuntimeError("an async handler awaits the bus; it does not wait for SyncBus")
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def _end(self) -> None:
+        assert self._loop is not None and self._thread is not None
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(JOIN_S)
+        self._loop.close()
+        self._loop = None
+        self._thread = None

@@ -1,0 +1,53 @@
+"""The whole suite of the bus runs against Leveret and against RabbitMQ: the fixture `node` is both.
+
+RabbitMQ is Debian's package on ports and directories of its own. Where it cannot be had, that half
+is skipped and says why.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from tests.bus.nodes import Leveret, Node, RabbitMQ
+from tools.rabbitmq import Unavailable
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="session", params=["leveret", "rabbitmq"])
+def node(request: pytest.FixtureRequest) -> Iterator[Node]:
+    """A broker that all tests share; each has names of its own."""
+    try:
+        found: Node = Leveret() if request.param == "leveret" else RabbitMQ()
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    try:
+        found.start()
+        yield found
+    finally:
+        found.close()
+
+
+@pytest.fixture(scope="session")
+def leveret_node() -> Iterator[Node]:
+    """For what only Leveret can show."""
+    found = Leveret()
+    try:
+        found.start()
+        yield found
+    finally:
+        found.close()
+
+
+@pytest.fixture
+def prefix() -> str:
+    """A prefix of services, or the start of a queue's name, that no other test has."""
+    return f"t{next(_numbers)}"

@@ -1,0 +1,109 @@
+"""A line between a bus and its broker that a test can reset, or let go silent."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+READ_BYTES: Final = 65_536
+HOST: Final = "127.0.0.1"
+CLOSE_S: Final = 5.0
+
+
+class Line:
+    """One connection through the proxy."""
+
+    def __init__(self, client: asyncio.StreamWriter, broker: asyncio.StreamWriter) -> None:
+        self._ends = (client, broker)
+        self._passes = asyncio.Event()
+        self._passes.set()
+
+    async def carry(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await source.read(READ_BYTES):
+                await self._passes.wait()
+                target.write(data)
+                await target.drain()
+            # A line that went silent does not tell either end that the other one left.
+            await self._passes.wait()
+        self.close()
+
+    def silence(self) -> None:
+        """Nothing passes any more, and nobody is told."""
+        self._passes.clear()
+
+    def reset(self) -> None:
+        """Both ends are told by a reset."""
+        for end in self._ends:
+            raw = end.get_extra_info("socket")
+            with contextlib.suppress(OSError):
+                raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            end.transport.abort()
+        self._passes.set()
+
+    def close(self) -> None:
+        for end in self._ends:
+            end.close()
+
+
+class Proxy:
+    """Carries every connection to a broker."""
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._lines: list[Line] = []
+        self.port = 0
+        self.is_empty = asyncio.Event()
+        self.is_empty.set()
+
+    @property
+    def url(self) -> str:
+        return f"amqp://guest:guest@{HOST}:{self.port}/"
+
+    def silence(self) -> None:
+        """What is connected now is cut off without a word; new connections work."""
+        for line in self._lines:
+            line.silence()
+
+    def reset(self) -> None:
+        """What is connected now is reset; new connections work."""
+        for line in self._lines:
+            line.reset()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            source, target = await asyncio.open_connection(HOST, self._target)
+        except OSError:
+            writer.close()
+            return
+        line = Line(writer, target)
+        self._lines.append(line)
+        self.is_empty.clear()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(line.carry(reader, target))
+                group.create_task(line.carry(source, writer))
+        finally:
+            self._lines.remove(line)
+            if not self._lines:
+                self.is_empty.set()
+
+
+@asynccontextmanager
+async def proxy(port: int) -> AsyncIterator[Proxy]:
+    """A proxy in front of a broker's port."""
+    found = Proxy(port)
+    server = await asyncio.start_server(found.serve, HOST, 0)
+    found.port = server.sockets[0].getsockname()[1]
+    try:
+        yield found
+    finally:
+        server.close()
+        found.reset()
+        async with asyncio.timeout(CLOSE_S):
+            await found.is_empty.wait()

@@ -1,0 +1,298 @@
+"""The fanout service bus against both brokers: who gets what, how often, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+
+from leveret.bus import Bus, BusSettings, Delivery, PermanentFault, RetryPolicy, fanout
+from leveret.bus import headers as names
+from tests.bus.nodes import Node
+from tests.bus.stage import FAST, Placed, Seen, channel, depth, put, pytestmark_bus, take
+
+pytestmark = pytestmark_bus
+DELAY_MS = 30
+
+
+def bus_of(node: Node, service: str, settings: BusSettings = FAST, **layout: Any) -> Bus:
+    layout.setdefault("retry_delay_ms", DELAY_MS)
+    return Bus(node.url, fanout.layout(service, **layout), settings=settings)
+
+
+async def test_eleven_calls_then_the_dead_letters_with_their_headers(
+    node: Node, prefix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    bus = bus_of(node, f"{prefix}-orders")
+    seen: Seen[int] = Seen()
+
+    @bus.on(Placed)
+    async def fail(event: Placed, delivery: Delivery) -> int:
+        assert delivery.headers[names.RETRY_COUNT] == delivery.retry_count
+        await seen.add(delivery.retry_count)
+        return 503
+
+    with caplog.at_level(logging.ERROR, logger="leveret.bus"):
+        async with bus:
+            message_id = await bus.publish(Placed(1), headers={"mine": "kept"})
+            dead = await take(node.url, f"{prefix}.dlq.{prefix}-orders")
+    assert seen.all == list(range(11))
+    assert (dead.message_id, dead.body, dead.type) == (message_id, b'{"number":1}', "Placed")
+    headers = dict(dead.headers)
+    deaths = headers.pop("x-death")
+    for name in [name for name in headers if name.startswith(("x-first-", "x-last-"))]:
+        del headers[name]  # the broker's own, which differ between versions
+    assert headers == {
+        "mine": "kept",
+        "x-original-queue": f"{prefix}.queue.{prefix}-orders",
+        "x-final-status-code": 503,
+        "x-final-retry-count": 10,
+    }
+    counts = {(death["queue"], death["reason"]): death["count"] for death in deaths}
+    assert counts == {
+        (f"{prefix}.queue.{prefix}-orders", "rejected"): 10,
+        (f"{prefix}.retry-queue.{prefix}-orders", "expired"): 10,
+    }
+    logged = [each for each in caplog.messages if "RABBITMQ_MESSAGE_MAX_RETRIES_EXCEEDED" in each]
+    assert len(logged) == 1 and message_id in logged[0]
+
+
+async def test_an_exception_is_a_failure_whose_text_is_kept(node: Node, prefix: str) -> None:
+    bus = bus_of(node, f"{prefix}-orders", retries_max=1)
+    calls: Seen[int] = Seen()
+
+    @bus.on(Placed)
+    async def fail(event: Placed) -> None:
+        await calls.add(event.number)
+        raise PermanentFault("no such order")  # this topology knows no permanent faults
+
+    async with bus:
+        await bus.publish(Placed(7))
+        dead = await take(node.url, f"{prefix}.dlq.{prefix}-orders")
+    assert calls.all == [7, 7]
+    assert dead.headers["x-final-error"] == "PermanentFault: no such order"
+    assert "x-final-status-code" not in dead.headers
+
+
+async def test_only_the_service_that_failed_gets_the_retry(node: Node, prefix: str) -> None:
+    good, bad = bus_of(node, f"{prefix}-good"), bus_of(node, f"{prefix}-bad")
+    calls: Seen[tuple[str, int]] = Seen()
+
+    @good.on(Placed)
+    async def succeed(event: Placed) -> None:
+        await calls.add(("good", event.number))
+
+    @bad.on(Placed)
+    async def fail_twice(event: Placed, delivery: Delivery) -> int:
+        await calls.add(("bad", event.number))
+        return 200 if delivery.retry_count == 2 else 500
+
+    async with good, bad:
+        await good.publish(Placed(1))
+        await calls.wait(4)
+        await good.publish(Placed(2))
+        await calls.wait(8)
+    assert sorted(calls.all) == [
+        *[("bad", 1)] * 3,
+        *[("bad", 2)] * 3,
+        ("good", 1),
+        ("good", 2),
+    ]
+
+
+async def test_every_service_of_the_prefix_gets_a_message_and_no_other(
+    node: Node, prefix: str
+) -> None:
+    inside, outside = bus_of(node, f"{prefix}-a"), bus_of(node, f"{prefix}x-a")
+    calls: Seen[str] = Seen()
+
+    @inside.on(Placed)
+    async def inner(event: Placed) -> None:
+        await calls.add("inside")
+
+    @outside.on(Placed)
+    async def outer(event: Placed) -> None:
+        await calls.add("outside")
+
+    async with inside, outside:
+        await inside.publish(Placed(1))
+        await outside.publish(Placed(1))
+        await calls.wait(2)
+    assert sorted(calls.all) == ["inside", "outside"]
+
+
+async def test_success_is_acked_whatever_the_count(node: Node, prefix: str) -> None:
+    bus = bus_of(node, f"{prefix}-orders")
+    seen: Seen[int] = Seen()
+
+    @bus.on(Placed)
+    async def succeed(event: Placed, delivery: Delivery) -> None:
+        await seen.add(delivery.retry_count)
+
+    async with bus:
+        await bus.publish(Placed(1), headers={names.RETRY_COUNT: 10})
+        await seen.wait(1)
+    assert seen.all == [10]
+    assert await depth(node.url, f"{prefix}.queue.{prefix}-orders") == 0
+    assert await depth(node.url, f"{prefix}.dlq.{prefix}-orders") == 0
+
+
+async def test_the_header_of_a_redrive_counts_too(node: Node, prefix: str) -> None:
+    bus = bus_of(node, f"{prefix}-orders")
+    seen: Seen[int] = Seen()
+
+    @bus.on(Placed)
+    async def fail(event: Placed, delivery: Delivery) -> int:
+        await seen.add(delivery.retry_count)
+        return 500
+
+    async with bus:
+        await bus.publish(Placed(1), headers={names.RETRY_COUNT: 8})
+        dead = await take(node.url, f"{prefix}.dlq.{prefix}-orders")
+    assert seen.all == [8, 9, 10]
+    assert dead.headers["x-final-retry-count"] == 10
+
+
+async def test_too_early_is_answered_by_the_library_until_the_time_has_come(
+    node: Node, prefix: str
+) -> None:
+    bus = bus_of(node, f"{prefix}-orders")
+    seen: Seen[tuple[int, float]] = Seen()
+    loop = asyncio.get_running_loop()
+
+    @bus.on(Placed)
+    async def note(event: Placed, delivery: Delivery) -> None:
+        assert delivery.headers.get("processAfterDelayMs") == (400 if event.number == 1 else None)
+        await seen.add((event.number, loop.time()))
+
+    async with bus:
+        began_s = loop.time()
+        await bus.publish(Placed(1), process_after_delay_ms=400)
+        await bus.publish(Placed(2))
+        found = await seen.wait(2)
+    assert [number for number, _ in found] == [2, 1], "what is due does not wait for what is not"
+    assert found[1][1] - began_s > 0.398  # milliseconds are cut off
+    assert await depth(node.url, f"{prefix}.dlq.{prefix}-orders") == 0
+
+
+async def test_425_of_a_handler_requeues_whatever_the_count(node: Node, prefix: str) -> None:
+    bus = bus_of(node, f"{prefix}-orders")
+    seen: Seen[int] = Seen()
+
+    @bus.on(Placed)
+    async def wait_a_little(event: Placed, delivery: Delivery) -> int:
+        await seen.add(delivery.retry_count)
+        return 200 if len(seen.all) == 4 else 425
+
+    async with bus:
+        await bus.publish(Placed(1), headers={names.RETRY_COUNT: 10})
+        await seen.wait(4)
+    assert seen.all == [10] * 4, "a requeue is no retry"
+    assert await depth(node.url, f"{prefix}.dlq.{prefix}-orders") == 0
+
+
+async def test_delay_steps_have_a_queue_each_and_do_not_wait_for_each_other(
+    node: Node, prefix: str
+) -> None:
+    bus = bus_of(node, f"{prefix}-orders", retry_delay_ms=50)
+    policy = RetryPolicy(retries_max=3, delays_ms=(50, 100, 5_000))
+    seen: Seen[tuple[int, int]] = Seen()
+
+    @bus.on(Placed, retry=policy)
+    async def fail(event: Placed, delivery: Delivery) -> int:
+        await seen.add((event.number, delivery.retry_count))
+        return 500
+
+    async with bus:
+        # The first starts at the long step: nothing after it may wait for it.
+        await bus.publish(Placed(1), headers={names.RETRY_COUNT: 2})
+        await seen.wait(1)
+        await bus.publish(Placed(2))
+        await seen.wait(4)
+        assert await depth(node.url, f"{prefix}.retry-queue.{prefix}-orders.5000ms") == 2
+    assert seen.all == [(1, 2), (2, 0), (2, 1), (2, 2)]
+
+
+async def test_after_its_steps_a_message_is_dead_with_the_whole_count(
+    node: Node, prefix: str
+) -> None:
+    bus = bus_of(node, f"{prefix}-orders")
+    seen: Seen[int] = Seen()
+
+    @bus.on(Placed, retry=RetryPolicy(retries_max=4, delays_ms=(DELAY_MS, 20, 40, DELAY_MS)))
+    async def fail(event: Placed, delivery: Delivery) -> int:
+        await seen.add(delivery.retry_count)
+        return 500
+
+    async with bus:
+        await bus.publish(Placed(1))
+        dead = await take(node.url, f"{prefix}.dlq.{prefix}-orders")
+    assert seen.all == [0, 1, 2, 3, 4]
+    assert dead.headers["x-final-retry-count"] == 4
+
+
+async def test_messages_of_another_program_are_handled(node: Node, prefix: str) -> None:
+    bus = bus_of(node, f"{prefix}-orders")
+    seen: Seen[tuple[str, bytes]] = Seen()
+
+    @bus.on_message()
+    async def any_message(delivery: Delivery) -> int:
+        await seen.add((delivery.type, delivery.body))
+        return 200
+
+    async with bus:
+        await put(node.url, f"{prefix}.main-exchange", "", b"not json", type="other")
+        await put(node.url, f"{prefix}.main-exchange", "whatever", b"{}")
+        await seen.wait(2)
+    assert seen.all == [("other", b"not json"), ("", b"{}")]
+
+
+async def test_an_event_without_a_handler_is_acked(node: Node, prefix: str) -> None:
+    bus = bus_of(node, f"{prefix}-orders")
+    seen: Seen[int] = Seen()
+
+    @bus.on(Placed)
+    async def note(event: Placed) -> None:
+        await seen.add(event.number)
+
+    async with bus:
+        await put(node.url, f"{prefix}.main-exchange", "", b"{}", type="Unknown")
+        await bus.publish(Placed(1))
+        await seen.wait(1)
+    assert await depth(node.url, f"{prefix}.queue.{prefix}-orders") == 0
+    assert await depth(node.url, f"{prefix}.retry-queue.{prefix}-orders") == 0
+
+
+@pytest.mark.parametrize("typed", [{}, {"x-queue-type": "classic"}], ids=["untyped", "typed"])
+async def test_a_topology_that_another_program_declared_is_taken_as_it_is(
+    node: Node, prefix: str, typed: dict[str, str]
+) -> None:
+    service = f"{prefix}-orders"
+    queue, retry = f"{prefix}.queue.{service}", f"{prefix}.retry-exchange.{service}"
+    waiting, dlq = f"{prefix}.retry-queue.{service}", f"{prefix}.dlq.{service}"
+    async with channel(node.url) as other:
+        main = await other.declare_exchange(f"{prefix}.main-exchange", "fanout", durable=True)
+        back = await other.declare_exchange(retry, "direct", durable=True)
+        rejected = {"x-dead-letter-exchange": retry, "x-dead-letter-routing-key": "retry"}
+        declared = await other.declare_queue(queue, durable=True, arguments={**typed, **rejected})
+        await declared.bind(main)
+        later = {
+            "x-dead-letter-exchange": "",
+            "x-dead-letter-routing-key": queue,
+            "x-message-ttl": 5_000,
+        }
+        delayed = await other.declare_queue(waiting, durable=True, arguments={**typed, **later})
+        await delayed.bind(back, "retry")
+        await other.declare_queue(dlq, durable=True, arguments={**typed})
+    bus = Bus(node.url, fanout.layout(service), settings=FAST)
+    seen: Seen[int] = Seen()
+
+    @bus.on(Placed)
+    async def note(event: Placed) -> None:
+        await seen.add(event.number)
+
+    async with bus:
+        await bus.publish(Placed(1))
+        await seen.wait(1)

@@ -1,0 +1,165 @@
+"""After every loss the bus consumes again, and what was published meanwhile is handled.
+
+A few rounds of each loss. The topology is the topic one, whose publishes are mandatory: whoever
+publishes while the queue is gone is told, and publishes again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Final
+
+import aiormq.exceptions
+import pytest
+
+from leveret.bus import Bus, Delivery, PublishFailed, QueueType, topic
+from tests.bus.nodes import Leveret, Node, RabbitMQ
+from tests.bus.proxy import Proxy, proxy
+from tests.bus.stage import FAST, Placed, Seen, channel, pytestmark_bus
+from tools.rabbitmq import Unavailable
+
+pytestmark = [*pytestmark_bus, pytest.mark.timeout(120)]
+AGAIN_S: Final = 10.0  # within which a bus must consume again, once the broker can be reached
+PUBLISHED: Final = 20  # messages around each loss
+ROUNDS: Final = 2
+
+Loss = Callable[["Scene"], Awaitable[None]]
+
+
+class Scene:
+    """A bus behind a proxy, and what its handler saw."""
+
+    def __init__(self, node: Node, line: Proxy, queue: str) -> None:
+        self.node = node
+        self.line = line
+        self.queue = queue
+        self.seen: Seen[int] = Seen()
+        layout = topic.layout(queue, queue_type=QueueType.CLASSIC, retry_delay_ms=50)
+        self.bus = Bus(line.url, layout, settings=FAST)
+        self._number = 0
+
+        @self.bus.on(Placed)
+        async def note(event: Placed, delivery: Delivery) -> None:
+            await self.seen.add(event.number)
+
+    async def publish(self, count: int) -> None:
+        """Publish until each is confirmed."""
+        first = self._number
+        self._number += count
+        for number in range(first, first + count):
+            await self._publish(number)
+
+    async def all_handled(self) -> None:
+        await self.seen.wait_for(set(range(self._number)))
+
+    async def _publish(self, number: int) -> None:
+        while True:
+            try:
+                await self.bus.publish(Placed(number), timeout_ms=5_000)
+                return
+            except PublishFailed:
+                await asyncio.sleep(0.05)  # the broker is gone; nothing tells when it is back
+
+    async def consumes_again(self) -> None:
+        """The health says so, and it is true: messages are handled."""
+        async with asyncio.timeout(AGAIN_S):
+            while not (health := await self.bus.health()).is_consuming:
+                assert health.reason
+                await asyncio.sleep(0.05)
+            handled = len(self.seen.all)
+            while len(self.seen.all) == handled:
+                # A consumer that was cut off silently may get some until the broker notices.
+                await self.publish(1)
+                await asyncio.sleep(0.02)
+
+
+async def reset(scene: Scene) -> None:
+    scene.line.reset()
+
+
+async def black_hole(scene: Scene) -> None:
+    scene.line.silence()
+
+
+async def channel_errors(scene: Scene) -> None:
+    """Both links: an ack of what was never delivered, a publish to what is not there."""
+    consumer, publisher = scene.bus._consumer, scene.bus._publisher
+    assert consumer is not None and publisher is not None
+    acking, publishing = consumer.link.session, publisher.link.session
+    assert acking is not None and publishing is not None
+    await acking.channel.basic_ack(99_999, wait=False)
+    with pytest.raises(aiormq.exceptions.ChannelNotFoundEntity):
+        await publishing.channel.basic_publish(b"", exchange="missing")
+
+
+async def cancel(scene: Scene) -> None:
+    """The queue is there again before the bus looks: only the cancel says that it was gone."""
+    async with channel(scene.node.url) as other:
+        await other.queue_delete(scene.queue)
+        layout = scene.bus.layout
+        queue = next(each for each in layout.consuming.queues if each.name == scene.queue)
+        await other.declare_queue(queue.name, durable=True, arguments=dict(queue.arguments))
+
+
+async def queue_deleted(scene: Scene) -> None:
+    """All of the topology goes, the dead letters with it."""
+    async with channel(scene.node.url) as other:
+        for queue in scene.bus.layout.consuming.queues:
+            await other.queue_delete(queue.name)
+        await other.exchange_delete(f"{scene.queue}.dlq")
+
+
+@pytest.mark.parametrize("loss", [reset, black_hole, channel_errors, cancel, queue_deleted])
+async def test_it_consumes_again_after(loss: Loss, node: Node, prefix: str) -> None:
+    async with proxy(node.port) as line:
+        scene = Scene(node, line, f"{prefix}.events")
+        async with scene.bus:
+            for _ in range(ROUNDS):
+                # A deleted queue takes its messages along: it must be empty then.
+                await scene.publish(PUBLISHED)
+                await scene.all_handled()
+                await loss(scene)
+                await scene.publish(PUBLISHED)
+                await scene.consumes_again()
+                await scene.all_handled()
+
+
+async def test_the_whole_topology_is_there_again(node: Node, prefix: str) -> None:
+    async with proxy(node.port) as line:
+        scene = Scene(node, line, f"{prefix}.events")
+        async with scene.bus:
+            await queue_deleted(scene)
+            await scene.consumes_again()
+            async with channel(node.url) as other:
+                for queue in scene.bus.layout.consuming.queues:
+                    await other.declare_queue(queue.name, passive=True)
+                await other.get_exchange(f"{prefix}.events.dlq")
+
+
+@pytest.fixture(params=["leveret", "rabbitmq"])
+def own_node(request: pytest.FixtureRequest) -> Iterator[Node]:
+    """A broker that no other test uses."""
+    try:
+        found: Node = Leveret() if request.param == "leveret" else RabbitMQ()
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    try:
+        found.start()
+        yield found
+    finally:
+        found.close()
+
+
+async def test_it_consumes_again_after_kill_9(own_node: Node, prefix: str) -> None:
+    async with proxy(own_node.port) as line:
+        scene = Scene(own_node, line, f"{prefix}.events")
+        async with scene.bus:
+            await scene.publish(PUBLISHED)
+            await asyncio.to_thread(own_node.kill)
+            assert not (await scene.bus.health()).is_consuming
+            publishing = asyncio.get_running_loop().create_task(scene.publish(PUBLISHED))
+            await asyncio.to_thread(own_node.start)
+            await scene.consumes_again()
+            await publishing
+            await scene.all_handled()
