@@ -6,6 +6,7 @@ or as JSON; standard error gets the log, in the same form.
 
 import asyncio
 import json
+import logging
 from dataclasses import asdict
 from typing import Any
 
@@ -22,6 +23,8 @@ from leveret.runtime import logs
 def run(options: RunOptions) -> None:
     """Posts messages until SIGTERM or Ctrl+C."""
     logs.configure("info", logs.JSON if options.as_json else logs.TEXT)
+    # The client library tells of each lost connection by a traceback; the bus does it in one line.
+    logging.getLogger("aiormq").setLevel(logging.CRITICAL)
     asyncio.run(_serve(options))
 
 
