@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from leveret.testing import BrokerUrl, broker
+from leveret.testing import BrokerUrl, ManualClock, broker
 from tests.compat import wire
 from tests.compat.client import (
     Channel,
@@ -161,6 +161,24 @@ def test_a_thousand_idle_handshakes_disturb_nobody(tmp_path: Path) -> None:
                 assert sock.recv(64) == b""
             sock.close()
         assert is_served(where)
+
+
+def test_what_a_peer_without_heartbeats_holds_goes_to_others_at_once() -> None:
+    clock = ManualClock()
+    with broker(clock=clock) as url:
+        silent = connect(url.host, url.port, Handshake(heartbeat_s=2))
+        other = connect(url.host, url.port)
+        channel = silent.channel()
+        channel.call("queue.declare", queue="held")
+        channel.call("basic.consume", queue="held")
+        asking = other.channel()
+        listed = asking.call("queue.declare", queue="held", passive=True)
+        assert listed.fields["consumer_count"] == 1
+        clock.advance(seconds=7)
+        listed = asking.call("queue.declare", queue="held", passive=True)
+        assert listed.fields["consumer_count"] == 0
+        other.close()
+        silent.socket.close()
 
 
 def test_flood_of_connections_leaves_nothing(url: BrokerUrl) -> None:

@@ -696,6 +696,7 @@ class Connection(Link):
             self.received_ms = now_ms
         if now_ms - self.received_ms >= half_ms * 6:
             self.note_end(f"no heartbeat for {self.heartbeat_s * 3} s")
+            self.is_silent = True
             self._hang_up()
             return NEVER
         if now_ms - self.sent_ms >= half_ms:

@@ -108,6 +108,7 @@ class Link(Outlet):
         # Output
         self.end_reason = ""  # why it ends, once that is known
         self.drop = False  # the runtime must close the socket once the output is written
+        self.is_silent = False  # and at once: a peer without heartbeats hears no goodbye
         self.sent_ms: i64 = 0
         self.sent_bytes: i64 = 0
         self.sent_count: i64 = 0  # times that output was handed over

@@ -173,9 +173,13 @@ class AmqpProtocol:
         """Close our side when everything is written, and the socket when the peer does so too.
 
         A peer may still be writing: closing at once would reset the connection under it, and our
-        last words with it. It has a while to notice.
+        last words with it. It has a while to notice. One that sent no heartbeats will not: what it
+        holds goes to others now.
         """
         if self._end is not None or self._transport.is_closing():
+            return
+        if self.connection.is_silent:
+            self._transport.abort()
             return
         if self._transport.can_write_eof():
             self._transport.write_eof()

@@ -1,0 +1,251 @@
+"""Publishing: a publish that returns is there, one that raises says why, and there is no third."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import aiormq.exceptions
+import msgspec
+import pydantic
+import pytest
+
+from leveret.bus import (
+    Bus,
+    BusSettings,
+    Delivery,
+    Nacked,
+    NotConnected,
+    NotEncodable,
+    PublishClosed,
+    PublishOptions,
+    PublishTimeout,
+    QueueType,
+    TooLarge,
+    Unroutable,
+    fanout,
+    topic,
+)
+from leveret.bus.headers import TRACEPARENT
+from tests.bus.nodes import Node
+from tests.bus.proxy import proxy
+from tests.bus.stage import FAST, Placed, Seen, channel, depth, pytestmark_bus, take
+
+pytestmark = pytestmark_bus
+
+
+class Shipped(msgspec.Struct):
+    """An event as msgspec has them."""
+
+    number: int
+    where: str = "here"
+
+
+class Billed(pydantic.BaseModel):
+    """An event as pydantic has them."""
+
+    number: int
+    cents: int
+
+
+def plain(queue: str, **options: Any) -> Any:
+    return topic.layout(queue, queue_type=QueueType.CLASSIC, **options)
+
+
+def reader(node: Node, queue: str, settings: BusSettings = FAST) -> tuple[Bus, Seen[object]]:
+    bus = Bus(node.url, plain(queue), settings=settings)
+    seen: Seen[object] = Seen()
+
+    @bus.on(Placed)
+    async def placed(event: Placed) -> None:
+        await seen.add(event)
+
+    @bus.on(Shipped)
+    async def shipped(event: Shipped) -> None:
+        await seen.add(event)
+
+    @bus.on(Billed)
+    async def billed(event: Billed) -> None:
+        await seen.add(event)
+
+    return bus, seen
+
+
+async def test_events_of_every_kind_come_back_as_they_were(node: Node, prefix: str) -> None:
+    bus, seen = reader(node, f"{prefix}.events")
+    events: list[object] = [Placed(1), Shipped(2, "there"), Billed(number=3, cents=99)]
+    async with bus:
+        for event in events:
+            await bus.publish(event)
+        await seen.wait(3)
+    assert sorted(map(repr, seen.all)) == sorted(map(repr, events))
+
+
+async def test_a_message_carries_what_others_need(node: Node, prefix: str) -> None:
+    bus = Bus(node.url, fanout.layout(f"{prefix}-a"), settings=FAST)
+    async with channel(node.url) as other:
+        exchange = await other.declare_exchange(f"{prefix}.main-exchange", "fanout", durable=True)
+        queue = await other.declare_queue(f"{prefix}.seen")
+        await queue.bind(exchange)
+        async with bus:
+            options = PublishOptions(correlation_id="c", headers={"k": 1}, message_id="m-1")
+            assert await bus.publish_with(Placed(1), options) == "m-1"
+        found = await queue.get(timeout=5)
+        assert (found.message_id, found.type, found.correlation_id) == ("m-1", "Placed", "c")
+        assert (found.content_type, found.delivery_mode) == ("application/json", 2)
+        assert found.headers == {"k": 1}
+        assert found.timestamp is not None
+        await found.ack()
+
+
+async def test_a_publisher_declares_no_queue(node: Node, prefix: str) -> None:
+    async with Bus(node.url, fanout.layout(f"{prefix}-a"), settings=FAST) as bus:
+        await bus.publish(Placed(1))  # nobody listens, and that is no error here
+    async with channel(node.url) as other:
+        with pytest.raises(aiormq.exceptions.ChannelNotFoundEntity):
+            await other.declare_queue(f"{prefix}.queue.{prefix}-a", passive=True)
+
+
+async def test_unroutable(node: Node, prefix: str) -> None:
+    bus, _ = reader(node, f"{prefix}.events")
+    async with bus:
+        with pytest.raises(Unroutable) as caught:
+            await bus.publish(Placed(1), routing_key=f"{prefix}.nowhere", message_id="m-7")
+    assert caught.value.message_id == "m-7"
+
+
+async def test_nacked(node: Node, prefix: str) -> None:
+    async with channel(node.url) as other:
+        full = {"x-max-length": 1, "x-overflow": "reject-publish"}
+        await other.declare_queue(f"{prefix}.full", arguments=full)
+        async with Bus(node.url, plain(f"{prefix}.full"), settings=FAST) as bus:
+            await bus.publish(Placed(1))
+            with pytest.raises(Nacked):
+                await bus.publish(Placed(2))
+            assert await depth(node.url, f"{prefix}.full") == 1
+        await other.queue_delete(f"{prefix}.full")
+
+
+async def test_too_large_for_the_bus(node: Node, prefix: str) -> None:
+    settings = replace(FAST, body_bytes_max=100)
+    bus, seen = reader(node, f"{prefix}.events", settings)
+    async with bus:
+        with pytest.raises(TooLarge):
+            await bus.publish(Shipped(1, "x" * 100))
+        await bus.publish(Shipped(2, "short"))
+        await seen.wait(1)
+
+
+async def test_not_encodable(node: Node, prefix: str) -> None:
+    bus, _ = reader(node, f"{prefix}.events")
+    async with bus:
+        with pytest.raises(NotEncodable):
+            await bus.publish(object())
+
+
+async def test_timeout(node: Node, prefix: str) -> None:
+    async with proxy(node.port) as line:
+        async with Bus(line.url, plain(f"{prefix}.q"), settings=FAST) as bus:
+            async with channel(node.url) as other:
+                await other.declare_queue(f"{prefix}.q")
+            line.silence()
+            with pytest.raises(PublishTimeout):
+                await bus.publish(Placed(1), timeout_ms=200)
+
+
+async def test_closed(node: Node, prefix: str) -> None:
+    bus = Bus(node.url, plain(f"{prefix}.q"), settings=FAST)
+    with pytest.raises(NotConnected):
+        await bus.publish(Placed(1))
+    await bus.start()
+    await bus.stop()
+    with pytest.raises(PublishClosed):
+        await bus.publish(Placed(1))
+
+
+async def test_a_lost_confirm_is_an_error_where_nothing_is_sent_again(
+    node: Node, prefix: str
+) -> None:
+    async with proxy(node.port) as line:
+        settings = replace(FAST, resend=False)
+        async with Bus(line.url, plain(f"{prefix}.q"), settings=settings) as bus:
+            async with channel(node.url) as other:
+                await other.declare_queue(f"{prefix}.q")
+            line.silence()
+            publishing = asyncio.get_running_loop().create_task(bus.publish(Placed(1)))
+            await asyncio.sleep(0)
+            line.reset()
+            with pytest.raises(PublishClosed):
+                await publishing
+
+
+async def test_a_lost_confirm_is_sent_again_under_the_same_id(node: Node, prefix: str) -> None:
+    async with proxy(node.port) as line:
+        async with Bus(line.url, plain(f"{prefix}.q"), settings=FAST) as bus:
+            async with channel(node.url) as other:
+                await other.declare_queue(f"{prefix}.q", durable=True)
+            line.silence()
+            publishing = asyncio.get_running_loop().create_task(bus.publish(Placed(1)))
+            await asyncio.sleep(0.05)
+            line.reset()
+            message_id = await publishing
+            assert (await take(node.url, f"{prefix}.q")).message_id == message_id
+
+
+async def test_no_broker() -> None:
+    settings = replace(FAST, connect_timeout_ms=200)
+    with pytest.raises(NotConnected):
+        await Bus("amqp://guest:guest@127.0.0.1:1/", plain("q"), settings=settings).start(500)
+
+
+async def test_a_batch_waits_for_its_confirms(node: Node, prefix: str) -> None:
+    settings = replace(FAST, outstanding_max=50)
+    bus, seen = reader(node, f"{prefix}.events", settings)
+    async with bus:
+        for number in range(500):
+            await bus.send(Placed(number))
+        assert await bus.wait_for_confirms(10_000)
+        await seen.wait(500)
+        gone = await bus.send(Placed(1), PublishOptions(routing_key=f"{prefix}.nowhere"))
+        assert not await bus.wait_for_confirms(10_000)
+        (failure,) = bus.take_failures()
+        assert isinstance(failure, Unroutable) and failure.message_id == gone
+        assert await bus.wait_for_confirms(10_000), "a failure is told once"
+
+
+async def test_a_batch_is_not_confirmed_while_the_broker_is_silent(node: Node, prefix: str) -> None:
+    async with proxy(node.port) as line:
+        async with Bus(line.url, fanout.layout(f"{prefix}-a"), settings=FAST) as bus:
+            line.silence()
+            await bus.send(Placed(1))
+            assert not await bus.wait_for_confirms(100)
+            line.reset()
+            assert await bus.wait_for_confirms(10_000)
+
+
+async def test_what_a_handler_publishes_belongs_to_the_same_trace(node: Node, prefix: str) -> None:
+    bus = Bus(node.url, plain(f"{prefix}.events"), settings=FAST)
+    seen: Seen[tuple[str, str | None, object]] = Seen()
+    given = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+    @bus.on(Placed)
+    async def placed(event: Placed, delivery: Delivery) -> None:
+        await seen.add(("placed", delivery.traceparent, delivery.headers.get("tracestate")))
+        await bus.publish(Shipped(event.number))
+
+    @bus.on(Shipped)
+    async def shipped(event: Shipped, delivery: Delivery) -> None:
+        await seen.add(("shipped", delivery.traceparent, delivery.headers.get("tracestate")))
+
+    async with bus:
+        headers = {TRACEPARENT: given, "tracestate": "vendor=1"}
+        await bus.publish(Placed(1), headers=headers)
+        first, second = await seen.wait(2)
+        await bus.publish(Shipped(9))
+        third = (await seen.wait(3))[2]
+    assert first == ("placed", given, "vendor=1")
+    assert second[1] is not None and second[2] == "vendor=1"
+    assert second[1][:35] == given[:35] and second[1][-3:] == given[-3:]
+    assert second[1] != given, "each hop has a parent id of its own"
+    assert third[1] is None
