@@ -9,6 +9,7 @@ import pika
 from pika.adapters.blocking_connection import BlockingChannel
 
 from leveret.bus import fanout, topic
+from leveret.bus.letters import QUORUM_COUNTS
 from leveret.bus.topology import Layout
 
 
@@ -22,7 +23,8 @@ class Found(NamedTuple):
     def headers(self) -> dict[str, Any]:
         """Without what quorum queues add to each delivery."""
         headers = dict(self.properties.headers or {})
-        headers.pop("x-delivery-count", None)
+        for name in QUORUM_COUNTS:
+            headers.pop(name, None)
         return headers
 
 

@@ -72,6 +72,16 @@ def test_looking_leaves_order_and_content_as_they_were(letters: Stage) -> None:
     assert "x-redrive-count" not in found[6].headers
 
 
+def test_looking_at_a_part_leaves_the_order_too(letters: Stage) -> None:
+    # Quorum queues put what comes back behind all the rest, or behind what came back before.
+    letters.fill(40)
+    assert len(rows(letters)) == 40
+    assert ids(rows(letters, "--limit", "2")) == names(1, 2)
+    assert ids(rows(letters, "--scan", "3")) == names(1, 2, 3)
+    assert dlq(letters, "redrive", "--id", "m2", "--limit", "1").exit_code == 0
+    assert letters.dead() == names(1, *range(3, 41))
+
+
 def test_list_shows_how_each_ended(letters: Stage) -> None:
     letters.fill(1)
     (row,) = rows(letters)
@@ -239,6 +249,19 @@ def test_ctrl_c_ends_between_two_messages(letters: Stage) -> None:
     assert moved + letters.dead() == names(*range(1, 51))
 
 
+def test_ctrl_c_at_the_question_drops_nothing(letters: Stage) -> None:
+    letters.fill(3)
+    process = _tool("-m", "leveret", "bus", "dlq", "drop", *letters.names(), "--all")
+    assert process.stdout is not None
+    assert process.stdout.read(4) == "Drop"
+    process.send_signal(signal.SIGINT)
+    try:
+        assert process.wait(END_WITHIN_S) == 130  # while nobody has answered
+    finally:
+        process.communicate()
+    assert letters.dead() == names(1, 2, 3)
+
+
 # A redrive that is killed when the third copy is confirmed and its original is still there.
 _DYING = """
 import asyncio, os, signal, sys
@@ -286,6 +309,7 @@ def _tool(*words: str) -> "subprocess.Popen[str]":
         [sys.executable, *words],
         cwd=ROOT,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -13,10 +13,12 @@ queue, or because it was to be dropped. If this process dies, the broker gives b
 was not acked: between confirm and ack one message is in both queues, with the same id, never in
 none.
 
-Giving back keeps the order. RabbitMQ: its quorum queues keep what is returned by one command as a
-map, which has no order beyond 32 entries, and merge commands that wait. So at most 32 go back at a
-time, and the next ones only when these are counted as ready again. When the connection is lost
-instead, a quorum queue of RabbitMQ may have another order; nothing else changes.
+Giving back keeps the order. A quorum queue puts what is given back behind what was given back
+before (RabbitMQ 4, Leveret) or behind everything (RabbitMQ 3), so all of the rest is taken too and
+goes back after it. RabbitMQ 3 keeps what is returned by one command as a map, which has no order
+beyond 32 entries, and merges commands that wait: at most 32 go back at a time, and the next ones
+only when these are counted as ready again. When the connection is lost instead, such a queue may
+have another order; nothing else changes.
 """
 
 import asyncio
@@ -32,7 +34,7 @@ from pamqp.commands import Basic
 
 from leveret.bus.headers import continues_deaths
 from leveret.bus.letter_filter import LetterFilter
-from leveret.bus.letters import DeadLetter
+from leveret.bus.letters import QUORUM_COUNTS, DeadLetter
 from leveret.clock import Clock
 from leveret.errors import Closed, NotFound
 
@@ -40,6 +42,8 @@ ANSWER_S: Final = 30.0  # for every single answer of the broker
 BACK_AT_ONCE: Final = 32  # messages: see above
 BACK_WITHIN_S: Final = 2.0  # until such messages are counted again; then the next go back anyway
 _POLL_S: Final = 0.001
+REST_MORE_MAX: Final = 1000  # that come meanwhile
+FAILURES_KEPT: Final = 100
 TAKEN_MAX: Final = 100_000  # of a queue that are held at the same time
 
 
@@ -51,10 +55,17 @@ class Outcome:
     seen: int = 0
     matched: int = 0  # by the filter
     done: int = 0  # redriven or dropped
-    failed: list[tuple[DeadLetter, str]] = field(default_factory=list)  # stay; the text says why
+    failed: int = 0  # that stay although they were to go
+    failures: list[tuple[DeadLetter, str]] = field(default_factory=list)  # the first, and why
     targets: dict[str, int] = field(default_factory=dict)  # queue: messages that went or would go
     stopped: bool = False  # before the end, as asked
     truncated: bool = False  # the queue held more than were looked at
+
+    def fail(self, letter: DeadLetter, why: str) -> None:
+        """A letter stays."""
+        self.failed += 1
+        if len(self.failures) < FAILURES_KEPT:
+            self.failures.append((letter, why))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +99,7 @@ class DeadLetterQueue:
         self._taking: AbstractChannel | None = None  # holds what is taken
         self._sending: AbstractChannel | None = None
         self._held: list[int] = []  # delivery tags that go back at the end, in order
+        self._returns_last = False  # as headers of its messages say: see above
         self.stop = asyncio.Event()  # set it to end the work after the message at hand
 
     async def open(self) -> int:
@@ -131,7 +143,7 @@ class DeadLetterQueue:
                 if queue is not None and not dry_run:
                     why = await self._send(letter, queue, reset=reset)
                 if why is not None:
-                    outcome.failed.append((letter, why))
+                    outcome.fail(letter, why)
                 elif queue is not None:
                     outcome.targets[queue] = outcome.targets.get(queue, 0) + 1
                 if why is not None or dry_run:
@@ -198,6 +210,8 @@ class DeadLetterQueue:
         if not isinstance(message.delivery, Basic.GetOk):
             return None
         delivery = message.delivery
+        headers = message.header.properties.headers or {}
+        self._returns_last |= any(name in headers for name in QUORUM_COUNTS)
         letter = DeadLetter(
             position,
             delivery.exchange or "",
@@ -255,6 +269,8 @@ class DeadLetterQueue:
         if self._taking.is_closed:  # the broker has them back already
             self._held.clear()
             return
+        if self._held and self._returns_last:
+            await self._take_the_rest()
         ready = await self._count()  # a round trip: the acks before it have been seen too
         for first in range(0, len(self._held), BACK_AT_ONCE):
             some = self._held[first : first + BACK_AT_ONCE]
@@ -262,6 +278,15 @@ class DeadLetterQueue:
             ready += len(some)
             await self._until_ready(ready)
         self._held.clear()
+
+    async def _take_the_rest(self) -> None:
+        """What is behind those that go back to the end must go there after them."""
+        most = await self._count() + REST_MORE_MAX
+        for _ in range(most):
+            taken = await self._take(0)
+            if taken is None:
+                return
+            self._held.append(taken[0])
 
     async def _until_ready(self, count: int) -> None:
         """Waits until so many messages are ready; somebody else may be taking some of them."""

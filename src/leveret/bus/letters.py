@@ -15,9 +15,10 @@ from pamqp.commands import Basic
 from leveret.bus import headers as names
 from leveret.bus.exact_properties import ExactProperties, exact_copy
 
-# No part of the message that is sent again: routing that is over, and what the broker adds to
-# every delivery of a quorum queue by itself.
-_NOT_SENT: Final = ("CC", "BCC", "x-delivery-count")
+# Quorum queues add these: to every delivery (RabbitMQ 3), or to what was given back before.
+QUORUM_COUNTS: Final = ("x-delivery-count", "x-acquired-count")
+# No part of the message that is sent again: routing that is over, and what the broker adds.
+_NOT_SENT: Final = ("CC", "BCC", *QUORUM_COUNTS)
 
 
 @dataclass(frozen=True, slots=True)

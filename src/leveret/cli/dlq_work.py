@@ -6,6 +6,7 @@ found. 130: stopped by Ctrl+C or SIGTERM between two messages.
 
 import asyncio
 import json
+import sys
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from leveret.bus.letter_filter import LetterFilter
 from leveret.bus.letters import DeadLetter
 from leveret.cli.asking import Output, Row
 from leveret.cli.bus_options import Asked, Place, on_signal, place_of
+from leveret.errors import Closed
 
 _COLUMNS: Final = (
     "position",
@@ -67,22 +69,22 @@ def list_letters(asked: Asked, limit: int) -> None:
 
 
 def show(asked: Asked, message: str) -> None:
-    """One letter, by its id or its position."""
+    """One letter, by its id or its position: the first that has either."""
     place = _place(asked)
     found: list[DeadLetter] = []
 
-    def see(letter: DeadLetter) -> None:
-        is_position = message.isdecimal() and letter.position == int(message)
-        if letter.message_id == message or is_position:
-            found.append(letter)
+    async def work(queue: DeadLetterQueue, report: Report) -> Outcome:
+        def see(letter: DeadLetter) -> None:
+            if message in (letter.message_id, str(letter.position)):
+                found.append(letter)
+                queue.stop.set()
 
-    selection = _selection(asked, None)
-    _run(asked, place, lambda queue, report: queue.look(selection, see, report))
+        return await queue.look(_selection(asked, None), see, report)
+
+    _run(asked, place, work)
     if not found:
         typer.echo(f"leveret bus: {place.dlq} has no message {message}", err=True)
         raise typer.Exit(1)
-    # An id may be all digits: it is meant before a position.
-    found.sort(key=lambda letter: letter.message_id != message)
     asked.output.facts(_row(found[0], place, is_full=True))
 
 
@@ -118,14 +120,11 @@ def drop(asked: Asked, *, everything: bool, limit: int | None, dry_run: bool, ye
     if selection.chosen.is_empty and not everything:
         raise typer.BadParameter("say which messages, or --all")
 
-    async def agreed(outcome: Outcome) -> bool:
-        if yes:
-            return True
-        text = f"Drop {outcome.matched} of {outcome.total} messages of {place.dlq} for good?"
-        # In a thread: the broker wants to hear from us while somebody thinks.
-        return await asyncio.to_thread(_confirmed, text)
-
     async def work(queue: DeadLetterQueue, report: Report) -> Outcome:
+        async def agreed(outcome: Outcome) -> bool:
+            text = f"Drop {outcome.matched} of {outcome.total} messages of {place.dlq} for good?"
+            return yes or await _confirmed(text, queue.stop)
+
         if dry_run:
             return await queue.look(selection, lambda _: None, report)
         return await queue.drop(selection, agreed, report)
@@ -134,11 +133,34 @@ def drop(asked: Asked, *, everything: bool, limit: int | None, dry_run: bool, ye
     _tell(asked.output, place, outcome, "dropped", dry_run=dry_run)
 
 
-def _confirmed(text: str) -> bool:
-    try:
-        return typer.confirm(text, err=True)
-    except typer.Abort:
+async def _confirmed(text: str, stop: asyncio.Event) -> bool:
+    """Asks, and hears the broker and Ctrl+C while somebody thinks."""
+    typer.echo(f"{text} [y/N]: ", nl=False, err=True)
+    loop = asyncio.get_running_loop()
+    answered = loop.create_task(_line(), name="answer")
+    stopping = loop.create_task(stop.wait(), name="stop")
+    await asyncio.wait((answered, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if stop.is_set():
+        answered.cancel()
         return False
+    return answered.result().strip().lower() in ("y", "yes")
+
+
+async def _line() -> str:
+    """A line of standard input, without a thread: none could be ended while it reads."""
+    loop = asyncio.get_running_loop()
+    is_there = asyncio.Event()
+    try:
+        number = sys.stdin.fileno()
+        loop.add_reader(number, is_there.set)
+    except (OSError, ValueError):  # a file: it has its line already
+        return sys.stdin.readline()
+    try:
+        await is_there.wait()
+    finally:
+        loop.remove_reader(number)
+    return sys.stdin.readline()
 
 
 def _place(asked: Asked) -> Place:
@@ -151,14 +173,27 @@ def _selection(asked: Asked, limit: int | None) -> Selection:
 
 def _run(asked: Asked, place: Place, work: Work) -> Outcome:
     """Does the work with a progress bar, and lets signals end it between two messages."""
+    known = Outcome()
 
     async def worked() -> Outcome:
+        nonlocal known
         async with dead_letter_queue(asked.amqp_url, place.dlq) as queue:
             on_signal(queue.stop.set)
-            with _progress(asked.output) as report:
+            with _progress(asked.output) as show_progress:
+
+                def report(outcome: Outcome) -> None:
+                    nonlocal known
+                    known = outcome
+                    show_progress(outcome)
+
                 return await work(queue, report)
 
-    return asyncio.run(worked())
+    try:
+        return asyncio.run(worked())
+    except Closed as fault:
+        if known.done:
+            raise Closed(f"{fault}; {known.done} messages were done before") from fault
+        raise
 
 
 @contextmanager
@@ -174,7 +209,7 @@ def _progress(output: Output) -> Iterator[Report]:
 
 def _tell(output: Output, place: Place, outcome: Outcome, verb: str, *, dry_run: bool) -> None:
     """The end of redrive and drop, in words or as JSON, and the exit code."""
-    count = outcome.matched - len(outcome.failed) if dry_run else outcome.done
+    count = outcome.matched - outcome.failed if dry_run else outcome.done
     word = f"would be {verb}" if dry_run else verb
     text = f"{count} of {outcome.total} messages of {place.dlq} {word}"
     if outcome.stopped:
@@ -185,7 +220,8 @@ def _tell(output: Output, place: Place, outcome: Outcome, verb: str, *, dry_run:
         "seen": outcome.seen,
         "matched": outcome.matched,
         "done": outcome.done,
-        "failed": [{**_name(each), "why": why} for each, why in outcome.failed],
+        "failed": outcome.failed,
+        "failures": [{**_name(each), "why": why} for each, why in outcome.failures],
         "targets": outcome.targets,
         "stopped": outcome.stopped,
         "truncated": outcome.truncated,
@@ -203,11 +239,11 @@ def _tell(output: Output, place: Place, outcome: Outcome, verb: str, *, dry_run:
 def _tell_more(outcome: Outcome) -> None:
     for queue, count in outcome.targets.items():
         typer.echo(f"  {count} to {queue}")
-    for letter, why in outcome.failed[:_FAILURES_SHOWN]:
+    for letter, why in outcome.failures[:_FAILURES_SHOWN]:
         name = letter.message_id or f"at {letter.position}"
         typer.echo(f"leveret bus: message {name} stays: {why}", err=True)
-    if len(outcome.failed) > _FAILURES_SHOWN:
-        typer.echo(f"leveret bus: {len(outcome.failed)} messages stay in all", err=True)
+    if outcome.failed > _FAILURES_SHOWN:
+        typer.echo(f"leveret bus: {outcome.failed} messages stay in all", err=True)
     if outcome.truncated:
         typer.echo("leveret bus: the queue holds more than were looked at (--scan)", err=True)
 
