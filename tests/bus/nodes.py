@@ -55,9 +55,9 @@ class Leveret(Node):
         self._child: Child | None = None
 
     def start(self) -> None:
-        serve = [sys.executable, "-m", "leveret", "serve", "--host", HOST, "--data", self._data]
+        serve = [sys.executable, "-m", "leveret", "serve", "--host", HOST]
         ports = ["--amqp-port", str(self.port), "--http-port", str(self.http_port)]
-        self._child = Child([*serve, *ports])
+        self._child = Child([*serve, "--data", str(self._data), *ports])
         ready = self._child.wait_for(READY_LINE)
         self.port, self.http_port = int(ready[2]), int(ready[3])
 

@@ -20,6 +20,7 @@ class Line:
 
     def __init__(self, client: asyncio.StreamWriter, broker: asyncio.StreamWriter) -> None:
         self._ends = (client, broker)
+        self.port: int = client.get_extra_info("peername")[1]
         self._passes = asyncio.Event()
         self._passes.set()
 
@@ -65,10 +66,11 @@ class Proxy:
     def url(self) -> str:
         return f"amqp://guest:guest@{HOST}:{self.port}/"
 
-    def silence(self) -> None:
-        """What is connected now is cut off without a word; new connections work."""
+    def silence(self, port: int | None = None) -> None:
+        """What is connected now, or from one port, is cut off without a word; new lines work."""
         for line in self._lines:
-            line.silence()
+            if port is None or line.port == port:
+                line.silence()
 
     def reset(self) -> None:
         """What is connected now is reset; new connections work."""

@@ -101,6 +101,12 @@ async def take(url: str, queue: str, timeout_s: float = WAIT_S) -> AbstractIncom
             raise AssertionError(f"nothing came to {queue}") from None
 
 
+def death_counts(message: AbstractIncomingMessage) -> dict[tuple[object, object], object]:
+    """How often a message died, by queue and reason."""
+    deaths: Any = message.headers["x-death"]
+    return {(death["queue"], death["reason"]): death["count"] for death in deaths}
+
+
 async def depth(url: str, queue: str) -> int:
     """Messages that are ready in a queue."""
     async with channel(url) as opened:

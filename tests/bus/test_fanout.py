@@ -7,11 +7,22 @@ import logging
 from typing import Any
 
 import pytest
+from aio_pika.abc import AbstractChannel
 
 from leveret.bus import Bus, BusSettings, Delivery, PermanentFault, RetryPolicy, fanout
 from leveret.bus import headers as names
 from tests.bus.nodes import Node
-from tests.bus.stage import FAST, Placed, Seen, channel, depth, put, pytestmark_bus, take
+from tests.bus.stage import (
+    FAST,
+    Placed,
+    Seen,
+    channel,
+    death_counts,
+    depth,
+    put,
+    pytestmark_bus,
+    take,
+)
 
 pytestmark = pytestmark_bus
 DELAY_MS = 30
@@ -41,7 +52,7 @@ async def test_eleven_calls_then_the_dead_letters_with_their_headers(
     assert seen.all == list(range(11))
     assert (dead.message_id, dead.body, dead.type) == (message_id, b'{"number":1}', "Placed")
     headers = dict(dead.headers)
-    deaths = headers.pop("x-death")
+    del headers["x-death"]
     for name in [name for name in headers if name.startswith(("x-first-", "x-last-"))]:
         del headers[name]  # the broker's own, which differ between versions
     assert headers == {
@@ -50,8 +61,7 @@ async def test_eleven_calls_then_the_dead_letters_with_their_headers(
         "x-final-status-code": 503,
         "x-final-retry-count": 10,
     }
-    counts = {(death["queue"], death["reason"]): death["count"] for death in deaths}
-    assert counts == {
+    assert death_counts(dead) == {
         (f"{prefix}.queue.{prefix}-orders", "rejected"): 10,
         (f"{prefix}.retry-queue.{prefix}-orders", "expired"): 10,
     }
@@ -153,6 +163,42 @@ async def test_the_header_of_a_redrive_counts_too(node: Node, prefix: str) -> No
         dead = await take(node.url, f"{prefix}.dlq.{prefix}-orders")
     assert seen.all == [8, 9, 10]
     assert dead.headers["x-final-retry-count"] == 10
+
+
+async def test_a_redriven_message_counts_on_by_its_deaths_or_from_nothing(
+    node: Node, prefix: str
+) -> None:
+    service, queue = f"{prefix}-orders", f"{prefix}.queue.{prefix}-orders"
+    bus = bus_of(node, service)
+    seen: Seen[int] = Seen()
+
+    @bus.on(Placed)
+    async def fail(event: Placed, delivery: Delivery) -> int:
+        await seen.add(delivery.retry_count)
+        return 500
+
+    async with bus:
+        await bus.publish(Placed(1))
+        dead = await take(node.url, f"{prefix}.dlq.{service}")
+        for reset, calls in ((False, [10]), (True, list(range(11)))):
+            async with channel(node.url) as other:
+                properties = await properties_of(other)
+            continues = names.continues_deaths(properties)
+            assert continues, "Leveret and RabbitMQ 3 count on"
+            headers = names.redriven(dict(dead.headers), queue, continues=continues, reset=reset)
+            seen.all.clear()
+            await put(node.url, "", queue, dead.body, type="Placed", headers=headers)
+            dead = await take(node.url, f"{prefix}.dlq.{service}")
+            assert seen.all == calls
+            assert dead.headers["x-final-retry-count"] == 10
+    assert dead.headers["x-redrive-count"] == 2
+
+
+async def properties_of(other: AbstractChannel) -> dict[str, Any]:
+    underlay = await other.get_underlay_channel()
+    connection: Any = underlay.connection
+    found: dict[str, Any] = connection.server_properties
+    return found
 
 
 async def test_too_early_is_answered_by_the_library_until_the_time_has_come(
@@ -278,7 +324,7 @@ async def test_a_topology_that_another_program_declared_is_taken_as_it_is(
         rejected = {"x-dead-letter-exchange": retry, "x-dead-letter-routing-key": "retry"}
         declared = await other.declare_queue(queue, durable=True, arguments={**typed, **rejected})
         await declared.bind(main)
-        later = {
+        later: dict[str, Any] = {
             "x-dead-letter-exchange": "",
             "x-dead-letter-routing-key": queue,
             "x-message-ttl": 5_000,

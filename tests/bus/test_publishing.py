@@ -117,7 +117,7 @@ async def test_unroutable(node: Node, prefix: str) -> None:
 
 async def test_nacked(node: Node, prefix: str) -> None:
     async with channel(node.url) as other:
-        full = {"x-max-length": 1, "x-overflow": "reject-publish"}
+        full: dict[str, Any] = {"x-max-length": 1, "x-overflow": "reject-publish"}
         await other.declare_queue(f"{prefix}.full", arguments=full)
         async with Bus(node.url, plain(f"{prefix}.full"), settings=FAST) as bus:
             await bus.publish(Placed(1))

@@ -16,7 +16,17 @@ from leveret.bus import (
     topic,
 )
 from tests.bus.nodes import Node
-from tests.bus.stage import FAST, Placed, Seen, channel, depth, put, pytestmark_bus, take
+from tests.bus.stage import (
+    FAST,
+    Placed,
+    Seen,
+    channel,
+    death_counts,
+    depth,
+    put,
+    pytestmark_bus,
+    take,
+)
 
 pytestmark = [
     *pytestmark_bus,
@@ -50,8 +60,7 @@ async def test_a_failure_is_tried_again_and_then_dead(
     assert dead.headers["x-retry-count"] == 3
     assert dead.headers["x-final-retry-count"] == 3
     assert dead.headers["x-final-error"] == "RuntimeError: not now"
-    counts = {(each["queue"], each["reason"]): each["count"] for each in dead.headers["x-death"]}
-    assert counts == {(queue, "rejected"): 3, (f"{queue}.retry", "expired"): 3}
+    assert death_counts(dead) == {(queue, "rejected"): 3, (f"{queue}.retry", "expired"): 3}
 
 
 @pytest.mark.parametrize("how", ["raised", "returned", "undecodable", "unknown"])

@@ -232,7 +232,7 @@ class Bus:
         if session is None:
             fault = self._consumer.link.fault
             return Health(False, reason=str(fault) if fault else "not connected")
-        reason = await session.checked()
+        reason = "the bus is stopping" if session.is_leaving else await session.checked()
         if not reason and self._management_url is not None:
             vhost = vhost_of(self._url)
             reason = await listing_fault(self._management_url, vhost, session.consumer_tag)

@@ -243,7 +243,8 @@ class Consumer:
     async def stop(self, deadline_ms: int) -> None:
         """Take no more, finish what is begun, give back the rest."""
         self._stopping.set()
-        if (session := self.link.session) is not None:
+        session = self.link.end()
+        if session is not None:
             cancel = session.channel.basic_cancel(session.consumer_tag)
             await self._tell(session, cancel)
         if self._working:

@@ -102,23 +102,34 @@ class Dispatcher:
         try:
             return await self._chain(delivery)
         except Exception as fault:
-            if not isinstance(fault, PermanentFault | NotDecodable):
-                _log.exception("the handler of %s failed", delivery.type or delivery.message_id)
-            return failed(fault, self._layout)
+            return self._failed(delivery, fault)
+
+    def _failed(self, delivery: Delivery, fault: Exception) -> Handled:
+        if not isinstance(fault, PermanentFault | NotDecodable):
+            name = delivery.type or delivery.message_id
+            _log.warning("the handler of %s failed", name, exc_info=fault)
+        return failed(fault, self._layout)
 
     async def _handle_once(self, delivery: Delivery) -> Handled:
         """Not at all where the store knows the message; duplicates that meet wait in turn."""
         if self._store is None or not delivery.message_id:
-            return await self._call(delivery)
+            return await self._outcome(delivery)
         key = f"{delivery.queue}/{delivery.message_id}"
         async with self._turns.of(key):
             if await self._store.seen(key):
                 _log.info("message %s was handled before", delivery.message_id)
                 return DONE
-            outcome = await self._call(delivery)
+            outcome = await self._outcome(delivery)
             if outcome.is_done:
                 await self._store.remember(key)
             return outcome
+
+    async def _outcome(self, delivery: Delivery) -> Handled:
+        """What middleware sees of a handler that raised is an outcome too."""
+        try:
+            return await self._call(delivery)
+        except Exception as fault:
+            return self._failed(delivery, fault)
 
     async def _call(self, delivery: Delivery) -> Handled:
         found = self._find(delivery)
@@ -166,10 +177,8 @@ async def _run(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Resu
         return result
     context = contextvars.copy_context()
     call = functools.partial(context.run, function, *arguments)
-    found = await asyncio.get_running_loop().run_in_executor(_pool.get(), call)
-    if inspect.isawaitable(found):
-        found = await found
-    answer: Result = found
+    found: Any = await asyncio.get_running_loop().run_in_executor(_pool.get(), call)
+    answer: Result = await found if inspect.isawaitable(found) else found
     return answer
 
 

@@ -112,7 +112,9 @@ def redriven(
 
 def continues_deaths(server_properties: Mapping[str, Any]) -> bool:
     """Whether this broker counts on from an x-death that a client published."""
-    if server_properties.get("product") != "RabbitMQ":
+    # Leveret says that it is RabbitMQ, as clients choose by that name, and who it is beside it.
+    is_leveret = "Leveret" in str(server_properties.get("platform", ""))
+    if is_leveret or server_properties.get("product") != "RabbitMQ":
         return True
     major = str(server_properties.get("version", "")).partition(".")[0]
     return not major.isdigit() or int(major) < 4

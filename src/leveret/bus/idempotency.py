@@ -24,9 +24,11 @@ class IdempotencyStore(Protocol):
 
     async def seen(self, key: str) -> bool:
         """Whether the message was handled before."""
+        ...
 
     async def remember(self, key: str) -> None:
         """The message was handled."""
+        ...
 
 
 class MemoryStore:

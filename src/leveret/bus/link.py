@@ -11,10 +11,9 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Generic, TypeVar
 
-import aiormq
 import aiormq.abc
 
-from leveret.bus.connection import BrokerConnection, Silent
+from leveret.bus.connection import BrokerConnection
 from leveret.bus.policy import Backoff
 from leveret.errors import BusError, NotConnected, TopologyMismatch
 
@@ -30,6 +29,7 @@ class Session:
         self.connection = connection
         self.channel = channel
         self.since_ms = since_ms
+        self.is_leaving = False  # nothing is to be found wrong any more
         self._lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         connection.closing.add_done_callback(self._on_closed("the connection was closed"))
         channel.closing.add_done_callback(self._on_closed("the channel was closed"))
@@ -58,9 +58,11 @@ class Session:
 
     async def checked(self) -> str:
         """A probe whose faults are reasons too."""
+        if self.is_leaving:
+            return ""
         try:
             return await self.probe()
-        except (Silent, aiormq.AMQPError, aiormq.ChannelInvalidStateError) as fault:
+        except Exception as fault:
             return _text(fault)
 
     def _on_closed(self, what: str) -> "Callable[[asyncio.Future[Any]], None]":
@@ -117,6 +119,14 @@ class Link(Generic[S]):
         is_hopeless = isinstance(self.fault, TopologyMismatch)
         return self.session is not None or self._is_stopping or is_hopeless
 
+    def end(self) -> S | None:
+        """Connect no more after the session that there is."""
+        self._is_stopping = True
+        session = self.session
+        if session is not None:
+            session.is_leaving = True
+        return session
+
     async def stop(self) -> None:
         """Close the session and connect no more."""
         self._is_stopping = True
@@ -126,20 +136,31 @@ class Link(Generic[S]):
         await self._tell()
 
     async def _run(self) -> None:
-        while True:
-            try:
-                self._session = await self._open_session()
-                self.fault = None
-            except BusError as fault:
-                self.fault = fault
-                _log.warning("%s: %s", self._name, fault)
-            except Exception as fault:
-                self.fault = NotConnected(_text(fault))
-                _log.warning("%s: %s", self._name, _text(fault))
+        while not self._is_stopping:
+            self._session = await self._maybe_open()
             await self._tell()
             if self._session is not None:
                 await self._watch(self._session)
             await asyncio.sleep(self._backoff.next_ms() / 1000)
+
+    async def _maybe_open(self) -> S | None:
+        try:
+            session = await self._open_session()
+        except BusError as fault:
+            self.fault = fault
+        except asyncio.CancelledError:
+            # aiormq may end a call by a cancellation that nobody asked for.
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            self.fault = NotConnected("the connection was lost at once")
+        except Exception as fault:
+            self.fault = NotConnected(_text(fault))
+        else:
+            self.fault = None
+            return session
+        _log.warning("%s: %s", self._name, self.fault)
+        return None
 
     async def _watch(self, session: S) -> None:
         self.sessions += 1

@@ -1,0 +1,60 @@
+"""A test of a service without a broker: the double decides as the real bus does, in no time.
+
+python examples/bus_testing.py
+"""
+
+import asyncio
+from dataclasses import dataclass
+
+from leveret.bus import Bus, Delivery, fanout
+from leveret.bus.testing import FakeBus, FakeHub
+
+
+@dataclass
+class OrderPlaced:
+    """What happened."""
+
+    order_id: int
+
+
+@dataclass
+class OrderBilled:
+    """What follows."""
+
+    order_id: int
+
+
+def register(bus: Bus) -> None:
+    """The service under test registers its handlers on any bus."""
+
+    @bus.on(OrderPlaced)
+    async def bill(event: OrderPlaced, delivery: Delivery) -> int:
+        if event.order_id == 13:
+            return 503
+        await bus.publish(OrderBilled(event.order_id))
+        return 200
+
+
+async def test_an_order_is_billed() -> None:
+    bus = FakeBus(fanout.layout("demo-billing"))
+    register(bus)
+    async with bus:
+        await bus.publish(OrderPlaced(1))
+    assert OrderBilled(1) in bus.published
+
+
+async def test_what_fails_for_long_is_a_dead_letter() -> None:
+    hub = FakeHub()
+    bus = FakeBus(fanout.layout("demo-billing"), hub=hub)
+    register(bus)
+    async with bus:
+        await bus.publish(OrderPlaced(13))
+        await hub.advance(seconds=10 * 5)
+    (dead,) = bus.dead_letters
+    assert dead.headers["x-final-retry-count"] == 10
+
+
+if __name__ == "__main__":
+    asyncio.run(test_an_order_is_billed())
+    asyncio.run(test_what_fails_for_long_is_a_dead_letter())
+    print("both tests passed")

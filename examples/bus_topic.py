@@ -1,0 +1,74 @@
+"""The topic topology: routing keys, permanent faults, delays that grow, and the dead letters.
+
+    python examples/bus_topic.py amqp://guest:guest@localhost/
+
+It ends by itself when the order that can never be handled is among the dead letters.
+"""
+
+import asyncio
+import sys
+from typing import ClassVar
+
+import msgspec
+
+from leveret.bus import (
+    Bus,
+    ConsumerStatus,
+    Delivery,
+    Handled,
+    Next,
+    PermanentFault,
+    QueueType,
+    RetryPolicy,
+    Unroutable,
+    topic,
+)
+
+
+class OrderPlaced(msgspec.Struct):
+    """An event with a routing key of its own."""
+
+    routing_key: ClassVar[str] = "order.placed"
+    order_id: int
+
+
+async def main(url: str) -> None:
+    finished = asyncio.Event()
+
+    async def watch(delivery: Delivery, call: Next) -> Handled:
+        """Middleware sees every delivery and what became of it."""
+        outcome = await call(delivery)
+        print(f"{delivery.type} after {delivery.retry_count} retries: {outcome.status}")
+        if outcome.status is ConsumerStatus.DEAD:
+            finished.set()
+        return outcome
+
+    layout = topic.layout(
+        "demo.orders",
+        exchange="demo.events",
+        routing_keys=("order.*",),
+        queue_type=QueueType.CLASSIC,  # quorum where a cluster keeps the queue
+    )
+    bus = Bus(url, layout, middleware=[watch])
+
+    @bus.on(OrderPlaced, retry=RetryPolicy.exponential(5, first_ms=50, last_ms=400))
+    async def take(event: OrderPlaced, delivery: Delivery) -> None:
+        if event.order_id < 0:
+            raise PermanentFault("there is no such order")
+        if delivery.retry_count < 3:
+            raise ConnectionError("the warehouse does not answer")
+
+    async with bus:
+        await bus.publish(OrderPlaced(1))
+        try:
+            await bus.publish(OrderPlaced(2), routing_key="nobody.listens")
+        except Unroutable as fault:
+            print(fault)
+        await asyncio.sleep(1)  # for the retries
+        await bus.publish(OrderPlaced(-1))
+        async with asyncio.timeout(10):
+            await finished.wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "amqp://guest:guest@localhost/"))

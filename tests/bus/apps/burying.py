@@ -1,0 +1,21 @@
+"""A service whose every message fails for good, for a test to kill: url and queue are arguments."""
+
+import asyncio
+import sys
+
+from leveret.bus import Bus, Delivery, QueueType, topic
+
+
+async def main(url: str, queue: str) -> None:
+    bus = Bus(url, topic.layout(queue, queue_type=QueueType.CLASSIC, max_retries=0))
+
+    @bus.on_message()
+    async def fail(delivery: Delivery) -> int:
+        return 500
+
+    async with bus:
+        print("ready", flush=True)
+        await asyncio.Event().wait()
+
+
+asyncio.run(main(*sys.argv[1:]))

@@ -1,0 +1,81 @@
+"""Retries by a clock that the test moves: never early, and in the order in which they failed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from leveret.bus import Bus, Delivery, fanout
+from leveret.testing import BrokerUrl, ManualClock, broker
+from tests.bus.stage import FAST, Placed, Seen, depth, pytestmark_bus
+
+pytestmark = pytestmark_bus
+# A clock that jumps is no reason to be taken for dead.
+STILL = replace(FAST, heartbeat_s=0, concurrency=1)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+async def url(clock: ManualClock) -> AsyncIterator[BrokerUrl]:
+    with broker(clock=clock) as found:
+        yield found
+
+
+async def until_depth(url: str, queue: str, count: int) -> None:
+    async with asyncio.timeout(10):
+        while await depth(url, queue) != count:
+            pass  # each look is a conversation with the broker
+
+
+async def test_no_retry_is_early_and_their_order_is_kept(
+    url: BrokerUrl, clock: ManualClock
+) -> None:
+    bus = Bus(url, fanout.layout("wms-orders"), settings=STILL)
+    seen: Seen[tuple[int, int]] = Seen()
+
+    @bus.on(Placed)
+    async def fail(event: Placed, delivery: Delivery) -> int:
+        await seen.add((event.number, delivery.retry_count))
+        return 200 if event.number >= 100 else 500
+
+    async with bus:
+        for retry in range(3):
+            if retry == 0:
+                for number in range(5):
+                    await bus.publish(Placed(number))
+            await seen.wait(5 * (retry + 1) + retry)
+            await until_depth(url, "wms.retry-queue.wms-orders", 5)
+            clock.advance(ms=4_999)
+            # What is published now is handled: whatever was early would have come before it.
+            await bus.publish(Placed(100 + retry))
+            await seen.wait(5 * (retry + 1) + retry + 1)
+            assert seen.all[-1] == (100 + retry, 0), "a retry came early"
+            clock.advance(ms=1)
+        await seen.wait(23)
+    for retry in range(4):
+        at = retry * 6
+        assert seen.all[at : at + 5] == [(number, retry) for number in range(5)]
+
+
+async def test_a_delayed_message_waits_for_its_time(url: BrokerUrl, clock: ManualClock) -> None:
+    bus = Bus(url, fanout.layout("wms-orders"), settings=STILL, clock=clock)
+    seen: Seen[int] = Seen()
+
+    @bus.on(Placed)
+    async def note(event: Placed) -> None:
+        await seen.add(event.number)
+
+    async with bus:
+        await bus.publish(Placed(1), process_after_delay_ms=60_000)
+        clock.advance(ms=59_999)
+        await bus.publish(Placed(2))
+        assert await seen.wait(1) == [2]
+        clock.advance(ms=1)
+        assert await seen.wait(2) == [2, 1]

@@ -1,0 +1,152 @@
+"""A consumer that dies at any moment of a burial: at most a duplicate, never a loss."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections import Counter
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import pytest
+
+import leveret
+from leveret.bus import Bus, Delivery, QueueType, topic
+from tests.bus.nodes import Node
+from tests.bus.proxy import Proxy, proxy
+from tests.bus.stage import FAST, Placed, channel, depth, put, pytestmark_bus
+from tests.clients.process import Child
+
+pytestmark = pytestmark_bus
+MESSAGES: Final = 300
+KILLS: Final = 3
+APP: Final = Path(__file__).parent / "apps" / "burying.py"
+
+
+def burying(line: Proxy, queue: str) -> Bus:
+    layout = topic.layout(queue, queue_type=QueueType.CLASSIC, max_retries=0)
+    return Bus(line.url, layout, settings=FAST)
+
+
+def port_of(bus: Bus, link: str) -> int:
+    """From which port the consumer or the publisher of a bus is connected."""
+    part = bus._consumer if link == "consumer" else bus._publisher
+    assert part is not None and part.link.session is not None
+    writer = part.link.session.connection._transports.writer
+    assert writer is not None
+    port: int = writer.get_extra_info("sockname")[1]
+    return port
+
+
+@pytest.mark.parametrize("cut", ["consumer", "publisher"])
+async def test_cut_off_around_the_publish_to_the_dead_letters(
+    node: Node, prefix: str, cut: str
+) -> None:
+    """Before the ack the message is there twice; before the publish it is tried again."""
+    queue = f"{prefix}.events"
+    async with proxy(node.port) as line:
+        dying, heir = burying(line, queue), burying(line, queue)
+        failed = asyncio.Event()
+
+        @dying.on(Placed)
+        async def fail(event: Placed) -> int:
+            line.silence(port_of(dying, cut))
+            failed.set()
+            return 500
+
+        @heir.on(Placed)
+        async def fail_too(event: Placed) -> int:
+            return 500
+
+        await dying.start()
+        await put(node.url, "", queue, b'{"number":1}', type="Placed", message_id="m")
+        await failed.wait()
+        if cut == "consumer":
+            await until_buried(node.url, f"{queue}.dlq", 1)
+        line.reset()  # all that the process had is gone
+        await dying.stop(0)
+        async with heir:
+            await until_buried(node.url, f"{queue}.dlq", 2 if cut == "consumer" else 1)
+    await finish(node, queue)
+    ids = await drain(node.url, f"{queue}.dlq")
+    assert set(ids) == {"m"}
+    assert ids["m"] <= 2
+
+
+@pytest.mark.timeout(120)
+async def test_kill_9_while_messages_are_buried(node: Node, prefix: str, seed: int) -> None:
+    print(f"seed {seed}")
+    rng = Random(seed)
+    queue = f"{prefix}.events"
+    layout = topic.layout(queue, queue_type=QueueType.CLASSIC, max_retries=0)
+    async with Bus(node.url, layout, settings=FAST) as publisher:
+        child = await asyncio.to_thread(start, node.url, queue)
+        try:
+            for _ in range(MESSAGES):
+                await publisher.send(Placed(1))
+            assert await publisher.wait_for_confirms(20_000)
+            for _ in range(KILLS):
+                goal = rng.randrange(1, MESSAGES // 4)
+                await until_buried(node.url, f"{queue}.dlq", goal)
+                await asyncio.to_thread(child.kill)
+                child = await asyncio.to_thread(start, node.url, queue)
+            await until_buried(node.url, f"{queue}.dlq", MESSAGES)
+            await until_empty(node.url, queue)
+        finally:
+            await asyncio.to_thread(child.kill)
+        await finish(node, queue)
+    ids = await drain(node.url, f"{queue}.dlq")
+    assert len(ids) == MESSAGES, "a message is lost"
+    # Only what was in flight at a kill can be there twice.
+    assert sum(ids.values()) - MESSAGES <= KILLS * FAST.prefetch
+
+
+def start(url: str, queue: str) -> Child:
+    form = str(Path(leveret.__file__).parents[1])
+    child = Child([sys.executable, str(APP), url, queue], {**os.environ, "PYTHONPATH": form})
+    child.wait_for("ready")
+    return child
+
+
+async def until_buried(url: str, dlq: str, count: int) -> None:
+    async with asyncio.timeout(30):
+        while await depth(url, dlq) < count:
+            pass  # each look is a conversation with the broker
+
+
+async def until_empty(url: str, queue: str) -> None:
+    async with asyncio.timeout(30):
+        while await depth(url, queue):
+            pass
+
+
+async def finish(node: Node, queue: str) -> None:
+    """Bury what a consumer held when it was killed; a bus that stops has settled all it took."""
+    layout = topic.layout(queue, queue_type=QueueType.CLASSIC, max_retries=0)
+    while True:
+        async with channel(node.url) as opened:
+            declared = await opened.declare_queue(queue, passive=True)
+            found = declared.declaration_result
+        if found.consumer_count:
+            continue  # the broker has not noticed yet
+        if not found.message_count:
+            return
+        last = Bus(node.url, layout, settings=FAST)
+        last.on_message()(_fail)
+        async with last:
+            await until_empty(node.url, queue)
+
+
+async def _fail(delivery: Delivery) -> int:
+    return 500
+
+
+async def drain(url: str, queue: str) -> Counter[str]:
+    found: Counter[str] = Counter()
+    async with channel(url) as opened:
+        source = await opened.get_queue(queue, ensure=False)
+        while (message := await source.get(no_ack=True, fail=False)) is not None:
+            found[str(message.message_id)] += 1
+    return found

@@ -1,0 +1,218 @@
+"""Handlers: where they run, how many at once, how a bus stops, and what is around them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from leveret.bus import (
+    Bus,
+    BusSettings,
+    ConsumerStatus,
+    Delivery,
+    Handled,
+    Layout,
+    MemoryStore,
+    Next,
+    QueueType,
+    SqliteStore,
+    topic,
+)
+from leveret.bus.idempotency import IdempotencyStore
+from tests.bus.nodes import Node
+from tests.bus.stage import FAST, Placed, Seen, depth, pytestmark_bus
+
+pytestmark = pytestmark_bus
+
+
+def layout_of(prefix: str) -> Layout:
+    return topic.layout(f"{prefix}.events", queue_type=QueueType.CLASSIC, retry_delay_ms=30)
+
+
+async def test_a_plain_function_runs_off_the_loop(node: Node, prefix: str) -> None:
+    """It blocks for longer than the broker waits for heartbeats, and the connection stays."""
+    settings = replace(FAST, heartbeat_s=1, answer_timeout_ms=1_000)
+    bus = Bus(node.url, layout_of(prefix), settings=settings)
+    seen: Seen[tuple[int, bool, bool]] = Seen()
+    loop = asyncio.get_running_loop()
+    blocked = threading.Event()
+
+    @bus.on(Placed)
+    def block(event: Placed, delivery: Delivery) -> int:
+        is_on_loop = threading.current_thread() is threading.main_thread()
+        blocked.wait(4)
+        noted = seen.add((event.number, is_on_loop, delivery.is_redelivered))
+        asyncio.run_coroutine_threadsafe(noted, loop).result()
+        return 200
+
+    async with bus:
+        await bus.publish(Placed(1))
+        assert await seen.wait(1) == [(1, False, False)]
+        assert (await bus.health()).is_consuming
+    assert await depth(node.url, f"{prefix}.events") == 0
+
+
+async def test_so_many_at_once_and_no_more(node: Node, prefix: str) -> None:
+    bus = Bus(node.url, layout_of(prefix), settings=replace(FAST, concurrency=3))
+    most = 0
+    running = 0
+    full = asyncio.Event()
+    seen: Seen[int] = Seen()
+
+    @bus.on(Placed)
+    async def count(event: Placed) -> None:
+        nonlocal most, running
+        running += 1
+        most = max(most, running)
+        if running == 3:
+            full.set()
+        await full.wait()
+        await asyncio.sleep(0.01)
+        running -= 1
+        await seen.add(event.number)
+
+    async with bus:
+        for number in range(20):
+            await bus.publish(Placed(number))
+        await seen.wait(20)
+    assert most == 3
+
+
+async def test_stop_finishes_what_is_begun(node: Node, prefix: str) -> None:
+    bus = Bus(node.url, layout_of(prefix), settings=replace(FAST, concurrency=2))
+    began, may_end = asyncio.Event(), asyncio.Event()
+    seen: Seen[int] = Seen()
+
+    @bus.on(Placed)
+    async def work(event: Placed) -> None:
+        began.set()
+        await may_end.wait()
+        await seen.add(event.number)
+
+    await bus.start()
+    for number in range(5):
+        await bus.publish(Placed(number))
+    await began.wait()
+    stopping = asyncio.get_running_loop().create_task(bus.stop())
+    # Longer than the time between two probes: they must not find fault with a consumer that left.
+    await asyncio.sleep(3 * FAST.probe_every_ms / 1000)
+    assert not stopping.done()
+    may_end.set()
+    await stopping
+    assert sorted(seen.all) == [0, 1], "no handler was begun after the stop"
+    assert await depth(node.url, f"{prefix}.events") == 3
+
+
+async def test_stop_gives_back_what_does_not_end(node: Node, prefix: str) -> None:
+    bus = Bus(node.url, layout_of(prefix), settings=FAST)
+    began = asyncio.Event()
+
+    @bus.on(Placed)
+    async def hang(event: Placed) -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    await bus.start()
+    await bus.publish(Placed(1))
+    await began.wait()
+    await bus.stop(deadline_ms=100)
+    assert await depth(node.url, f"{prefix}.events") == 1
+
+
+async def test_middleware_is_around_the_handler(node: Node, prefix: str) -> None:
+    seen: Seen[str] = Seen()
+
+    async def outer(delivery: Delivery, call: Next) -> Handled:
+        await seen.add("outer before")
+        outcome = await call(delivery)
+        await seen.add(f"outer after {outcome.status}")
+        return outcome
+
+    async def inner(delivery: Delivery, call: Next) -> Handled:
+        if delivery.retry_count == 0:
+            await seen.add("inner drops")
+            return Handled(ConsumerStatus.DROP, error="not yet")
+        return await call(delivery)
+
+    bus = Bus(node.url, layout_of(prefix), settings=FAST, middleware=[outer, inner])
+
+    @bus.on(Placed)
+    async def note(event: Placed, delivery: Delivery) -> None:
+        await seen.add("handler")
+        if delivery.retry_count == 1:
+            raise RuntimeError("what is around it sees an outcome")
+
+    async with bus:
+        await bus.publish(Placed(1))
+        await seen.wait(9)
+    assert seen.all == [
+        "outer before",
+        "inner drops",
+        "outer after DROP",
+        "outer before",
+        "handler",
+        "outer after DROP",
+        "outer before",
+        "handler",
+        "outer after ACK",
+    ]
+
+
+def memory_store(path: Path) -> IdempotencyStore:
+    return MemoryStore()
+
+
+def sqlite_store(path: Path) -> IdempotencyStore:
+    return SqliteStore(path / "handled.db")
+
+
+@pytest.mark.parametrize("make", [memory_store, sqlite_store])
+async def test_a_duplicate_is_handled_once(
+    node: Node, prefix: str, tmp_path: Path, make: Callable[[Path], IdempotencyStore]
+) -> None:
+    store = make(tmp_path)
+    bus = Bus(node.url, layout_of(prefix), settings=FAST, idempotency=store)
+    seen: Seen[int] = Seen()
+
+    @bus.on(Placed)
+    async def fail_once(event: Placed, delivery: Delivery) -> int:
+        await seen.add(event.number)
+        return 500 if event.number == 1 and delivery.retry_count == 0 else 200
+
+    async with bus:
+        await bus.publish(Placed(1), message_id="same")
+        await seen.wait(2)  # what failed is not remembered as handled
+        await bus.publish(Placed(1), message_id="same")
+        await bus.publish(Placed(2), message_id="other")
+        await seen.wait(3)
+    assert seen.all == [1, 1, 2]
+    assert await depth(node.url, f"{prefix}.events") == 0
+    if isinstance(store, SqliteStore):
+        store.close()
+        again = SqliteStore(tmp_path / "handled.db")
+        assert await again.seen(f"{prefix}.events/same"), "it is remembered over a restart"
+        again.close()
+
+
+async def test_messages_that_are_too_early_are_few(node: Node, prefix: str) -> None:
+    settings = replace(FAST, concurrency=1, early_waiting_max=2, early_wait_ms_max=2_000)
+    bus = Bus(node.url, layout_of(prefix), settings=settings)
+
+    @bus.on(Placed)
+    async def note(event: Placed) -> None: ...
+
+    async with bus:
+        for number in range(10):
+            await bus.publish(Placed(number), process_after_delay_ms=60_000)
+        # What the bus does not hold is ready: at least so many, at any time.
+        assert await depth(node.url, f"{prefix}.events") >= 10 - settings.prefetch
+
+
+def test_the_bounds_of_the_wait_are_checked() -> None:
+    with pytest.raises(AssertionError):
+        BusSettings(early_wait_ms_min=10, early_wait_ms_max=5)

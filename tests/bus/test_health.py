@@ -1,0 +1,56 @@
+"""The health of a bus is what the broker says, not what the bus believes."""
+
+from __future__ import annotations
+
+from leveret.bus import Bus, QueueType, fanout, topic
+from tests.bus.nodes import Node
+from tests.bus.proxy import proxy
+from tests.bus.stage import FAST, Placed, pytestmark_bus
+from tools.rabbitmq import HOST, free_port
+
+pytestmark = pytestmark_bus
+
+
+def reader(url: str, prefix: str, management_url: str | None = None) -> Bus:
+    layout = topic.layout(f"{prefix}.events", queue_type=QueueType.CLASSIC)
+    bus = Bus(url, layout, settings=FAST, management_url=management_url)
+
+    @bus.on(Placed)
+    async def note(event: Placed) -> None: ...
+
+    return bus
+
+
+async def test_true_while_it_consumes_and_false_before_and_after(node: Node, prefix: str) -> None:
+    bus = reader(node.url, prefix)
+    assert not (await bus.health()).is_consuming
+    async with bus:
+        health = await bus.health()
+        assert health.is_consuming and health.since_ms is not None
+    stopped = await bus.health()
+    assert not stopped.is_consuming and stopped.reason
+
+
+async def test_false_without_a_handler(node: Node, prefix: str) -> None:
+    async with Bus(node.url, fanout.layout(f"{prefix}-a"), settings=FAST) as bus:
+        health = await bus.health()
+    assert not health.is_consuming and "no handler" in health.reason
+
+
+async def test_false_as_soon_as_the_broker_does_not_answer(node: Node, prefix: str) -> None:
+    async with proxy(node.port) as line:
+        async with reader(line.url, prefix) as bus:
+            line.silence()
+            health = await bus.health()
+            assert not health.is_consuming and "did not answer" in health.reason
+
+
+async def test_the_management_api_must_list_the_consumer(leveret_node: Node, prefix: str) -> None:
+    address = f"http://guest:guest@{HOST}:{leveret_node.http_port}"
+    async with reader(leveret_node.url, prefix, address) as bus:
+        health = await bus.health()
+        assert health.is_consuming, health.reason
+    nowhere = f"http://guest:guest@{HOST}:{free_port()}"
+    async with reader(leveret_node.url, prefix, nowhere) as bus:
+        health = await bus.health()
+    assert not health.is_consuming and "management" in health.reason

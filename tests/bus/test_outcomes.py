@@ -1,0 +1,148 @@
+"""What an outcome means and how often a message was tried: tables and sums, without a broker."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from leveret.bus import ConsumerStatus, Delivery, Handled, RetryPolicy, fanout, topic
+from leveret.bus import headers as names
+from leveret.bus.early import wait_ms
+from leveret.bus.outcome import Act, Decision, decide, handled
+from leveret.bus.settings import BusSettings
+
+pytestmark = pytest.mark.compiled_only("the library is the same in both forms")
+FANOUT, TOPIC = fanout.layout("wms-a"), topic.layout("q")
+QUEUE = "wms.queue.wms-a"
+ACK, DROP, REQUEUE = ConsumerStatus.ACK, ConsumerStatus.DROP, ConsumerStatus.REQUEUE
+
+
+def death(queue: str, reason: str, count: object) -> dict[str, Any]:
+    return {"queue": queue, "reason": reason, "count": count}
+
+
+def test_the_table_of_the_fanout_bus_for_every_status() -> None:
+    for code in range(200, 600):
+        expected = ACK if code < 300 else REQUEUE if code == 425 else DROP
+        assert handled(code, FANOUT) == Handled(expected, code)
+
+
+def test_the_topic_topology_knows_permanent_faults() -> None:
+    for code in range(400, 500):
+        dead = code not in (409, 425, 429)
+        assert (handled(code, TOPIC).status is ConsumerStatus.DEAD) == dead
+    assert handled(503, TOPIC).status is DROP
+
+
+def test_nothing_is_success_and_a_status_is_itself() -> None:
+    assert handled(None, FANOUT).status is ACK
+    assert handled(ConsumerStatus.REQUEUE, FANOUT).status is REQUEUE
+
+
+@pytest.mark.parametrize("retries", [0, 9, 10, 11, 1_000])
+def test_the_limit_ends_failures_alone(retries: int) -> None:
+    policy = RetryPolicy.of(FANOUT)
+    assert decide(Handled(ACK), retries, FANOUT, policy).act is Act.ACK
+    assert decide(Handled(REQUEUE), retries, FANOUT, policy).act is Act.REQUEUE
+    expected = Decision(Act.REJECT, 5_000) if retries < 10 else Decision(Act.DEAD, 0, True)
+    assert decide(Handled(DROP, 500), retries, FANOUT, policy) == expected
+
+
+def test_only_rejects_of_the_own_queue_count() -> None:
+    deaths = [
+        death("wms.retry-queue.wms-a", "expired", 7),
+        death(QUEUE, "rejected", 4),
+        death(QUEUE, "expired", 9),
+        death("wms.queue.wms-b", "rejected", 9),
+    ]
+    assert names.retry_count({"x-death": deaths}, QUEUE) == 4
+    assert names.retry_count({"x-death": deaths, "x-retry-count": 3}, QUEUE) == 7
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"x-death": "no list"},
+        {"x-death": [1, None, {"count": "many"}]},
+        {"x-death": [death(QUEUE, "rejected", -5)]},
+        {"x-death": [death(QUEUE, "rejected", 1 << 70)]},
+        {"x-retry-count": -1},
+        {"x-retry-count": True},
+        {"x-retry-count": "nine"},
+        {"x-retry-count": None},
+    ],
+)
+def test_what_is_no_count_counts_nothing(headers: dict[str, Any]) -> None:
+    assert names.retry_count(headers, QUEUE) == 0
+
+
+@given(
+    rejects=st.integers(0, 50),
+    carried=st.integers(0, 50),
+    more=st.integers(0, 5),
+    continues=st.booleans(),
+)
+def test_a_copy_counts_as_it_shall_on_every_broker(
+    rejects: int, carried: int, more: int, continues: bool
+) -> None:
+    headers = {"x-death": [death(QUEUE, "rejected", rejects)], "x-retry-count": carried, "k": "v"}
+    count = rejects + carried + more
+    copy = names.carried(headers, QUEUE, count, continues=continues)
+    assert names.retry_count(copy, QUEUE) == count
+    assert copy["k"] == "v"
+    assert ("x-death" in copy) == continues
+    # The broker counts on: from what it was given, or from nothing.
+    known = rejects if continues else 0
+    after = {**copy, "x-death": [death(QUEUE, "rejected", known + 1)]}
+    assert names.retry_count(after, QUEUE) == count + 1
+
+
+@given(count=st.integers(0, 20), rejects=st.integers(0, 20), continues=st.booleans())
+def test_a_redrive_counts_on_or_from_nothing(count: int, rejects: int, continues: bool) -> None:
+    dead = names.dead_letter(
+        {"x-death": [death(QUEUE, "rejected", rejects)]}, QUEUE, rejects + count, 500, "E: e"
+    )
+    dead["x-retry-count"] = rejects + count  # as the topic topology sets it
+    again = names.redriven(dead, QUEUE, continues=continues)
+    assert names.retry_count(again, QUEUE) == rejects + count
+    assert not [name for name in again if name.startswith(("x-final-", "x-original-"))]
+    assert again["x-redrive-count"] == 1
+    fresh = names.redriven(dead, QUEUE, continues=continues, reset=True)
+    assert names.retry_count(fresh, QUEUE) == 0
+    if rejects:
+        assert fresh["x-death-history"], "the history is kept, and not counted"
+
+
+def test_who_continues_a_published_history() -> None:
+    leveret = {"product": "RabbitMQ", "version": "4.3.0", "platform": "Leveret 0.1 on Python"}
+    assert names.continues_deaths(leveret)
+    assert names.continues_deaths({"product": "LavinMQ", "version": "2.1"})
+    assert names.continues_deaths({"product": "RabbitMQ", "version": "3.13.7"})
+    assert not names.continues_deaths({"product": "RabbitMQ", "version": "4.1.0"})
+
+
+@given(st.integers(0, 10_000), st.integers(0, 10_000), st.integers())
+def test_a_wait_is_within_its_bounds_and_never_beyond_the_due_time(
+    now_ms: int, due_ms: int, seed: int
+) -> None:
+    settings = BusSettings(early_wait_ms_min=200, early_wait_ms_max=900)
+    found = wait_ms(now_ms, due_ms, settings, Random(seed))
+    assert 0 < found <= 900
+    if due_ms > now_ms:
+        assert now_ms + found <= due_ms
+        assert found >= min(200, due_ms - now_ms)
+
+
+def test_a_delay_counts_from_the_publish() -> None:
+    def due(headers: dict[str, Any], timestamp_s: int | None = None) -> int | None:
+        return Delivery("q", b"", "m", headers=headers, timestamp_s=timestamp_s).due_ms
+
+    assert due({}) is None
+    assert due({"processAfterDelayMs": 50}) is None, "nobody knows when it was published"
+    assert due({"processAfterDelayMs": 50}, 7) == 7_999 + 50, "a second may be almost over"
+    assert due({"processAfterDelayMs": "50", "x-published-ms": 7_100}, 7) == 7_150
+    assert due({"processAfterDelayMs": -5, "x-published-ms": 7_100}) is None
