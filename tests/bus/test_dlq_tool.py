@@ -3,6 +3,7 @@
 Every test ends by counting: what was in the dead-letter queue is there, or where it should be.
 """
 
+import asyncio
 import json
 import os
 import re
@@ -10,12 +11,17 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from leveret.bus import Bus, Delivery, fanout, topic
+from leveret.bus.dlq import Selection, dead_letter_queue
+from leveret.bus.letters import DeadLetter
 from leveret.cli.app import app
 from tests.bus.dead_letters import Stage, stage
 from tests.bus.nodes import Node
@@ -167,6 +173,50 @@ def test_broker_counts_on_from_a_redriven_death(letters: Stage) -> None:
     (found,) = _until_there(letters, waiting)
     count = {death["reason"]: death["count"] for death in found.headers["x-death"]}["rejected"]
     assert count + found.headers.get("x-retry-count", 0) == 11
+
+
+@pytest.mark.parametrize("kind", ["fanout", "topic"])
+def test_redriven_message_is_tried_once_more_or_from_the_start(amqp_url: str, kind: str) -> None:
+    asyncio.run(_redriven_twice(amqp_url, kind))
+
+
+async def _redriven_twice(url: str, kind: str) -> None:
+    make = {
+        "fanout": partial(fanout.layout, retries_max=2),
+        "topic": partial(topic.layout, max_retries=2),
+    }
+    layout = make[kind](f"dlq-{uuid.uuid4().hex[:8]}", retry_delay_ms=50)
+    bus = Bus(url, layout)
+    attempts: list[int] = []
+
+    @bus.on_message()
+    async def fail(delivery: Delivery) -> int:
+        attempts.append(delivery.retry_count)
+        return 503
+
+    async def died_again(times: int) -> DeadLetter:
+        """Waits until it was tried so often, and is in the dead-letter queue."""
+        found: list[DeadLetter] = []
+        async with asyncio.timeout(END_WITHIN_S), dead_letter_queue(url, layout.dlq) as queue:
+            while len(attempts) < times or not found:
+                await asyncio.sleep(0.02)
+                found.clear()
+                await queue.look(Selection(), found.append)
+        return found[0]
+
+    async def redriven(*, reset: bool) -> None:
+        async with dead_letter_queue(url, layout.dlq) as queue:
+            await queue.redrive(Selection(), lambda letter: letter.target(None), reset=reset)
+
+    async with bus:
+        await bus.publish({"order": 1}, routing_key=layout.queue, mandatory=True)
+        assert (await died_again(3)).retries == 2
+        await redriven(reset=False)
+        assert (await died_again(4)).retries == 2
+        await redriven(reset=True)
+        letter = await died_again(7)
+    assert attempts == [0, 1, 2, 2, 0, 1, 2]
+    assert (letter.retries, letter.headers["x-redrive-count"]) == (2, 2)
 
 
 def test_dry_run_changes_nothing(letters: Stage) -> None:

@@ -93,9 +93,7 @@ class DeadLetterQueue:
         self._connection = connection
         self._clock = clock
         # Whether the broker counts on from an x-death that is published.
-        server = dict(connection.server_properties or {})
-        is_leveret = str(server.get("platform", "")).startswith("Leveret")
-        self._continues = is_leveret or continues_deaths(server)
+        self._continues = continues_deaths(dict(connection.server_properties or {}))
         self._taking: AbstractChannel | None = None  # holds what is taken
         self._sending: AbstractChannel | None = None
         self._held: list[int] = []  # delivery tags that go back at the end, in order

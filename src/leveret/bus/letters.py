@@ -17,6 +17,7 @@ from leveret.bus.exact_properties import ExactProperties, exact_copy
 
 # Quorum queues add these: to every delivery (RabbitMQ 3), or to what was given back before.
 QUORUM_COUNTS: Final = ("x-delivery-count", "x-acquired-count")
+_ORIGINAL_USER: Final = "x-original-user-id"
 # No part of the message that is sent again: routing that is over, and what the broker adds.
 _NOT_SENT: Final = ("CC", "BCC", *QUORUM_COUNTS)
 
@@ -80,6 +81,8 @@ class DeadLetter:
         kept = {name: value for name, value in self.headers.items() if name not in _NOT_SENT}
         headers = names.redriven(kept, queue, continues=continues, reset=reset)
         # A broker closes the channel where the user id is not that of the connection.
+        if self.properties.user_id:
+            headers[_ORIGINAL_USER] = self.properties.user_id
         return exact_copy(self.properties, headers=headers, user_id=None)
 
 
