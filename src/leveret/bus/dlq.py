@@ -29,7 +29,13 @@ from typing import Final
 
 import aiormq
 from aiormq.abc import AbstractChannel, AbstractConnection
-from aiormq.exceptions import AMQPError, ChannelInvalidStateError, DeliveryError, PublishError
+from aiormq.exceptions import (
+    AMQPError,
+    ChannelClosed,
+    ChannelInvalidStateError,
+    DeliveryError,
+    PublishError,
+)
 from pamqp.commands import Basic
 
 from leveret.bus.headers import continues_deaths
@@ -235,6 +241,9 @@ class DeadLetterQueue:
             return f"there is no queue {queue}"
         except DeliveryError:
             return f"the queue {queue} refused it"
+        except ChannelClosed as fault:  # too large, or not allowed: the next one may be
+            self._sending = await self._connection.channel(timeout=ANSWER_S)
+            return str(fault)
         except ValueError as fault:
             return str(fault)
         return None
@@ -310,8 +319,11 @@ async def dead_letter_queue(
         queue = DeadLetterQueue(connection, name, clock or Clock())
         await queue.open()
         yield queue
-    except (AMQPError, ChannelInvalidStateError, ConnectionError) as fault:
-        raise Closed(f"the connection to the broker was lost: {fault}") from fault
+    except (AMQPError, OSError) as fault:
+        text = str(fault) or type(fault).__name__
+        raise Closed(f"the connection to the broker was lost: {text}") from fault
+    except ChannelInvalidStateError as fault:
+        raise Closed("the connection to the broker was lost") from fault
     finally:
         with contextlib.suppress(AMQPError, OSError, RuntimeError):
             await connection.close()

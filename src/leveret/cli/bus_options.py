@@ -5,6 +5,7 @@ The event bus is an extra of Leveret and its client library takes a while to imp
 """
 
 import asyncio
+import logging
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -97,6 +98,11 @@ def one_line_on_failure() -> Iterator[None]:
         text = f"{fault.name} is missing: install leveret with its extra `bus`"
         typer.echo(f"leveret bus: {text}", err=True)
         raise typer.Exit(1) from fault
+
+
+def quieten_client() -> None:
+    """The client library tells of each lost connection by a traceback; one line is enough."""
+    logging.getLogger("aiormq").setLevel(logging.CRITICAL)
 
 
 def on_signal(stop: Callable[[], object]) -> None:

@@ -6,7 +6,6 @@ or as JSON; standard error gets the log, in the same form.
 
 import asyncio
 import json
-import logging
 from dataclasses import asdict
 from typing import Any
 
@@ -16,15 +15,14 @@ from leveret.bus import fanout, topic
 from leveret.bus.health_port import HealthPort
 from leveret.bus.topology import Layout, QueueType
 from leveret.bus.webhook import Webhook, run_until
-from leveret.cli.bus_options import RunOptions, on_signal
+from leveret.cli.bus_options import RunOptions, on_signal, quieten_client
 from leveret.runtime import logs
 
 
 def run(options: RunOptions) -> None:
     """Posts messages until SIGTERM or Ctrl+C."""
     logs.configure("info", logs.JSON if options.as_json else logs.TEXT)
-    # The client library tells of each lost connection by a traceback; the bus does it in one line.
-    logging.getLogger("aiormq").setLevel(logging.CRITICAL)
+    quieten_client()
     asyncio.run(_serve(options))
 
 

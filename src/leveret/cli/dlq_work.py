@@ -18,7 +18,7 @@ from leveret.bus.dlq import DeadLetterQueue, Outcome, Report, Selection, dead_le
 from leveret.bus.letter_filter import LetterFilter
 from leveret.bus.letters import DeadLetter
 from leveret.cli.asking import Output, Row
-from leveret.cli.bus_options import Asked, Place, on_signal, place_of
+from leveret.cli.bus_options import Asked, Place, on_signal, place_of, quieten_client
 from leveret.errors import Closed
 
 _COLUMNS: Final = (
@@ -174,6 +174,7 @@ def _selection(asked: Asked, limit: int | None) -> Selection:
 def _run(asked: Asked, place: Place, work: Work) -> Outcome:
     """Does the work with a progress bar, and lets signals end it between two messages."""
     known = Outcome()
+    quieten_client()
 
     async def worked() -> Outcome:
         nonlocal known
