@@ -28,6 +28,7 @@ from leveret.bus import (
     topic,
 )
 from leveret.bus.headers import TRACEPARENT
+from leveret.testing import broker
 from tests.bus.nodes import Node
 from tests.bus.proxy import proxy
 from tests.bus.stage import FAST, Placed, Seen, channel, depth, pytestmark_bus, take
@@ -89,12 +90,12 @@ async def test_a_message_carries_what_others_need(node: Node, prefix: str) -> No
         queue = await other.declare_queue(f"{prefix}.seen")
         await queue.bind(exchange)
         async with bus:
-            options = PublishOptions(correlation_id="c", headers={"k": 1}, message_id="m-1")
+            options = PublishOptions(correlation_id="c", headers={"k": 0.1}, message_id="m-1")
             assert await bus.publish_with(Placed(1), options) == "m-1"
         found = await queue.get(timeout=5)
         assert (found.message_id, found.type, found.correlation_id) == ("m-1", "Placed", "c")
         assert (found.content_type, found.delivery_mode) == ("application/json", 2)
-        assert found.headers == {"k": 1}
+        assert found.headers == {"k": 0.1}
         assert found.timestamp is not None
         await found.ack()
 
@@ -137,11 +138,28 @@ async def test_too_large_for_the_bus(node: Node, prefix: str) -> None:
         await seen.wait(1)
 
 
+async def test_too_large_for_the_broker(prefix: str) -> None:
+    with broker(message_bytes_max=1_000) as url:
+        async with Bus(url, fanout.layout(f"{prefix}-a"), settings=FAST) as bus:
+            publishing = [bus.publish(Shipped(number, "x" * 100)) for number in range(5)]
+            large = bus.publish(Shipped(9, "x" * 2_000))
+            found = await asyncio.gather(*publishing, large, return_exceptions=True)
+            assert [type(each) for each in found] == [str] * 5 + [TooLarge]
+            await bus.publish(Shipped(10))
+
+
 async def test_not_encodable(node: Node, prefix: str) -> None:
-    bus, _ = reader(node, f"{prefix}.events")
+    bus, seen = reader(node, f"{prefix}.events")
     async with bus:
         with pytest.raises(NotEncodable):
             await bus.publish(object())
+        for bad in ({"k": object()}, {"k": 1 << 80}, {"k" * 300: 1}):
+            with pytest.raises(NotEncodable):
+                await bus.publish(Placed(1), headers=bad)
+        with pytest.raises(NotEncodable):
+            await bus.publish(Placed(1), routing_key="k" * 300)
+        await bus.publish(Placed(2))
+        assert await seen.wait(1) == [Placed(2)], "the connection has not noticed"
 
 
 async def test_timeout(node: Node, prefix: str) -> None:

@@ -174,6 +174,32 @@ async def test_a_dead_letter_waits_for_its_queue(node: Node, prefix: str, kind: 
         assert await depth(node.url, queue) == 0
 
 
+async def test_a_dead_letter_is_what_the_message_was(
+    node: Node, prefix: str, kind: QueueType
+) -> None:
+    """Except for what would do harm: it must not expire, nor be routed to others again."""
+    queue = f"{prefix}.events"
+    bus = bus_of(node, queue, kind, max_retries=0)
+
+    @bus.on_message()
+    async def fail(delivery: Delivery) -> int:
+        return 500
+
+    headers = {"text": "é", "deep": {"list": [1, None, True]}, "CC": [f"{queue}.cc"]}
+    async with channel(node.url) as other, bus:
+        await other.declare_queue(f"{queue}.cc")
+        properties = {"expiration": 60, "user_id": "guest", "priority": 3, "reply_to": "me"}
+        await put(node.url, "", queue, b"\x00\xff", headers=headers, **properties)
+        dead = await take(node.url, f"{queue}.dlq")
+        assert await depth(node.url, f"{queue}.cc") == 1, "its own copy, and no second one"
+    assert (dead.body, dead.priority, dead.reply_to) == (b"\x00\xff", 3, "me")
+    assert (dead.expiration, dead.user_id, dead.delivery_mode) == (None, None, 2)
+    assert {name: dead.headers[name] for name in ("text", "deep")} == {
+        name: headers[name] for name in ("text", "deep")
+    }
+    assert "CC" not in dead.headers and dead.headers["x-original-user-id"] == "guest"
+
+
 async def is_there(other: Any, queue: str) -> bool:
     try:
         await other.declare_queue(queue, passive=True)

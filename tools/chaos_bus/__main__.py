@@ -18,7 +18,7 @@ import time
 from tests.bus.nodes import Leveret, Node, RabbitMQ
 from tools.chaos_bus.ledger import Ledger
 from tools.chaos_bus.losses import LOSSES
-from tools.chaos_bus.run import playing
+from tools.chaos_bus.run import layout_of, playing
 from tools.rabbitmq import Unavailable
 
 BROKERS = {"leveret": Leveret, "rabbitmq": RabbitMQ}
@@ -27,7 +27,7 @@ BROKERS = {"leveret": Leveret, "rabbitmq": RabbitMQ}
 def main() -> int:
     """Plays what the command line asks for; 1 where a message was lost or late."""
     asked = _asked()
-    logging.basicConfig(level=logging.DEBUG if asked.verbose else logging.CRITICAL)
+    logging.basicConfig(level=logging.INFO if asked.verbose else logging.CRITICAL)
     print(f"seed {asked.seed}", file=sys.stderr)
     is_good = True
     for broker in asked.broker.split(","):
@@ -52,7 +52,7 @@ async def _play(node: Node, topology: str, asked: argparse.Namespace) -> bool:
         ledger = Ledger()
         started_s = time.monotonic()
         try:
-            async with playing(node, topology, asked.rate, ledger) as play:
+            async with playing(node, layout_of(topology, name), asked.rate, ledger) as play:
                 for _ in range(asked.rounds):
                     await play.round(name, rng)
         except TimeoutError:

@@ -143,7 +143,7 @@ async def playing(node: Node, topology: str, rate: float, ledger: Ledger) -> Asy
     proxy = Proxy(node.port)
     await proxy.start()
     try:
-        play = Play(Scene(node, proxy, layout_of(topology, "bus")), rate, ledger)
+        play = Play(Scene(node, proxy, layout), rate, ledger)
         async with play.bus:
             loop = asyncio.get_running_loop()
             publishing = {loop.create_task(play.publish_on()) for _ in range(PUBLISHERS)}

@@ -16,7 +16,7 @@ from leveret.bus.consuming import Consumer
 from leveret.bus.dispatch import Dispatcher, Handler, MessageHandler, Middleware
 from leveret.bus.health import Health, listing_fault, vhost_of
 from leveret.bus.idempotency import IdempotencyStore
-from leveret.bus.outgoing import PublishOptions, of_event
+from leveret.bus.outgoing import PublishOptions, of_event, require_size
 from leveret.bus.policy import Backoff, RetryPolicy
 from leveret.bus.publishing import Outbox, Publisher
 from leveret.bus.settings import BusSettings
@@ -200,6 +200,7 @@ class Bus:
         """The same with the options as a value."""
         publisher = self._require_started(self._publisher)
         message = of_event(event, options, self._layout, self._clock.now_ms(), self._rng)
+        require_size(message, self._settings.body_bytes_max)
         await publisher.publish(message, options.timeout_ms)
         return message.message_id
 
@@ -208,6 +209,7 @@ class Bus:
         outbox = self._require_started(self._outbox)
         options = options or PublishOptions()
         message = of_event(event, options, self._layout, self._clock.now_ms(), self._rng)
+        require_size(message, self._settings.body_bytes_max)
         await outbox.send(message, options.timeout_ms)
         return message.message_id
 

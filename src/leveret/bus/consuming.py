@@ -127,6 +127,7 @@ class Consumer:
             raise
         except Exception:
             _log.exception("message %s is given back", message.delivery.message_id)
+            await self._pause(self._settings.early_wait_ms_max)
             await self._give_back(session, message)
 
     async def _decide(self, delivery: Delivery) -> tuple[Decision, Handled]:

@@ -5,7 +5,6 @@ dead letter must not expire), CC and BCC (it would be routed to others again) an
 broker refuses another user's). A copy is always persistent.
 """
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,11 +15,13 @@ from aiormq import spec
 
 from leveret.bus import codec, tracing
 from leveret.bus import headers as names
+from leveret.bus.exact_properties import ExactProperties, exact_copy
 from leveret.bus.topology import DEFAULT_EXCHANGE, Layout, Target
+from leveret.errors import TooLarge
 
 PERSISTENT: Final = 2
-SHORT_TEXT_BYTES_MAX: Final = 255  # of AMQP's short strings
-_ROUTES: Final = ("CC", "BCC")
+# Routing that is over, and what quorum queues add to a delivery.
+_NOT_SENT: Final = ("CC", "BCC", "x-delivery-count", "x-acquired-count")
 _ORIGINAL_USER: Final = "x-original-user-id"
 
 
@@ -57,7 +58,7 @@ def of_event(
 ) -> Outgoing:
     """The message of an event. Raises NotEncodable."""
     message_id = options.message_id or f"{rng.getrandbits(128):032x}"
-    properties = spec.Basic.Properties(
+    properties = ExactProperties(
         content_type=codec.CONTENT_TYPE,
         delivery_mode=PERSISTENT,
         message_id=message_id,
@@ -101,13 +102,21 @@ def of_copy(
     message_id: str,
 ) -> Outgoing:
     """A received message with other headers, for another place. Somebody must take it."""
-    kept = {name: value for name, value in headers.items() if name not in _ROUTES}
-    changed = copy.copy(properties)
-    if changed.user_id:
-        kept[_ORIGINAL_USER] = changed.user_id
-    changed.headers = kept
-    changed.expiration = None
-    changed.user_id = None
-    changed.delivery_mode = PERSISTENT
-    changed.message_id = message_id
+    kept = {name: value for name, value in headers.items() if name not in _NOT_SENT}
+    if properties.user_id:
+        kept[_ORIGINAL_USER] = properties.user_id
+    changed = exact_copy(
+        properties,
+        headers=kept,
+        expiration=None,
+        user_id=None,
+        delivery_mode=PERSISTENT,
+        message_id=message_id,
+    )
     return Outgoing(target, body, changed, mandatory=True)
+
+
+def require_size(message: Outgoing, bytes_max: int) -> None:
+    """Raise TooLarge where a body has more bytes than allowed."""
+    if len(message.body) > bytes_max:
+        raise TooLarge(message.message_id, f"{len(message.body)} bytes, {bytes_max} are allowed")

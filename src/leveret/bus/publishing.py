@@ -8,6 +8,7 @@ removes the duplicate. `Outbox` is for many at once: it bounds how many confirms
 import asyncio
 import logging
 import re
+import struct
 from collections.abc import Callable
 from typing import Final
 
@@ -28,6 +29,7 @@ from leveret.errors import (
     BusError,
     Nacked,
     NotConnected,
+    NotEncodable,
     PublishBlocked,
     PublishClosed,
     PublishTimeout,
@@ -78,6 +80,9 @@ class PublishingSession(Session):
             if task is not None and task.cancelling():
                 raise
             raise _Lost("the channel was closed") from fault
+        except (TypeError, ValueError, OverflowError, struct.error) as fault:
+            text = f"AMQP cannot carry message {message.message_id}: {fault}"
+            raise NotEncodable(text) from fault
         except Exception as fault:
             if _is_too_large(fault, len(message.body)):
                 raise TooLarge(message.message_id, str(fault)) from fault
@@ -120,10 +125,7 @@ class Publisher:
             raise
 
     async def publish(self, message: Outgoing, timeout_ms: int | None = None) -> None:
-        """Publish and wait for the confirm. Raises PublishFailed."""
-        bytes_max = self._settings.body_bytes_max
-        if len(message.body) > bytes_max:
-            raise TooLarge(message.message_id, f"{len(message.body)} bytes, {bytes_max} allowed")
+        """Publish and wait for the confirm. Raises PublishFailed, or NotEncodable."""
         # aiormq finds a returned message by its id: two with one id would be taken for each other.
         async with self._turns.of(message.message_id):
             await self._publish(message, timeout_ms or self._settings.publish_timeout_ms)

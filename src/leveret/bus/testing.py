@@ -32,10 +32,10 @@ from leveret.bus.fakes import START_MS, FakeClock, Inline, Message, died, matche
 from leveret.bus.health import Health
 from leveret.bus.idempotency import IdempotencyStore
 from leveret.bus.outcome import TOO_EARLY, Act, Decision, Handled, decide
-from leveret.bus.outgoing import PublishOptions, of_event
+from leveret.bus.outgoing import PublishOptions, of_event, require_size
 from leveret.bus.settings import BusSettings
 from leveret.bus.topology import DEFAULT_EXCHANGE, Layout, Target
-from leveret.errors import BusError, PublishClosed, PublishFailed, TooLarge, Unroutable
+from leveret.errors import BusError, PublishClosed, PublishFailed, Unroutable
 
 STEPS_MAX: Final = 100_000  # deliveries of one call, so that a loop of events ends as an error
 
@@ -177,8 +177,7 @@ class FakeBus(Bus):
             raise PublishClosed(made.message_id, "the bus is not started")
         if self.fail_next:
             raise self.fail_next.pop(0)(made.message_id, "as the test asked")
-        if len(made.body) > self._settings.body_bytes_max:
-            raise TooLarge(made.message_id, f"{len(made.body)} bytes")
+        require_size(made, self._settings.body_bytes_max)
         message = Message(
             made.body,
             made.message_id,
