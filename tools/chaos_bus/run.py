@@ -138,7 +138,7 @@ def layout_of(topology: str, name: str) -> Layout:
 
 
 @contextlib.asynccontextmanager
-async def playing(node: Node, topology: str, rate: float, ledger: Ledger) -> AsyncIterator[Play]:
+async def playing(node: Node, layout: Layout, rate: float, ledger: Ledger) -> AsyncIterator[Play]:
     """A bus that is running, and publishing."""
     proxy = Proxy(node.port)
     await proxy.start()
