@@ -95,6 +95,14 @@ chaos-spark: setup ## Kill Spark's driver and the broker in every phase of a bat
 	@tools/system_packages.sh "$(PYTHON)" spark
 	@$(PY) -m tools.chaos_spark --rounds $(or $(ROUNDS),5) $(ARGS)
 
+.PHONY: chaos-bus
+chaos-bus: setup ## Take the broker away from an event bus in six ways, ROUNDS times each, and count
+	@$(PY) -m tools.chaos_bus --rounds $(or $(ROUNDS),20) $(ARGS)
+
+.PHONY: soak-bus
+soak-bus: setup ## Publish a million events and reconnect a thousand times: the memory must stay
+	@$(PY) -m tools.soak_bus $(ARGS)
+
 .PHONY: scale
 scale: setup ## Measure 10,000 queues and a million waiting messages, killed and started again
 	@$(PY) -m tools.scale $(ARGS)

@@ -78,6 +78,10 @@ class Child:
         self._close()
         return code
 
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send the child, and nobody else, a signal."""
+        self._process.send_signal(number)
+
     def stop(self) -> int:
         """Ask the child to end (SIGTERM); kill it when it does not."""
         if self._process.poll() is None:

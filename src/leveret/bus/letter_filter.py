@@ -1,0 +1,84 @@
+"""Which messages of a dead-letter queue are meant: every condition that is given must hold.
+
+Pure: a filter is asked about one letter and a time. Values are compared as JSON has them, and as
+text where the types differ, because people write them on a command line: `--header tenant=5` finds
+the number 5 and the text "5".
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from leveret.bus.letters import DeadLetter
+
+
+@dataclass(frozen=True, slots=True)
+class LetterFilter:
+    """Conditions; an empty filter means every letter."""
+
+    headers: Mapping[str, Any] = field(default_factory=dict)  # name: value, or None for any
+    json_fields: Mapping[str, Any] = field(default_factory=dict)  # path in a JSON body: value
+    ids: frozenset[str] = frozenset()  # message ids, of which it must have one
+    error: str | None = None  # text in the final error
+    status: int | None = None  # the final status code
+    text: str | None = None  # text in the body
+    older_than_ms: int | None = None  # since its last death
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it takes everything."""
+        return self == LetterFilter()
+
+    def takes(self, letter: DeadLetter, now_ms: int) -> bool:
+        """Whether every condition holds."""
+        return (
+            (not self.ids or letter.message_id in self.ids)
+            and (self.status is None or letter.status == self.status)
+            and (self.error is None or self.error in (letter.error or ""))
+            and (self.text is None or self.text.encode() in letter.body)
+            and self._is_old_enough(letter, now_ms)
+            and all(_has(letter.headers, name, value) for name, value in self.headers.items())
+            and (not self.json_fields or self._has_fields(letter.body))
+        )
+
+    def _is_old_enough(self, letter: DeadLetter, now_ms: int) -> bool:
+        if self.older_than_ms is None:
+            return True
+        # A letter that does not say when it died is not old: nobody may drop it by its age.
+        return letter.died_ms is not None and now_ms - letter.died_ms >= self.older_than_ms
+
+    def _has_fields(self, body: bytes) -> bool:
+        try:
+            document = json.loads(body)
+        except ValueError:
+            return False
+        return all(
+            any(_same(found, value) for found in _at(document, path))
+            for path, value in self.json_fields.items()
+        )
+
+
+def _has(headers: Mapping[str, Any], name: str, value: Any) -> bool:
+    return name in headers and (value is None or _same(headers[name], value))
+
+
+def _same(found: Any, wanted: Any) -> bool:
+    return bool(found == wanted) or _text(found) == _text(wanted)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def _at(document: Any, path: str) -> list[Any]:
+    """What stands at `$.order.lines.0.sku` or `order.lines.0.sku`: nothing, or one value."""
+    found = document
+    for part in path.removeprefix("$").removeprefix(".").split("."):
+        if isinstance(found, dict) and part in found:
+            found = found[part]
+        elif isinstance(found, list) and part.isdecimal() and int(part) < len(found):
+            found = found[int(part)]
+        else:
+            return []
+    return [found]

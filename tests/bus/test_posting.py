@@ -1,0 +1,149 @@
+"""The poster against a real HTTP server, and against sockets that only look like one."""
+
+import asyncio
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from leveret.bus.posting import Poster, PostFailed
+from leveret.errors import ConfigError
+from tests.bus.http_target import Target, http_target
+
+
+@pytest.fixture
+def target() -> Iterator[Target]:
+    with http_target() as found:
+        yield found
+
+
+@contextlib.contextmanager
+def poster(url: str, concurrency: int = 4, timeout_s: float = 10.0) -> Iterator[Poster]:
+    found = Poster(url, concurrency=concurrency, timeout_s=timeout_s)
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+@contextlib.contextmanager
+def listener(*chunks: bytes, pause_s: float = 0.0) -> Iterator[str]:
+    """Something that takes connections and sends these bytes, whatever it is asked."""
+    server = socket.create_server(("127.0.0.1", 0))
+    ended = threading.Event()
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            peer, _ = server.accept()
+            with peer:
+                peer.recv(65536)
+                for chunk in chunks:
+                    peer.sendall(chunk)
+                    ended.wait(pause_s)
+                if not chunks:
+                    ended.wait()
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}/"
+    finally:
+        ended.set()
+        server.close()
+        thread.join(10)
+
+
+def test_posts_body_and_headers_and_gives_the_status(target: Target) -> None:
+    target.answer = lambda _: 503
+    with poster(target.url) as found:
+        assert asyncio.run(found.post({"X-A": "1"}, b"body")) == 503
+    (request,) = target.requests
+    assert request.path == "/hook?x=1"
+    assert request.headers["X-A"] == "1"
+    assert request.body == b"body"
+
+
+def test_connection_is_kept(target: Target) -> None:
+    async def many(found: Poster) -> None:
+        for _ in range(20):
+            await found.post({}, b"")
+
+    with poster(target.url, concurrency=1) as found:
+        asyncio.run(many(found))
+    assert len(target.requests) == 20
+    assert target.connections == 1
+
+
+def test_connection_that_was_closed_meanwhile_is_no_failure(target: Target) -> None:
+    async def several(found: Poster) -> list[int]:
+        return [await found.post({}, b"") for _ in range(5)]
+
+    target.closes_after = True
+    with poster(target.url, concurrency=1) as found:
+        assert asyncio.run(several(found)) == [200] * 5
+    assert len(target.requests) == 5
+
+
+def test_no_more_run_at_once_than_allowed(target: Target) -> None:
+    together = threading.Barrier(3)
+
+    def answer(_: object) -> int:
+        together.wait(10)
+        return 200
+
+    async def many(found: Poster) -> None:
+        await asyncio.gather(*(found.post({}, b"") for _ in range(12)))
+
+    target.answer = answer
+    with poster(target.url, concurrency=3) as found:
+        asyncio.run(many(found))
+    assert target.at_once_most == 3
+    assert target.connections == 3
+
+
+def test_no_answer_in_time_is_a_failure_and_frees_the_thread(target: Target) -> None:
+    def answer(_: object) -> int:
+        if len(target.requests) == 1:
+            target.release.wait(30)
+        return 200
+
+    async def twice(found: Poster) -> int:
+        with pytest.raises(PostFailed, match=r"no answer within 0\.2 s"):
+            await found.post({}, b"")
+        return await found.post({}, b"")
+
+    target.answer = answer
+    with poster(target.url, concurrency=1, timeout_s=0.2) as found:
+        assert asyncio.run(twice(found)) == 200
+
+
+def test_server_that_drips_does_not_hold_a_request_beyond_its_deadline() -> None:
+    async def once(found: Poster) -> None:
+        with pytest.raises(PostFailed, match="no answer within"):
+            await found.post({}, b"")
+
+    drips = [b"HTTP/1.1 200 OK\r\n", *(b"X: 1\r\n" for _ in range(90))]
+    started_s = time.monotonic()
+    with listener(*drips, pause_s=0.1) as url, poster(url, timeout_s=0.5) as found:
+        asyncio.run(once(found))
+    assert time.monotonic() - started_s < 9  # the whole of it would take that long
+
+
+@pytest.mark.parametrize("said", [b"SSH-2.0-x\r\n", b"HTTP/1.1 abc\r\n\r\n"])
+def test_what_is_no_http_is_a_failure(said: bytes) -> None:
+    with listener(said) as url, poster(url) as found, pytest.raises(PostFailed):
+        asyncio.run(found.post({}, b""))
+
+
+def test_nobody_listening_is_a_failure() -> None:
+    with poster("http://127.0.0.1:1/") as found, pytest.raises(PostFailed, match="refused"):
+        asyncio.run(found.post({}, b""))
+
+
+@pytest.mark.parametrize("url", ["ftp://host/", "host", "http://"])
+def test_url_must_be_http(url: str) -> None:
+    with pytest.raises(ConfigError, match="is not an http"):
+        Poster(url, concurrency=1, timeout_s=1)

@@ -1,0 +1,58 @@
+"""A short soak: the same work again leaves the memory where it was. `make soak-bus` is longer.
+
+Memory is what Python has allocated, so that the bound is tight: a kilobyte that each publish leaves
+behind, or one connection that each reconnect does, is over it.
+"""
+
+import asyncio
+import logging
+import tracemalloc
+
+import pytest
+
+from tests.bus.nodes import Node
+from tools.soak_bus import Account, Soak, soaking
+
+pytestmark = pytest.mark.compiled_only("the library is the same in both forms")
+
+PUBLISHES = 600
+RECONNECTS = 5
+GROWTH_MB_MAX = 0.25
+SETTLE_S = 20.0
+FIXED = ("Connection", "Channel", "ConsumingSession", "Thread")  # of these there are as many
+
+
+async def soaked(node: Node) -> Account:
+    async with soaking(node, traces=True) as soak:
+        for _ in range(2):
+            await soak.work(PUBLISHES, RECONNECTS)
+            await settled(soak)
+        return soak.account
+
+
+async def settled(soak: Soak) -> None:
+    """Measures when the connections that were lost are gone: they say goodbye for a while."""
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + SETTLE_S
+    while True:
+        soak.measure()
+        if soak.account.objects[-1]["Connection"] <= 2 or loop.time() > deadline_s:
+            return
+        soak.account.objects.pop()
+        soak.account.memory_mb.pop()
+        await asyncio.sleep(0.1)
+
+
+def test_same_work_again_leaves_the_memory_where_it_was(leveret_node: Node) -> None:
+    logging.disable()  # each reset is a traceback of the client library
+    tracemalloc.start()
+    try:
+        account = asyncio.run(soaked(leveret_node))
+    finally:
+        tracemalloc.stop()
+        logging.disable(logging.NOTSET)
+    assert account.handled >= 2 * PUBLISHES
+    before, after = account.objects
+    assert {name: after[name] for name in FIXED} == {name: before[name] for name in FIXED}
+    assert after["Connection"] == 2  # one that publishes, one that consumes
+    assert account.growth_mb < GROWTH_MB_MAX

@@ -1,0 +1,43 @@
+"""What was published and what was handled, and what the two say of each other."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Ledger:
+    """The accounts of one kind of loss. A message is its number."""
+
+    confirmed: set[int] = field(default_factory=set)
+    handled: Counter[int] = field(default_factory=Counter)
+    recoveries_s: list[float] = field(default_factory=list)  # from reachable to handled, by round
+    late: int = 0  # rounds that took longer than allowed
+
+    @property
+    def lost(self) -> set[int]:
+        """Confirmed and not handled."""
+        return self.confirmed - self.handled.keys()
+
+    @property
+    def duplicates(self) -> int:
+        """Deliveries beyond the first."""
+        return sum(self.handled.values()) - len(self.handled)
+
+    @property
+    def is_good(self) -> bool:
+        """Nothing lost, nothing late."""
+        return not self.lost and not self.late
+
+    def row(self) -> dict[str, object]:
+        """The figures, for people and programs."""
+        times = sorted(self.recoveries_s)
+        return {
+            "rounds": len(times),
+            "published": len(self.confirmed),
+            "handled": len(self.handled),
+            "duplicates": self.duplicates,
+            "lost": len(self.lost),
+            "late": self.late,
+            "again_s_median": round(times[len(times) // 2], 2) if times else None,
+            "again_s_max": round(times[-1], 2) if times else None,
+        }

@@ -1,0 +1,96 @@
+"""The ways in which a bus can lose its broker. Each is done from outside, as it would happen.
+
+A loss is over, and the clock of the recovery starts, when a new connection would find the broker.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import aiormq
+
+from leveret.bus.topology import Layout
+from tests.bus.nodes import Node
+from tools.chaos_bus.proxy import Proxy
+
+ANSWER_S: Final = 30.0
+# RabbitMQ 3: a quorum queue that is declared again within some 50 ms of its deletion tells its
+# consumers nothing, counts them still, and delivers to nobody. No client could know.
+CANCELLED_S: Final = 0.1
+
+
+class Scene:
+    """A broker, the proxy before it, and the queues of the bus."""
+
+    def __init__(self, node: Node, proxy: Proxy, layout: Layout) -> None:
+        self.node = node
+        self.proxy = proxy
+        self.layout = layout
+
+
+async def broker_killed(scene: Scene) -> None:
+    """kill -9, and a new start on the same data."""
+    await asyncio.to_thread(scene.node.kill)
+    await asyncio.to_thread(scene.node.start)
+
+
+async def connection_reset(scene: Scene) -> None:
+    """Every connection ends by a reset."""
+    for passage in list(scene.proxy.passages):
+        passage.reset()
+
+
+async def black_hole(scene: Scene) -> None:
+    """Nothing comes through any more, in either direction, and nobody says so."""
+    for passage in list(scene.proxy.passages):
+        passage.is_black_hole = True
+
+
+async def channel_error(scene: Scene) -> None:
+    """The broker closes the consumer's channel with 406."""
+    for passage in list(scene.proxy.passages):
+        if passage.consuming_channel is not None and not passage.is_black_hole:
+            passage.break_channel()
+
+
+async def server_cancel(scene: Scene) -> None:
+    """The broker cancels the consumer; its queue is there, as it was."""
+    connection = await _delete(scene)
+    await asyncio.sleep(CANCELLED_S)
+    channel = await connection.channel(timeout=ANSWER_S)
+    topology = scene.layout.consuming
+    for queue in topology.queues:
+        arguments: dict[str, Any] = dict(queue.arguments)
+        await channel.queue_declare(queue.name, durable=True, arguments=arguments, timeout=ANSWER_S)
+    for binding in topology.bindings:
+        await channel.queue_bind(
+            binding.queue, binding.exchange, binding.routing_key, timeout=ANSWER_S
+        )
+    await connection.close()
+
+
+async def queue_deleted(scene: Scene) -> None:
+    """The queue is gone, and its consumer with it."""
+    connection = await _delete(scene)
+    await connection.close()
+
+
+async def _delete(scene: Scene) -> aiormq.abc.AbstractConnection:
+    async with asyncio.timeout(ANSWER_S):
+        connection = await aiormq.connect(scene.node.url)
+    channel = await connection.channel(timeout=ANSWER_S)
+    await channel.queue_delete(scene.layout.queue, timeout=ANSWER_S)
+    return connection
+
+
+Loss = Callable[[Scene], Awaitable[None]]
+LOSSES: Final[dict[str, Loss]] = {
+    "broker-killed": broker_killed,
+    "connection-reset": connection_reset,
+    "black-hole": black_hole,
+    "channel-error": channel_error,
+    "server-cancel": server_cancel,
+    "queue-deleted": queue_deleted,
+}
+# What waits in a queue goes with it, whoever reads it: these losses start from an empty one.
+DESTROYS: Final = frozenset(("server-cancel", "queue-deleted"))
