@@ -12,6 +12,7 @@ from typing import Final
 from leveret.jobs.address import Address
 from leveret.jobs.faults import BadAnswer, Unreachable
 from leveret.jobs.http1 import Answer, AnswerReader
+from leveret.jobs.links import has_news
 
 LINKS_MAX: Final = 100
 _SEND_BYTES_MAX: Final = 64 * 1024 * 1024  # asyncio's own limit would split a large batch
@@ -53,6 +54,13 @@ class AsyncLink(asyncio.Protocol):
             reason = str(fault) if fault else "the connection was closed"
             self._waiter.set_exception(Unreachable(f"{self._shown}: {reason}", was_sent=True))
 
+    def is_usable(self) -> bool:
+        """Whether nothing came since the last answer; the loop may not have looked yet."""
+        if not self.is_open or self._transport is None:
+            return False
+        found = self._transport.get_extra_info("socket")
+        return found is not None and not has_news(found.fileno())
+
     async def ask(self, request: bytes) -> Answer:
         """Send a request and wait for its answer; the caller has the deadline."""
         if not self.is_open or self._transport is None:
@@ -93,8 +101,9 @@ class AsyncLinks:
     def _maybe_idle(self) -> AsyncLink | None:
         while self._idle:
             link = self._idle.pop()
-            if link.is_open:
+            if link.is_usable():
                 return link
+            link.close()
         return None
 
     async def _connect(self) -> AsyncLink:

@@ -53,14 +53,19 @@ class Link:
 
     def is_usable(self) -> bool:
         """Whether nothing came since the last answer: an end, for one."""
-        if hasattr(select, "poll"):
-            poll = select.poll()
-            poll.register(self._socket, select.POLLIN)
-            return not poll.poll(0)
-        return not select.select([self._socket], [], [], 0)[0]
+        return not has_news(self._socket.fileno())
 
     def close(self) -> None:
         self._socket.close()
+
+
+def has_news(descriptor: int) -> bool:
+    """Whether a socket has something to read, its end included."""
+    if hasattr(select, "poll"):
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        return bool(poll.poll(0))
+    return bool(select.select([descriptor], [], [], 0)[0])
 
 
 def _left_s(deadline: float) -> float:

@@ -1,0 +1,1 @@
+"""The jobs service, its client and its worker, as programs use them."""
