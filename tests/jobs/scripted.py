@@ -25,13 +25,14 @@ def closes(peer: socket.socket) -> None:
     peer.shutdown(socket.SHUT_RDWR)
 
 
-def answers_and_closes(body: bytes) -> Act:
-    """What a server does whose keep-alive time is over: the client is not told before."""
+def answers_and_closes(body: bytes, closed: threading.Event) -> Act:
+    """What a server does whose keep-alive time is over; sets `closed` when it has done so."""
     first = answers(body)
 
     def act(peer: socket.socket) -> None:
         first(peer)
         closes(peer)
+        closed.set()
 
     return act
 
@@ -58,7 +59,8 @@ class Scripted:
         self._peers: list[socket.socket] = []
         self._server = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._server.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
 
     def _accept(self) -> None:
         while True:
@@ -80,6 +82,8 @@ class Scripted:
                 return
 
     def close(self) -> None:
+        self._server.shutdown(socket.SHUT_RDWR)  # wakes up who accepts
+        self._accepting.join()
         self._server.close()
         for peer in self._peers:
             peer.close()

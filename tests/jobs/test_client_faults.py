@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -85,11 +86,14 @@ def test_an_answer_may_come_byte_by_byte(asking: Any) -> None:
 def test_a_connection_that_was_closed_while_idle_costs_no_job(asking: Any) -> None:
     """A job without a key is put in once, and yet put in."""
 
+    closed = threading.Event()
+
     def script(ask: Ask) -> Any:
         first = ask("enqueue", "t", b"x")
+        assert closed.wait(10)
         return first, ask("enqueue", "t", b"y")
 
-    found, seen = outcome(asking, [answers_and_closes(b"[1]"), answers(b"[2]")], script)
+    found, seen = outcome(asking, [answers_and_closes(b"[1]", closed), answers(b"[2]")], script)
     assert (found, len(seen)) == ((1, 2), 2)
 
 
