@@ -13,14 +13,16 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from leveret.engine.line import Line
 from leveret.engine.message import Message
 from leveret.engine.queue import Queue
-from leveret.engine.ready import Line, Ready
+from leveret.engine.ready import Ready
 from leveret.engine.runs import Run
 from leveret.engine.unacked import Unacked
 
 BEFORE_ALL: Final = -(1 << 62)  # less than every key
 BACK: Final = BEFORE_ALL + 1  # the line of what came back, before all priorities
+_LANES: Final = 1 << 30  # numbers of lanes in one priority
 
 
 def lines_of(queue: Queue) -> list[tuple[int, Line]]:
@@ -30,7 +32,11 @@ def lines_of(queue: Queue) -> list[tuple[int, Line]]:
     if ready.returns_first:
         lines.append((BACK, ready.back))
     if ready.prioritised:
-        lines.extend([(level, ready.lines[-level]) for level in sorted(ready.levels)])
+        for level in sorted(ready.levels):
+            lines.append((level * _LANES, ready.lines[-level]))
+            if ready.lanes is not None:
+                lanes = ready.lanes.at(-level)
+                lines.extend([(level * _LANES + lane.number, lane.line) for lane in lanes])
     else:
         lines.append((0, ready.line))
     return lines

@@ -1,0 +1,70 @@
+"""Snowflakes: ids of 63 bits that rise with time and are unique without asking anybody.
+
+    [41 bits: ms since EPOCH_MS | 10 bits: node | 12 bits: sequence]
+
+`Snowflakes` makes those of one node. It never goes back: where the clock steps back, or more than
+4,096 ids are asked for in one millisecond, it goes on from the last id and thereby borrows from the
+time to come, which it gives back as the clock catches up. `ahead_ms` says how much is borrowed. An
+owner that lives on after a restart passes `floor_ms`, a time that no earlier id lies beyond.
+
+Two nodes with one number would make the same ids: who numbers nodes leases the numbers.
+"""
+
+from typing import Final
+
+EPOCH_MS: Final = 1_577_836_800_000  # 2020-01-01T00:00:00Z
+NODE_BITS: Final = 10
+SEQUENCE_BITS: Final = 12
+NODE_MAX: Final = (1 << NODE_BITS) - 1
+SEQUENCE_MAX: Final = (1 << SEQUENCE_BITS) - 1
+TIME_MAX: Final = (1 << 41) - 1  # until the year 2089
+ID_MAX: Final = (1 << 63) - 1
+
+_TIME_SHIFT: Final = NODE_BITS + SEQUENCE_BITS
+
+
+class Snowflakes:
+    """Makes the ids of one node, each greater than the one before."""
+
+    def __init__(self, node: int, floor_ms: int = 0) -> None:
+        if not 0 <= node <= NODE_MAX:
+            raise ValueError(f"the number of a node is between 0 and {NODE_MAX}, not {node}")
+        self.node: Final = node
+        self._time = max(floor_ms - EPOCH_MS, 0)  # of the last id, since the epoch
+        self._sequence = SEQUENCE_MAX if floor_ms else -1  # of the last id
+
+    @property
+    def last_ms(self) -> int:
+        """The time that the last id carries."""
+        return self._time + EPOCH_MS
+
+    def ahead_ms(self, now_ms: int) -> int:
+        """How far the last id lies in the time to come."""
+        return max(self.last_ms - now_ms, 0)
+
+    def next(self, now_ms: int) -> int:
+        """A new id, of the time `now_ms` unless ids have been made beyond it."""
+        time = now_ms - EPOCH_MS
+        if time > self._time:
+            self._time, self._sequence = time, 0
+        elif self._sequence < SEQUENCE_MAX:
+            self._sequence += 1
+        else:
+            self._time, self._sequence = self._time + 1, 0
+        assert self._time <= TIME_MAX, "the clock is beyond what an id can hold"
+        return (self._time << _TIME_SHIFT) | (self.node << SEQUENCE_BITS) | self._sequence
+
+
+def time_ms_of(id: int) -> int:
+    """When an id was made, unless it was borrowed from the time to come."""
+    return (id >> _TIME_SHIFT) + EPOCH_MS
+
+
+def first_of(time_ms: int) -> int:
+    """What no id is below that was made at a time or later."""
+    return (time_ms - EPOCH_MS) << _TIME_SHIFT
+
+
+def node_of(id: int) -> int:
+    """The number of the node that made an id."""
+    return (id >> SEQUENCE_BITS) & NODE_MAX
