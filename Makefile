@@ -14,7 +14,7 @@ PYTEST_FLAGS ?=
 INTERPRETED := PYTHONPATH="$(CURDIR)/src"
 PYTEST := $(PY) -m pytest $(PYTEST_FLAGS)
 BENCH_FLAGS = $(if $(ROWS),--rows $(ROWS)) $(if $(TIME),--seconds $(TIME)) $(if $(SAVE),--save)
-CHECKED := src tests tools setup.py
+CHECKED := src tests tools examples setup.py
 
 .PHONY: help
 help: ## List what can be made

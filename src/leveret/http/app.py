@@ -60,7 +60,7 @@ from leveret.http.pace import Pace
 from leveret.http.rates import Rates
 
 # Paths that are called so often that what is around a call must not cost more than the call.
-_EXPRESS: Final[tuple[str, ...]] = ()
+_EXPRESS: Final = ("/enqueue", "/dequeue", "/ack", "/nack", "/extend")
 
 
 class Health(msgspec.Struct, omit_defaults=True):
