@@ -145,6 +145,11 @@ def test_dead_jobs_are_listed_redriven_and_deleted(client: Client) -> None:
     assert sorted(job.id for job in client.dequeue("dying", limit=9)) == [ids[0], ids[2]]
 
 
+def test_a_call_for_no_jobs_asks_nothing(client: Client) -> None:
+    assert client.enqueue_many([]) == client.ack_many([]) == client.extend_many([]) == []
+    assert client.nack_many([], "why") == client.cancel("t", []) == []
+
+
 def test_schedules_are_made_listed_and_ended(client: Client) -> None:
     schedule = Schedule(
         name="nightly", namespace=NAMESPACE, topic="clean", cron="0 3 * * *", payload=b"go"

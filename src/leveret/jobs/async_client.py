@@ -7,7 +7,7 @@ are kept open. Every call ends within its deadline, with its result or an except
 
 import asyncio
 import ssl
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import TypeVar
@@ -83,7 +83,7 @@ class AsyncClient:
 
     async def enqueue_many(self, jobs: Sequence[NewJob]) -> list[int]:
         """Put in all of these, or none; their ids in the same order."""
-        return await self._do(calls.enqueue(jobs, self.namespace))
+        return await self._do(calls.enqueue(jobs, self.namespace)) if jobs else []
 
     async def dequeue(
         self,
@@ -104,7 +104,7 @@ class AsyncClient:
 
     async def ack_many(self, jobs: Sequence[Job]) -> list[Outcome]:
         """These jobs are done; what became of each."""
-        return await self._do(calls.ack(jobs))
+        return await self._do(calls.ack(jobs)) if jobs else []
 
     async def nack(self, job: Job, error: str, *, delay_s: float | None = None) -> None:
         """The job failed: it comes back by the topic's backoff or after `delay_s`, or is dead."""
@@ -114,7 +114,7 @@ class AsyncClient:
         self, jobs: Sequence[Job], error: str, *, delay_s: float | None = None
     ) -> list[Outcome]:
         """These jobs failed; what became of each."""
-        return await self._do(calls.nack([(job, error, delay_s) for job in jobs]))
+        return await self._do(calls.nack([(job, error, delay_s) for job in jobs])) if jobs else []
 
     async def settle(self, call: Call[list[Outcome]]) -> list[Outcome]:
         """A call made by `leveret.jobs.calls`: jobs that failed for different reasons, say."""
@@ -131,19 +131,21 @@ class AsyncClient:
         self, jobs: Sequence[Job], *, lease_s: float | None = None
     ) -> list[tuple[Outcome, datetime | None]]:
         """Keep these jobs; what became of each, and the new ends of their leases."""
-        return await self._do(calls.extend(jobs, lease_s))
+        return await self._do(calls.extend(jobs, lease_s)) if jobs else []
 
     async def cancel(
-        self, topic: str, ids: Iterable[int], *, namespace: str | None = None
+        self, topic: str, ids: Sequence[int], *, namespace: str | None = None
     ) -> list[Outcome]:
         """Drop jobs that are ready or scheduled; STALE where a worker has one."""
-        return await self._do(calls.cancel(namespace or self.namespace, topic, ids))
+        given = namespace or self.namespace
+        return await self._do(calls.cancel(given, topic, ids)) if ids else []
 
     async def deliver_now(
-        self, topic: str, ids: Iterable[int], *, namespace: str | None = None
+        self, topic: str, ids: Sequence[int], *, namespace: str | None = None
     ) -> list[Outcome]:
         """Make scheduled jobs ready."""
-        return await self._do(calls.deliver_now(namespace or self.namespace, topic, ids))
+        given = namespace or self.namespace
+        return await self._do(calls.deliver_now(given, topic, ids)) if ids else []
 
     async def find(self, topic: str, id: int, *, namespace: str | None = None) -> JobInfo:
         """A job in whichever state, with its failures. UnknownJob where there is none."""
