@@ -1,1 +1,1 @@
-"""The jobs service, its client and its worker, as programs use them."""
+"""The jobs service: one contract for every store, and what each store has of its own."""

@@ -146,7 +146,9 @@ def test_dead_jobs_are_listed_redriven_and_deleted(client: Client) -> None:
 
 
 def test_a_call_for_no_jobs_asks_nothing(client: Client) -> None:
-    assert client.enqueue_many([]) == client.ack_many([]) == client.extend_many([]) == []
+    assert client.enqueue_many([]) == []
+    assert client.ack_many([]) == []
+    assert client.extend_many([]) == []
     assert client.nack_many([], "why") == client.cancel("t", []) == []
 
 

@@ -12,6 +12,7 @@ import secrets
 from pathlib import Path
 from typing import Any, Final
 
+from leveret.clock import Clock
 from leveret.config.settings import Settings
 from leveret.errors import ConfigError, TokenRefused
 
@@ -73,6 +74,11 @@ def make_token(secret: str, namespaces: list[str], subject: str, now_ms: int, la
     now_s = now_ms // 1000
     claims = {"sub": subject, NAMESPACES: namespaces, "iat": now_s, "exp": now_s + lasts_s}
     return signed(claims, secret)
+
+
+def now_ms() -> int:
+    """The time, for a command that is no node."""
+    return Clock().now_ms()
 
 
 def secret_in(folder: Path | None) -> str:

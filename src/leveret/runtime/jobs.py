@@ -52,7 +52,7 @@ class Jobs:
     def __init__(self, host: Host, folder: Path | None) -> None:
         self._host = host
         self._folder = folder
-        # A `leveret.jobs.service.store.Store`: naming the type would import msgspec into every start.
+        # A `leveret.jobs.service.store.Store`; naming it would import msgspec into every start.
         self._store: Any = None
         self._opening = asyncio.Lock()
         self._tokens: JobTokens | None = None

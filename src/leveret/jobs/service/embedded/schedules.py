@@ -40,10 +40,11 @@ class Schedules:
         self._waking = Waking(self._on_due)
 
     def load(self) -> None:
-        """Read the register."""
+        """Read the register, and fire what was missed."""
         for text in self._broker.register.entries(KIND).values():
             entry = _entries.decode(text)
             self._entries[entry.schedule.namespace, entry.schedule.name] = entry
+        self._on_due(int(self._broker.turn.now_ms))
         self._arm()
 
     def of(self, namespace: str) -> list[Schedule]:
