@@ -1,5 +1,6 @@
 """`leveret jobs stats`, `top`, `dead` and `redrive`: what an operator looks at, and mends."""
 
+import sys
 import time
 from typing import Annotated, Any, Final
 
@@ -15,6 +16,14 @@ from leveret.jobs.service.items import TopicStats
 _STATES: Final = ("ready", "scheduled", "leased", "dead")
 _COUNTS: Final = ("enqueued", "handed_out", "acked", "failed", "expired")
 _DEAD: Final = ("id", "attempts", "failed_at", "error", "payload")
+_RATES: Final = {  # of the counts, in the table of `top`
+    "in/s": "enqueued",
+    "out/s": "handed_out",
+    "done/s": "acked",
+    "failed/s": "failed",
+    "expired/s": "expired",
+}
+_WIDE: Final = 200  # columns where no terminal limits them
 _EVERYWHERE: Final = "Of every namespace that the token covers."
 
 Everywhere = Annotated[bool, typer.Option("--all", help=_EVERYWHERE)]
@@ -58,7 +67,8 @@ def dead(
     """Show the jobs whose retries are used up, with their last errors, or delete them."""
     if delete or delete_all:
         count = client.delete_dead(topic, None if delete_all else delete)
-        output.done(f"{count} dead jobs are deleted", {"deleted": count})
+        noun = "dead job is" if count == 1 else "dead jobs are"
+        output.done(f"{count} {noun} deleted", {"deleted": count})
         return
     rows = [_dead_row(row_of(job)) for job in client.dead(topic, after_id=after, limit=limit)]
     output.table(rows, _DEAD)
@@ -110,7 +120,8 @@ def _live(watch: "Watch", interval_s: float, count: int) -> None:
     from rich.live import Live
 
     looks = 0
-    with Live(console=Console(), auto_refresh=False, screen=False) as live:
+    console = Console(width=None if sys.stdout.isatty() else _WIDE)
+    with Live(console=console, auto_refresh=False) as live:
         while True:
             looks += 1
             try:
@@ -143,9 +154,9 @@ class Watch:
         for each in sorted(found, key=lambda t: (-t.ready - t.leased, t.namespace, t.topic)):
             before = self._before.get((each.namespace, each.topic), each)
             row = _row(each, now_ms)
-            for name in _COUNTS:
+            for rate, name in _RATES.items():
                 gained = getattr(each, name) - getattr(before, name)
-                row[f"{name}/s"] = round(max(gained, 0) / passed_s, 1)
+                row[rate] = round(max(gained, 0) / passed_s, 1)
             rows.append(row)
         self._before = {(each.namespace, each.topic): each for each in found}
         self._looked_s = now_s
@@ -155,10 +166,12 @@ class Watch:
         from rich.table import Table
 
         table = Table(box=None, pad_edge=False)
-        names = ("namespace", "topic", *_STATES, "oldest", *(f"{name}/s" for name in _COUNTS))
-        for name in names:
-            is_text = name in ("namespace", "topic")
-            table.add_column(name, justify="left" if is_text else "right", no_wrap=True)
+        table.add_column("namespace", no_wrap=True)
+        table.add_column("topic", no_wrap=True)
+        numbers = (*_STATES, "oldest", *_RATES)
+        for name in numbers:
+            table.add_column(name, justify="right", no_wrap=True, min_width=len(name))
+        names = ("namespace", "topic", *numbers)
         for row in self.rows():
             style = "red" if row["dead"] else None
             cells = (
