@@ -21,7 +21,7 @@ from tools.benchmark_jobs.contenders import (
     LeveretWorker,
     Procrastinate,
 )
-from tools.benchmark_jobs.measure import Figures, Sizes, round_of, sync_ms
+from tools.benchmark_jobs.measure import SLOW, Figures, Sizes, round_of, sync_ms
 
 EMBEDDED: Final = "leveret"
 WORKER: Final = "leveret worker"
@@ -89,7 +89,6 @@ def _started(wanted: list[str]) -> Iterator[list[Contender]]:
 async def _run(
     contenders: list[Contender], options: argparse.Namespace, found: dict[str, Any]
 ) -> None:
-    sizes = QUICK if options.quick else Sizes()
     rounds: Rounds = {each.name: [] for each in contenders}
     syncs = []
     for each in contenders:
@@ -97,6 +96,7 @@ async def _run(
     for number in range(options.rounds):
         for each in contenders:
             print(f"round {number + 1} of {options.rounds}: {each.name}", flush=True)
+            sizes = QUICK if options.quick else SLOW if each.name in RIVALS else Sizes()
             rounds[each.name].append(await round_of(each, sizes))
         syncs.append(sync_ms(tempfile.gettempdir()))
     found["medians"] = {name: _medians(some) for name, some in rounds.items()}

@@ -22,6 +22,8 @@ class Sizes:
     many: int = 30_000  # by hundreds
 
 
+SLOW: Final = Sizes(ones=800, many=3_000)  # for those that take a hundred a second
+
 Figures = dict[str, float]
 
 

@@ -147,7 +147,8 @@ class Express:
         return response
 
     def _encode(self, response: Response) -> bytes:
-        lines = [_PHRASES[response.status_code], self._date()]
+        status = response.status_code
+        lines = [_PHRASES.get(status) or b"HTTP/1.1 %d \r\n" % status, self._date()]
         for name, value in response.raw_headers:
             lines += (name, b": ", value, b"\r\n")
         lines += (b"\r\n", bytes(response.body))

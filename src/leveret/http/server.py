@@ -111,7 +111,8 @@ class _Protocol(H11Protocol):
         del self._body[: head.body_length]
         try:
             answer = await self.express.answer(self._scope_of(head), body, gone)
-            self.transport.write(answer)
+            if not gone.is_set():
+                self.transport.write(answer)
             if self.flow.write_paused:
                 await self.flow.drain()
         except BaseException:
