@@ -108,9 +108,9 @@ def leveret(*flags: str) -> Iterator[Running]:
             _end(process)
 
 
-def token_of(data: Path) -> str:
+def token_of(data: Path, namespace: str = NAMESPACE) -> str:
     """A token as an operator makes one."""
-    words = ["jobs", "token", "--data", str(data), "--namespace", NAMESPACE]
+    words = ["jobs", "token", "--data", str(data), "--namespace", namespace]
     done = subprocess.run(
         [sys.executable, "-m", "leveret", *words], capture_output=True, text=True, check=True
     )
