@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from leveret.errors import JobsError, JobsInvalid
 from leveret.http.answers import json
-from leveret.http.jobs_access import CLIENT_GONE, Call, Problem, job_call, problem
+from leveret.http.jobs_access import CLIENT_GONE, MEDIA, Call, Problem, job_call, problem
 from leveret.http.jobs_shapes import Item, Leased, Settle, Settled, decoded, id_of, leased, settled
 from leveret.http.operations import Needs, Operation, Query, whole_body
 from leveret.jobs.service import limits
@@ -235,6 +235,7 @@ def _settling(path: str, handler: Any, about: str) -> Operation:
         body=ONE_OR_MANY,
         answer=Settled | list[Settled],
         failures=SETTLE_REFUSALS,
+        failure_media=MEDIA,
         is_audited=False,
     )
 
@@ -250,6 +251,7 @@ OPERATIONS: Final = (
         body=list[Item],
         answer=list[int],
         failures=REFUSALS,
+        failure_media=MEDIA,
         is_audited=False,
     ),
     Operation(
@@ -267,6 +269,7 @@ OPERATIONS: Final = (
         ),
         answer=list[Leased],
         failures=REFUSALS,
+        failure_media=MEDIA,
         is_audited=False,
     ),
     _settling("/ack", ack, "Jobs are done."),

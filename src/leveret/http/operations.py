@@ -84,6 +84,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     media: str = "application/json"  # of the answer
     status: int = 200  # of success; 201 stands for 201 (made) or 204 (changed)
     failures: tuple[tuple[int, Any], ...] = ()  # statuses whose body is not the usual one
+    failure_media: str = "application/json"  # of those from 400 on
     is_audited: bool = True  # unless a GET; False for messages, which would bury all else
 
 
