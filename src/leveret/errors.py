@@ -22,8 +22,10 @@
     ├── ConfigError                the configuration cannot be used; names every fault
     ├── TokenRefused               a token that cannot be trusted, or not any more
     ├── JobsError                  a call that the jobs service cannot serve
+    │   ├── JobsInvalid            a job or a call out of its limits; names item and field
     │   ├── JobsUnavailable        what keeps the jobs does not answer; names it
     │   ├── JobsDraining           the service is stopping
+    │   ├── JobsFull               there is no room for more jobs for now
     │   └── JobsOverRate           a namespace asks too often; says when to come back
     └── Closed                     the broker or queue was closed under the caller
         └── Refused                another broker refused something, and said why
@@ -121,12 +123,25 @@ class JobsError(LeveretError):
     """A call that the jobs service cannot serve."""
 
 
+class JobsInvalid(JobsError):
+    """A job or a call that breaks a limit or cannot be read."""
+
+    def __init__(self, text: str, field: str = "", item: int | None = None) -> None:
+        super().__init__(text)
+        self.field = field
+        self.item = item  # index of the job in its batch; None where it is no batch
+
+
 class JobsUnavailable(JobsError):
     """Redis, a shard or a log does not answer; the text names which."""
 
 
 class JobsDraining(JobsError):
     """The service is stopping and takes nothing more."""
+
+
+class JobsFull(JobsError):
+    """There is no room for more jobs for now: a limit of the topic, or an alarm of the node."""
 
 
 class JobsOverRate(JobsError):

@@ -37,6 +37,9 @@ REJECT_PUBLISH_DLX: Final = 2
 QUORUM_PRIORITY_MAX: Final = 31
 QUORUM_PRIORITY: Final = 4  # of a message that names none
 QUORUM_DELIVERY_LIMIT: Final = 20
+# Priorities of a queue of jobs are any 32 bits, the least is the most urgent. Its own front pushes
+# them raised by this, so that they are told from the octet of a client.
+JOB_PRIORITY: Final = 1 << 40
 QUORUM_GROUP_SIZE: Final = 3
 CONSUMER_DISCONNECTED_TIMEOUT_MS: Final = 60_000
 SEGMENT_BYTES: Final = 64 * 1024 * 1024
@@ -86,6 +89,7 @@ class QueueSettings:
         self.dead_letter_at_least_once: bool = False
         self.single_active: bool = False
         self.priority_max: i64 = -1  # priorities are strict, 0 to this
+        self.has_jobs: bool = False  # a topic of the jobs service
         self.lazy: bool = False
         self.delivery_limit: i64 = -1
         self.consumer_timeout_ms: i64 = -1  # -1: the node's
@@ -102,7 +106,13 @@ class QueueSettings:
         self.filter_bytes: i64 = FILTER_BYTES_MIN
 
     def clamp(self, priority: i64) -> i64:
-        """The priority that a message gets; -1 stands for none given."""
+        """The priority that a message gets; -1 stands for none given.
+
+        In a queue of jobs the octet of a client means the job priority with its sign turned.
+        """
+        if self.has_jobs:
+            job_priority = JOB_PRIORITY - priority if priority > 255 else -max(priority, 0)
+            return -1 - job_priority
         if priority < 0:
             return QUORUM_PRIORITY if self.kind == QUORUM else 0
         return min(priority, self.priority_max)
@@ -307,6 +317,9 @@ def _read_delivery(settings: QueueSettings, arguments: Table) -> None:
     settings.priority_max = (
         QUORUM_PRIORITY_MAX if is_quorum else _number(arguments, "x-max-priority", -1)
     )
+    if not is_quorum and _flag(arguments, "x-jobs"):
+        settings.has_jobs = True
+        settings.priority_max = JOB_PRIORITY
     limit = _number(arguments, "x-delivery-limit", QUORUM_DELIVERY_LIMIT if is_quorum else -1)
     settings.delivery_limit = max(limit, -1)
     settings.consumer_timeout_ms = _time_ms(arguments, "x-consumer-timeout")

@@ -561,6 +561,8 @@ class Queue(Target):
         self.ready = Ready(prioritised=old.prioritised, returns_first=old.returns_first)
         self.ready.pages = old.pages
         self.ready.window = old.window
+        if old.lanes is not None:
+            self.ready.open_lanes()
         self.ready.damaged = old.damaged  # unread and unexplained: a purge is not meant for them
         self.purged += old.count
         self.turn.trash.add(old.messages_held())

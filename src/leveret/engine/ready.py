@@ -1,8 +1,8 @@
 """Ready messages, in the order in which they will be delivered.
 
-A `Line` is one FIFO: messages in order of arrival (`fresh`), and those that came back (`returned`),
-which keep their original place by rank. `Ready` is a line for each priority in use, highest first;
-a queue without priorities has just one line.
+`Ready` is a `Line` for each priority in use, highest first; a queue without priorities has just one
+line. Where the messages of one priority have keys that take turns, each key has a line of its own
+(`Lanes`).
 
 Quorum queues serve what came back before everything else, whatever its priority (RabbitMQ 4.3):
 `returns_first` puts it in a line of its own.
@@ -18,6 +18,8 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from leveret.engine.lanes import Lanes, lane_key
+from leveret.engine.line import Line
 from leveret.engine.message import Message
 from leveret.engine.runs import QueuePages, Run, Runs
 from leveret.errors import Corrupt
@@ -25,113 +27,9 @@ from leveret.journal.records import NOWHERE
 
 WINDOW: Final = 8192  # messages of a line in memory before further ones are left to the log
 LAZY_WINDOW: Final = 64  # the same for a lazy queue
-WINDOW_BYTES: Final = 16 * 1024 * 1024
 
 MESSAGE_BYTES: Final = 300  # a message in memory besides its body: object, header, list slots
 RUN_BYTES: Final = 12  # a message that is only a position
-
-_COMPACT_AT: Final = 1024  # taken slots at the front of `fresh` before it is worth moving the rest
-
-
-class Line:
-    """One FIFO that takes messages back to their place.
-
-    Its head is in memory; what is beyond the window stands in the log (`paged`) and is read back
-    when the head is used up. What came back is older than everything in the log's part.
-    """
-
-    def __init__(self) -> None:
-        self.fresh: list[Message | None] = []  # by rank; slots before `at` are taken
-        self.at: i64 = 0
-        self.fresh_bytes: i64 = 0  # bodies in `fresh`
-        self.returned: list[tuple[int, Message]] = []  # heap by rank
-        self.paged = Runs()
-
-    def is_empty(self) -> bool:
-        return self.at == len(self.fresh) and not self.returned and self.paged.count == 0
-
-    def is_full(self, window: i64) -> bool:
-        """Whether a further message belongs into the log's part."""
-        return (
-            self.paged.count != 0
-            or len(self.fresh) - self.at >= window
-            or self.fresh_bytes >= WINDOW_BYTES
-        )
-
-    def append(self, message: Message) -> None:
-        self.fresh.append(message)
-        self.fresh_bytes += len(message.body)
-
-    def needs_page(self) -> bool:
-        """Whether the next message is in the log alone."""
-        return self.at == len(self.fresh) and not self.returned and self.paged.count != 0
-
-    def head(self) -> Message:
-        """The next message, which stays; it is in memory."""
-        returned = self.returned
-        if self.at < len(self.fresh):
-            first = self.fresh[self.at]
-            assert first is not None
-            if not returned or first.rank < returned[0][0]:
-                return first
-        return returned[0][1]
-
-    def head_rank(self) -> i64:
-        """The rank of the next message, wherever it is; -1 in an empty line."""
-        rank: i64 = -1
-        if self.at < len(self.fresh):
-            first = self.fresh[self.at]
-            assert first is not None
-            rank = first.rank
-        elif self.paged.count != 0:
-            run = self.paged.runs[0]
-            rank = run.seqs[run.at]
-        if self.returned:
-            back: i64 = self.returned[0][0]
-            if rank < 0 or back < rank:
-                rank = back
-        return rank
-
-    def pop(self) -> Message:
-        """Take the next message; it is in memory."""
-        fresh = self.fresh
-        at = self.at
-        if at < len(fresh):
-            first = fresh[at]
-            assert first is not None
-            if not self.returned or first.rank < self.returned[0][0]:
-                fresh[at] = None
-                self.fresh_bytes -= len(first.body)
-                self._advance(at + 1)
-                return first
-        return heappop(self.returned)[1]
-
-    def put_back(self, message: Message) -> None:
-        """Return a message to its place by rank."""
-        heappush(self.returned, (message.rank, message))
-
-    def _advance(self, at: i64) -> None:
-        """Move the front to `at` and give back the slots before it now and then."""
-        fresh = self.fresh
-        if at == len(fresh):
-            fresh.clear()
-            at = 0
-        elif at >= _COMPACT_AT and at * 2 > len(fresh):
-            del fresh[:at]
-            at = 0
-        self.at = at
-
-    def messages(self) -> list[Message]:
-        """All messages in memory, in order, without taking them."""
-        kept: list[Message] = [m for m in self.fresh[self.at :] if m is not None]
-        if self.returned:
-            kept.extend([m for _, m in self.returned])
-            kept.sort(key=_rank)
-        return kept
-
-
-def _rank(message: Message) -> int:
-    return message.rank
 
 
 class Ready:
@@ -151,6 +49,7 @@ class Ready:
         self.damaged: list[Run] = []  # messages that cannot be read: set aside, not counted above
         self.pages: QueuePages | None = None  # where there is a log
         self.returns: i64 = 0  # messages that came back to be served first
+        self.lanes: Lanes | None = None  # lines of keys that take turns, if there are any
 
     def push(self, message: Message) -> None:
         """Add a message at the end of its priority."""
@@ -158,7 +57,7 @@ class Ready:
         self.body_bytes += len(message.body)
         if message.expires_ms != 0:
             self.mortal = True
-        line = self._level(message.priority) if self.prioritised else self.line
+        line = self._line_of(message) if self.prioritised else self.line
         if message.position != NOWHERE and line.is_full(self.window):
             line.paged.add(message.seq, message.position)
         else:
@@ -201,7 +100,7 @@ class Ready:
             self.returns += 1
             self.back.append(message)
         elif self.prioritised:
-            self._level(message.priority).put_back(message)
+            self._line_of(message).put_back(message)
         else:
             self.line.put_back(message)
 
@@ -213,6 +112,8 @@ class Ready:
         """Take the next message; there is one."""
         if self.prioritised or self.returns_first:
             message = self._at_hand(self._next_line()).pop()
+            if self.lanes is not None:
+                self.lanes.pass_on(message.priority)
         else:
             message = self._at_hand(self.line).pop()
         self.count -= 1
@@ -325,10 +226,12 @@ class Ready:
 
     def all_lines(self) -> list[Line]:
         """Every line, in the order in which they are served; some may be empty."""
+        lines: list[Line] = []
         if self.prioritised:
-            lines = [self.lines[-level] for level in sorted(self.levels)]
+            for level in sorted(self.levels):
+                lines.extend(self.lines_at(-level))
         else:
-            lines = [self.line]
+            lines.append(self.line)
         if self.returns_first:
             lines.insert(0, self.back)
         return lines
@@ -339,10 +242,43 @@ class Ready:
             return self.back
         if not self.prioritised:
             return self.line
+        if self.lanes is not None:
+            return self._next_lane(self.lanes)
         line = self.lines[-self.levels[0]]
         while line.is_empty():
             del self.lines[-heappop(self.levels)]
             line = self.lines[-self.levels[0]]
+        return line
+
+    def _next_lane(self, lanes: Lanes) -> Line:
+        """The same where keys take turns."""
+        while True:
+            priority = -self.levels[0]
+            line = lanes.next(priority, self.lines[priority])
+            if line is not None:
+                return line
+            del self.lines[-heappop(self.levels)]
+
+    def open_lanes(self) -> None:
+        """From now on the keys of each priority take turns. What is there is one turn's."""
+        assert self.prioritised
+        if self.lanes is None:
+            self.lanes = Lanes()
+
+    def lines_at(self, priority: int) -> list[Line]:
+        """The lines of a priority that is in use."""
+        found = [self.lines[priority]]
+        if self.lanes is not None:
+            found.extend([lane.line for lane in self.lanes.at(priority)])
+        return found
+
+    def _line_of(self, message: Message) -> Line:
+        """Where a message belongs."""
+        line = self._level(message.priority)
+        if self.lanes is not None:
+            key = lane_key(message.header)
+            if key:
+                return self.lanes.line(message.priority, key)
         return line
 
     def _level(self, priority: int) -> Line:

@@ -21,6 +21,7 @@ from leveret.engine.unacked import Unacked
 
 BEFORE_ALL: Final = -(1 << 62)  # less than every key
 BACK: Final = BEFORE_ALL + 1  # the line of what came back, before all priorities
+_LANES: Final = 1 << 30  # numbers of lanes in one priority
 
 
 def lines_of(queue: Queue) -> list[tuple[int, Line]]:
@@ -30,7 +31,11 @@ def lines_of(queue: Queue) -> list[tuple[int, Line]]:
     if ready.returns_first:
         lines.append((BACK, ready.back))
     if ready.prioritised:
-        lines.extend([(level, ready.lines[-level]) for level in sorted(ready.levels)])
+        for level in sorted(ready.levels):
+            lines.append((level * _LANES, ready.lines[-level]))
+            if ready.lanes is not None:
+                for lane in ready.lanes.at(-level):
+                    lines.append((level * _LANES + lane.number, lane.line))
     else:
         lines.append((0, ready.line))
     return lines

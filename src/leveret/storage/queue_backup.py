@@ -162,14 +162,15 @@ def _lines(
     lines: list[tuple[int, list[Message], list[Run]]] = []
     if ready.returns_first and not ready.back.is_empty():
         lines.append((1 << 62, ready.back.messages(), []))
-    of_priority = ready.lines if ready.prioritised else {0: ready.line}
+    of_priority = {priority: ready.lines_at(priority) for priority in ready.lines}
+    if not ready.prioritised:
+        of_priority = {0: [ready.line]}
     for priority in by_priority.keys() | of_priority.keys():
         held = by_priority.get(priority, [])
         runs: list[Run] = []
-        if priority in of_priority:
-            line = of_priority[priority]
+        for line in of_priority.get(priority, []):
             held = [*held, *line.messages()]
-            runs = [run.copy() for run in line.paged.runs]
+            runs.extend(run.copy() for run in line.paged.runs)
         held.sort(key=lambda message: int(message.rank))
         lines.append((priority, held, runs))
     lines.sort(key=lambda line: -line[0])

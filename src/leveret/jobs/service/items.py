@@ -15,6 +15,8 @@ PRIORITY_MIN: Final = -(1 << 31)  # the most urgent
 PRIORITY_MAX: Final = (1 << 31) - 1
 PRIORITY_DEFAULT: Final = 0
 NAME_BYTES_MAX: Final = 200  # of a namespace, a topic, a key
+DEAD_SUFFIX: Final = ".dead"  # no topic's name ends so: the dead of a topic may be kept under it
+IDEMPOTENCY_MS: Final = 24 * 3_600_000  # a key is known at least so long, its job done or not
 BATCH_MAX: Final = 1_000  # jobs in one call
 PAYLOAD_BYTES_MAX: Final = 4 * 1024 * 1024
 BATCH_BYTES_MAX: Final = 32 * 1024 * 1024
@@ -40,7 +42,7 @@ class NewJob(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     topic: str
     payload: bytes
     priority: int = PRIORITY_DEFAULT  # lower is more urgent; ties go by `deliver_after_ms`, then id
-    deliver_after_ms: int = 0  # 0 means now
+    deliver_after_ms: int = 0  # a time that has passed, as 0, means now
     idempotency_key: str | None = None  # one job for all that carry it, per namespace
     fair_key: str | None = None  # keys of a topic take turns among jobs of the same priority
 
@@ -53,7 +55,7 @@ class LeasedJob(msgspec.Struct, kw_only=True):
     payload: bytes
     priority: int
     attempt: int  # 1 for the first
-    deliver_after_ms: int
+    deliver_after_ms: int  # when it became ready; a retry moves it
     created_ms: int
     lease_expires_ms: int
     fair_key: str | None = None

@@ -2,14 +2,22 @@
 
 Rules that every store keeps, and that the contract suite tests:
 - `enqueue` answers when every job of the batch is safe, ids in the order of the jobs; a batch is
-  all or nothing. A job whose idempotency key is known answers the id of the first one.
+  all or nothing. A job whose idempotency key is known answers the id of the first one, also of one
+  in the same batch, and is not kept. A key is known for `IDEMPOTENCY_MS` at least, and after a
+  restart. A `deliver_after_ms` in the past counts as now.
 - `dequeue` hands out the most urgent jobs: by priority, then by turn of their fair keys, then by
   `deliver_after_ms`, then by id. Each is leased under a token that no earlier lease of it had.
-- A job whose lease ends unsettled is ready again, its attempt counted and noted as a failure.
+- A job whose lease ends unsettled is ready again at once, its attempt counted and noted as a
+  failure. A job that has failed more often than `retries_max` is dead instead, with its failures.
+- A job that is given back is ready after the backoff of its topic (`retry.py`), or a given delay;
+  its `deliver_after_ms` is then that time.
 - `ack`, `nack` and `extend` raise nothing for a single job: the outcome of each comes back, so that
   a batch tells which of its jobs were stale. With a token the lease must be that one and alive;
-  without, any live lease will do.
+  without, any live lease will do. A job that is there without such a lease is STALE, one that is
+  not (done, cancelled, dead, never seen) UNKNOWN. Leases end with the process that gave them.
 - Nothing acknowledged comes back; nothing is handed to two workers at a time.
+- Callers have checked every limit (`limits.py`): a store checks them by asserts at most.
+- A call that the store cannot serve raises a `JobsError` and has changed nothing.
 """
 
 from enum import Enum
