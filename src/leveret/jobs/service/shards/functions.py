@@ -301,8 +301,8 @@ END $$;
 
 _HANDLES: Final = """WITH ORDINALITY AS h(id, token, n)"""
 _OUTCOME: Final = """CASE WHEN c.id IS NOT NULL THEN 'done'
-        WHEN EXISTS (SELECT FROM items i WHERE i.id = h.id AND i.namespace = ns AND i.topic = tp)
-        THEN 'stale' ELSE 'unknown' END"""
+        WHEN EXISTS (SELECT FROM items i WHERE i.id = h.id AND i.namespace = ns AND i.topic = tp
+            AND i.status <> 'dead') THEN 'stale' ELSE 'unknown' END"""
 _ALIVE: Final = """i.id = h.id AND i.namespace = ns AND i.topic = tp AND i.status = 'processing'
         AND i.lease_expires_at > now_at AND (h.token IS NULL OR h.token = i.token)"""
 
@@ -338,7 +338,7 @@ BEGIN
     d AS (
         SELECT h.id, h.token, now_at + coalesce(delay_ms, floor(least(
             backoff * power(2, least(i.attempts - 1, 60)), backoff_most)
-            * (1 - share + share * draw))) * INTERVAL '1 ms' AS at
+            * (1 - share * draw))) * INTERVAL '1 ms' AS at
         FROM h JOIN items i ON i.id = h.id
     ),
     c AS (

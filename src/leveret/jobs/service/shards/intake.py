@@ -256,7 +256,7 @@ def _entry(job: NewJob, id: int, now_ms: int) -> Entry:
         job.namespace,
         job.topic,
         job.priority,
-        job.deliver_after_ms or now_ms,
+        max(job.deliver_after_ms, now_ms),
         now_ms,
         job.idempotency_key,
         job.fair_key,

@@ -4,6 +4,8 @@ from typing import Final
 
 import msgspec
 
+from leveret.jobs.service.items import IDEMPOTENCY_MS
+
 SYNC_POLICIES: Final = ("always", "interval", "never")
 NODE_IDS_IN_REDIS: Final = 768  # of the 1,024 numbers of nodes; the rest is leased by shards
 NODE_IDS: Final = 1_024
@@ -23,7 +25,7 @@ class ShardsSettings(msgspec.Struct, kw_only=True, frozen=True):
     segment_bytes: int = 16 * 1024 * 1024  # of the local log
     is_slow_mode: bool = False  # while Redis is down, write to PostgreSQL instead of failing
     rate_max: int | None = None  # jobs that a namespace may put in each second
-    keys_kept_ms: int = 24 * 3_600_000  # an idempotency key, from its enqueue on
+    keys_kept_ms: int = IDEMPOTENCY_MS  # an idempotency key, from its enqueue on
     flush_interval_ms: int = 500  # between two looks for what other nodes left in Redis
     flush_max: int = 1_000  # jobs in one insert
     buffer_max: int = 100_000  # jobs of a topic that may wait in Redis

@@ -1,0 +1,37 @@
+"""Servers for the whole session, and fresh databases for each test."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.jobs.servers import Postgres, RedisServer
+from tests.jobs.shards.nodes import Place
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    server = Postgres()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisServer]:
+    server = RedisServer()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
+@pytest.fixture
+def place(postgres: Postgres, redis_server: RedisServer, tmp_path: Path) -> Iterator[Place]:
+    """Two empty shards and an empty Redis."""
+    redis_server.wipe()
+    with postgres.databases(2) as dsns:
+        yield Place(redis_server.url, dsns, tmp_path)
