@@ -1,4 +1,4 @@
-"""Real servers for tests of jobs: PostgreSQL clusters and Redis, on free ports, in a temporary folder.
+"""Real servers for tests of jobs: PostgreSQL and Redis, on free ports, in a temporary folder.
 
 PostgreSQL refuses to run as root; then its processes run as a user that has nothing else. Syncs are
 off: tests kill processes, not the machine.
@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import redis
@@ -56,7 +57,7 @@ def _program(name: str) -> str:
     return found
 
 
-def _unprivileged() -> dict[str, int]:
+def _unprivileged() -> dict[str, Any]:
     """Arguments of subprocess that leave root."""
     if os.getuid() != 0:
         return {}
@@ -94,7 +95,7 @@ class Process:
                 raise RuntimeError((self.folder / "log").read_text())
             time.sleep(0.02)
 
-    def privileges(self) -> dict[str, int]:
+    def privileges(self) -> dict[str, Any]:
         return {}
 
     def end(self, number: int = signal.SIGKILL) -> None:
@@ -131,7 +132,7 @@ class Postgres(Process):
             **privileges,
         )
 
-    def privileges(self) -> dict[str, int]:
+    def privileges(self) -> dict[str, Any]:
         return _unprivileged()
 
     def command(self) -> list[str]:
@@ -142,15 +143,8 @@ class Postgres(Process):
         return f"postgresql://leveret@127.0.0.1:{self.port}/{database}"
 
     def answers(self) -> bool:
-        async def ask() -> None:
-            connection = await asyncpg.connect(self.dsn(), timeout=5)
-            await connection.close()
-
-        try:
-            asyncio.run(ask())
-        except (OSError, asyncpg.PostgresError):
-            return False
-        return True
+        command = [_program("pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+        return subprocess.run(command, check=False).returncode == 0
 
     @contextmanager
     def databases(self, count: int) -> Iterator[list[str]]:

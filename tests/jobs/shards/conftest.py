@@ -35,3 +35,35 @@ def place(postgres: Postgres, redis_server: RedisServer, tmp_path: Path) -> Iter
     redis_server.wipe()
     with postgres.databases(2) as dsns:
         yield Place(redis_server.url, dsns, tmp_path)
+
+
+@pytest.fixture(scope="session")
+def other_postgres() -> Iterator[Postgres]:
+    """A second cluster, for tests that take one away."""
+    server = Postgres()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
+@pytest.fixture
+def apart(
+    postgres: Postgres, other_postgres: Postgres, redis_server: RedisServer, tmp_path: Path
+) -> Iterator[Place]:
+    """Two shards in two clusters: the second can be taken away."""
+    redis_server.wipe()
+    with postgres.databases(1) as first, other_postgres.databases(1) as second:
+        yield Place(redis_server.url, first + second, tmp_path)
+
+
+@pytest.fixture
+def own_redis() -> Iterator[RedisServer]:
+    """A Redis that a test can take away."""
+    server = RedisServer()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()

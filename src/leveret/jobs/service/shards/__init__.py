@@ -1,9 +1,9 @@
 """The store of jobs on Redis and PostgreSQL, for many nodes and more than one machine can hold.
 
 A job goes into a local log and a Redis buffer (`intake`), from there in bulk into the table of its
-topic's shard (`flusher`, or `sweeper` from the log), is leased from it, perhaps ahead (`prefetcher`),
-and is deleted by its ack. PostgreSQL is the truth; Redis and the log hold what is on its way there.
-`docs/jobs-shards.md` says how to run it and what each failure does.
+topic's shard (`flusher`, or `sweeper` from the log), is leased from it, perhaps ahead
+(`prefetcher`), and is deleted by its ack. PostgreSQL is the truth; Redis and the log hold what is
+on its way there. `docs/jobs-shards.md` says how to run it and what each failure does.
 """
 
 from pathlib import Path

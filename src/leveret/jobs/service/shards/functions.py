@@ -2,8 +2,8 @@
 
 Every function that changes items passes the *gate* first: an advisory lock that all of them share.
 Who freezes a topic or moves the floor of flush marks takes it alone, for a moment; a function that
-passed it therefore sees the state of its topic as it stays until the function has committed. A topic
-that is not `live` raises SQLSTATE LV001.
+passed it therefore sees the state of its topic as it stays until the function has committed. A
+topic that is not `live` raises SQLSTATE LV001.
 
 Times come as arguments: a shard decides nothing by its own clock.
 """

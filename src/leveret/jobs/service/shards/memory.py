@@ -1,8 +1,8 @@
 """What the store asks of Redis: buffers, prefetched ids, keys, rates; each within a deadline.
 
 While Redis is known to be down every call raises JobsUnavailable at once; a probe brings it back.
-No command is ever sent twice: after an error nobody knows whether it was carried out, and the caller
-must think about both cases (`Refusal` says that it was not).
+No command is ever sent twice: after an error nobody knows whether it was carried out, and the
+caller must think about both cases (`Refusal` says that it was not).
 """
 
 import asyncio
@@ -72,7 +72,7 @@ class Memory:
 
     def _open_breaker(self, error: BaseException) -> None:
         if self.is_up:
-            log.warning("%s is down: %s", self.name, error or type(error).__name__)
+            log.warning("%s is down: %s", self.name, str(error) or type(error).__name__)
         self.is_up = False
 
     # ---- health

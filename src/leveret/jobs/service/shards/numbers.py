@@ -2,9 +2,9 @@
 
 Two nodes with one number would make the same ids. A number is leased in Redis and renewed; when the
 lease is over, by the monotonic clock of this machine, no id is made until there is a new one. A
-number is never given back: the next holder comes at least one lease later, so that clocks may differ
-by that much. Where Redis is down and slow mode is on, a number comes from a shard, each of which has
-its own share of the numbers that Redis never leases.
+number is never given back: the next holder comes at least one lease later, so that clocks may
+differ by that much. Where Redis is down and slow mode is on, a number comes from a shard, each of
+which has its own share of the numbers that Redis never leases.
 """
 
 import asyncio

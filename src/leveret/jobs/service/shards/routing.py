@@ -64,7 +64,9 @@ class ShardMap:
 
     def shard_of(self, topic: Topic) -> Shard:
         if not self.is_loaded:
-            raise JobsUnavailable(f"{self._shards[0].name}, which has the shard map, does not answer")
+            raise JobsUnavailable(
+                f"{self._shards[0].name}, which has the shard map, does not answer"
+            )
         override = self._overrides.get(topic)
         return self._shards[self.slot(topic) % len(self._shards) if override is None else override]
 
@@ -151,9 +153,8 @@ async def _connections(dsns: list[str]) -> AsyncIterator[list[Any]]:
     opened: list[Any] = []
     try:
         for dsn in dsns:
-            opened.append(
-                await asyncpg.connect(dsn, timeout=CONNECT_S, command_timeout=CONNECT_S)
-            )
+            connection = await asyncpg.connect(dsn, timeout=CONNECT_S, command_timeout=CONNECT_S)
+            opened.append(connection)
         yield opened
     finally:
         for connection in opened:

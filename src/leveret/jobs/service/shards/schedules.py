@@ -1,9 +1,9 @@
 """Jobs that are put in again and again: kept on the shards, fired by one node at a time.
 
-A schedule lives on the shard of its topic. Whoever finds it due locks its row, puts the job in under
-an idempotency key made of its name and time, and sets the next time; a node that dies in between
-leaves the lock to another one, and the key keeps the job from coming twice. Times that went by while
-no node was up are made up for once.
+A schedule lives on the shard of its topic. Whoever finds it due locks its row, puts the job in
+under an idempotency key made of its name and time, and sets the next time; a node that dies in
+between leaves the lock to another one, and the key keeps the job from coming twice. Times that went
+by while no node was up are made up for once.
 """
 
 import logging

@@ -9,9 +9,9 @@
     dead         its retries are used up
 
 `flush_marks` has the id of every job that came to this shard or was taken back, in the transaction
-that inserted or removed it, so that no replay brings it twice. An id carries its node and rises with
-the node's log, which makes it the mark of (node, sequence). Marks below `floors.floor` are gone:
-every log that could replay such an id has told (`origins.low`) that it is settled.
+that inserted or removed it, so that no replay brings it twice. An id carries its node and rises
+with the node's log, which makes it the mark of (node, sequence). Marks below `floors.floor` are
+gone: every log that could replay such an id has told (`origins.low`) that it is settled.
 
 Steps are applied in order under an advisory lock, one transaction each, by whichever node comes
 first. A step that has been released never changes.

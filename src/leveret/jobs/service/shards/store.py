@@ -9,6 +9,7 @@ has put in.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, Final, TypeVar
@@ -130,17 +131,17 @@ class ShardsStore:
             self._begin(work)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        self._tasks.append(asyncio.get_running_loop().create_task(work, name=work.__qualname__))
+        self._tasks.append(asyncio.get_running_loop().create_task(work))
 
     async def _sweep_all(self) -> None:
         await self._sweeper.sweep(0.0)
 
     async def _try(self, what: str, work: Callable[[], Awaitable[None]]) -> None:
-        """At the start: what fails is done later."""
+        """What fails is done later."""
         try:
             await work()
         except JobsError as error:
-            log.warning("could not %s at the start: %s", what, error)
+            log.warning("could not %s: %s", what, error)
 
     async def stop(self, deadline_s: float) -> None:
         """Take no more, bring everything to the shards; JobsUnavailable if that failed in time."""
@@ -461,7 +462,7 @@ class ShardsStore:
         if self._memory.is_up:
             for topic in await self._memory.buffers():
                 if namespace is None or topic[0] == namespace:
-                    await self._try("flush for the statistics", lambda t=topic: self._flush(t))
+                    await self._try("flush for the statistics", partial(self._flush, topic))
         found: dict[Topic, TopicStats] = {}
         for topic in self._counters.topics():
             if namespace is None or topic[0] == namespace:

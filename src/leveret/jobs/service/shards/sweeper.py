@@ -1,8 +1,8 @@
-"""Brings to the tables what the local log has and nobody flushed, and tells the shards how far it is.
+"""Brings to the tables what the local log has and nobody flushed; tells shards how far it is.
 
-After a crash that is what the last run left; in a running node it is what Redis has lost. A job that
-another node flushed is known by its mark and needs nothing. Jobs that were taken back are taken back
-in the shards too, until that has succeeded.
+After a crash that is what the last run left; in a running node it is what Redis has lost. A job
+that another node flushed is known by its mark and needs nothing. Jobs that were taken back are
+taken back in the shards too, until that has succeeded.
 """
 
 import asyncio
@@ -124,7 +124,9 @@ class Sweeper:
             self._tables.forced.add(shard.index)
         self.floor_ms = max(self.floor_ms, time_ms_of(row["floor_id"]))
         if row["floor_id"] >= (now_ms - EPOCH_MS) << 22:
-            raise JobsUnavailable(f"the clock of this node is behind that of others at {shard.name}")
+            raise JobsUnavailable(
+                f"the clock of this node is behind that of others at {shard.name}"
+            )
 
     def _origin(self, now_ms: int) -> tuple[object, ...]:
         forgotten = moment(now_ms - ORIGIN_KEPT_MS)

@@ -1,4 +1,4 @@
-"""Jobs into the table of a shard, and back out of it: the columns of an insert, the shapes of rows."""
+"""Jobs into the table of a shard and out of it: columns of an insert, shapes of rows."""
 
 import json
 from random import Random

@@ -2,8 +2,8 @@
 
 docs/formats/jobs-wal.md draws the files. A batch is one record, so it is replayed whole or not at
 all. Each of its jobs has a state byte beside the record's checksum: taking a job back overwrites
-that byte in place, which needs no space and cannot be torn. A job is *outstanding* until it is known
-to be in its table (or taken back there too); a full file goes when none of its jobs is outstanding.
+that byte in place, which needs no space and cannot be torn. A job is *outstanding* until it is
+known to be in its table (or taken back there too); a full file goes when none of its jobs is.
 
 Appending writes to the file at once, in the caller's turn; `sync` decides when the disk has it. An
 error while writing cuts the record off again; where that fails too, or a sync failed, the log is
@@ -43,7 +43,7 @@ class Place(NamedTuple):
 
     segment: int
     offset: int  # of the record's head
-    index: int  # of the job in its record
+    number: int  # of the job in its record
     added_s: float  # by the loop's clock
 
 
@@ -136,7 +136,7 @@ class Wal:
     # ---- writing
 
     def append(self, jobs: list[Entry], now_s: float) -> None:
-        """Write a batch as one record; JobsUnavailable if that failed, and then nothing is there."""
+        """Write a batch as one record, or nothing of it and raise JobsUnavailable."""
         self._require()
         record = _record(jobs)
         try:
@@ -186,7 +186,7 @@ class Wal:
             self._mark(place)
 
     def _mark(self, place: Place) -> None:
-        offset = place.offset + _RECORD.size + place.index
+        offset = place.offset + _RECORD.size + place.number
         try:
             os.pwrite(self._files[place.segment], bytes([UNDONE]), offset)
         except OSError as error:
@@ -264,7 +264,7 @@ class Wal:
         head = os.pread(descriptor, _RECORD.size, place.offset)
         length, _, count = _RECORD.unpack(head)
         offset, end = place.offset + _RECORD.size + count, place.offset + _RECORD.size + length
-        for _ in range(place.index):
+        for _ in range(place.number):
             offset += _LENGTH.size + _LENGTH.unpack(os.pread(descriptor, 4, offset))[0]
         (size,) = _LENGTH.unpack(os.pread(descriptor, 4, offset))
         assert offset + _LENGTH.size + size <= end
@@ -311,10 +311,7 @@ def _records(data: bytes) -> Iterator[tuple[int, bytes, int]]:
 
 
 def _end_of(data: bytes) -> int:
-    end = _HEADER.size
-    for _, _, end in _records(data):
-        pass
-    return end
+    return max((end for _, _, end in _records(data)), default=_HEADER.size)
 
 
 def _has_more(data: bytes, end: int) -> bool:
