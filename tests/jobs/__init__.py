@@ -1,0 +1,1 @@
+"""The jobs service: one contract for every store, and what each store has of its own."""

@@ -38,7 +38,7 @@ class TokenRules:
     """What a token must be like."""
 
     algorithms: frozenset[str]
-    audience: str
+    audience: str  # empty: any
     issuer: str = ""  # empty: any
     leeway_ms: int = 0
 
@@ -92,7 +92,8 @@ class Tokens:
     def _check_names(self, claims: Claims) -> None:
         audience = claims.get("aud")
         named = [audience] if isinstance(audience, str) else audience
-        if not isinstance(named, list) or self.rules.audience not in named:
+        wanted = self.rules.audience
+        if wanted and (not isinstance(named, list) or wanted not in named):
             raise TokenRefused("the token is for another audience")
         if self.rules.issuer and claims.get("iss") != self.rules.issuer:
             raise TokenRefused("the token is of another issuer")

@@ -49,8 +49,8 @@ def _add(parser: argparse.ArgumentParser, name: str, option: Option, default: ob
     help_text = option.help if default in ("", None) else f"{option.help} Default: {default}."
     help_text = help_text.replace("%", "%%")
     if option.kind == "bool":
-        action = argparse.BooleanOptionalAction
-        parser.add_argument(flag_name(name), action=action, help=help_text)
+        parser.add_argument(flag_name(name), action=argparse.BooleanOptionalAction, help=help_text)
         return
     metavar = option.metavar or "|".join(option.choices) or option.unit.upper() or "N"
-    parser.add_argument(flag_name(name), metavar=metavar, help=help_text)
+    action = "append" if option.repeats else "store"
+    parser.add_argument(flag_name(name), metavar=metavar, help=help_text, action=action)

@@ -56,6 +56,7 @@ class Option:
     choices: tuple[str, ...] = ()  # the only texts allowed; empty for any
     pattern: str = ""  # a text must match it whole
     secret: bool = False  # masked wherever it is shown
+    repeats: bool = False  # may be given several times: the texts, with spaces between
     metavar: str = ""  # stands for the value in the help text
 
     def read(self, raw: object) -> object:
@@ -81,6 +82,8 @@ class Option:
         return f"between {self.low:.15g} and {self.high:.15g}"
 
     def _read_text(self, raw: object) -> object:
+        if self.repeats and isinstance(raw, list) and all(isinstance(one, str) for one in raw):
+            raw = " ".join(raw)
         if not isinstance(raw, str):
             raise ValueError(f"{raw!r} is not {_TYPE_NAMES[self.kind]}")
         if self.choices and raw not in self.choices:

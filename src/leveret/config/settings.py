@@ -180,6 +180,32 @@ class Settings:
         "Scopes that stand for others, with spaces between these.",
         metavar="ALIAS=SCOPE…;…",
     )
+    jobs_token_secret: Secret = _option(
+        Secret(""),
+        "Secret of the HS256 tokens of the jobs service, 32 characters or more; without it and a"
+        " key, one is made in the data directory.",
+        metavar="SECRET",
+    )
+    jobs_token_key: Path | None = _file(
+        "Public key of the RS256 or ES256 tokens of the jobs service, as PEM."
+    )
+    jobs_rate: int = _option(
+        0,
+        "Most jobs that a namespace may put in each second; 0 sets no limit.",
+        low=0,
+        high=100_000_000,
+    )
+    jobs_redis: Secret = _option(
+        Secret(""),
+        "Redis of the jobs service; with it and shards, jobs are kept there and not in the broker.",
+        metavar="URL",
+    )
+    jobs_postgres: Secret = _option(
+        Secret(""),
+        "PostgreSQL database of the jobs service; one for each shard, always in the same order.",
+        metavar="DSN",
+        repeats=True,
+    )
     handshake_timeout_ms: int = _option(
         10_000, "A client must have logged in after this time.", unit="ms", low=1, high=600_000
     )

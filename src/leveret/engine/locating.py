@@ -9,9 +9,9 @@ from bisect import bisect_left
 from mypy_extensions import i64
 
 from leveret.engine.filters import READY, SCHEDULED, STUCK
+from leveret.engine.line import Line
 from leveret.engine.message import Message
 from leveret.engine.queue import Queue
-from leveret.engine.ready import Line
 from leveret.engine.runs import QueuePages, Run
 from leveret.engine.stuck import Stuck
 from leveret.errors import Corrupt

@@ -8,9 +8,10 @@ page of messages, and for other states, see `leveret.engine.walk`.
 
 from mypy_extensions import i64
 
+from leveret.engine.line import Line
 from leveret.engine.message import Message
 from leveret.engine.queue import Queue
-from leveret.engine.ready import Line, Ready
+from leveret.engine.ready import Ready
 from leveret.engine.runs import QueuePages, Run
 from leveret.errors import Corrupt
 

@@ -19,9 +19,10 @@ from heapq import heapify
 from mypy_extensions import i64
 
 from leveret.engine.distant import Entry
+from leveret.engine.line import Line
 from leveret.engine.message import LOGGED, Message
 from leveret.engine.queue import Queue
-from leveret.engine.ready import Line, Ready
+from leveret.engine.ready import Ready
 from leveret.engine.runs import QueuePages, Run
 from leveret.engine.scheduled import Scheduled
 from leveret.journal.records import NOWHERE

@@ -9,6 +9,7 @@ a wake-up to a later time is left to the wake-up itself: it costs one early wake
 entry for every change.
 """
 
+from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import Final
 
@@ -35,6 +36,17 @@ class Timed:
     def on_due(self, now_ms: i64) -> i64:
         """Do what is due; the next wake-up time, or NEVER."""
         raise NotImplementedError
+
+
+class Waking(Timed):
+    """Wakes somebody outside of the engine, who says when to wake them next."""
+
+    def __init__(self, wake: Callable[[int], int]) -> None:
+        super().__init__()
+        self._wake = wake
+
+    def on_due(self, now_ms: i64) -> i64:
+        return self._wake(now_ms)
 
 
 class Pulse:

@@ -13,9 +13,10 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from leveret.engine.line import Line
 from leveret.engine.message import Message
 from leveret.engine.queue import Queue
-from leveret.engine.ready import Line, Ready
+from leveret.engine.ready import Ready
 from leveret.engine.runs import Run
 from leveret.engine.unacked import Unacked
 
@@ -34,8 +35,8 @@ def lines_of(queue: Queue) -> list[tuple[int, Line]]:
         for level in sorted(ready.levels):
             lines.append((level * _LANES, ready.lines[-level]))
             if ready.lanes is not None:
-                for lane in ready.lanes.at(-level):
-                    lines.append((level * _LANES + lane.number, lane.line))
+                lanes = ready.lanes.at(-level)
+                lines.extend([(level * _LANES + lane.number, lane.line) for lane in lanes])
     else:
         lines.append((0, ready.line))
     return lines

@@ -24,9 +24,9 @@ from typing import Final
 from mypy_extensions import i64
 
 from leveret.engine.filters import READY, SCHEDULED, STATES, UNACKED, Filter
+from leveret.engine.line import Line
 from leveret.engine.message import Message
 from leveret.engine.queue import Queue
-from leveret.engine.ready import Line
 from leveret.engine.runs import Run
 from leveret.engine.session import Session
 from leveret.engine.streams.chunk import Chunk

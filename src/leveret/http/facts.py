@@ -7,7 +7,7 @@ else of the node. Kept apart from app.py so that naming the type does not import
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from leveret.arrow.reads import BulkReads
 from leveret.auth import Authority, Directory
@@ -166,6 +166,22 @@ class Metrics(Protocol):
         """How the loop keeps up."""
 
 
+class Jobs(Protocol):
+    """The jobs service."""
+
+    async def store(self) -> Any:
+        """What keeps the jobs (`leveret.jobs.service.store.Store`); opened with the first call.
+
+        It is not named by its type because that would import msgspec into every start.
+        """
+
+    def namespaces(self, token: str) -> frozenset[str]:
+        """The namespaces that a token is good for. Raises TokenRefused."""
+
+    def sign(self, namespaces: list[str], subject: str, lasts_s: int) -> str:
+        """A token. Raises TokenRefused where they are made elsewhere."""
+
+
 class BrokerFacts(Protocol):
     """The node, as seen from HTTP."""
 
@@ -247,6 +263,10 @@ class BrokerFacts(Protocol):
     @property
     def shovels(self) -> Shovels:
         """What carries messages between brokers."""
+
+    @property
+    def jobs(self) -> Jobs:
+        """The jobs service."""
 
     @property
     def bulk_reads(self) -> BulkReads:

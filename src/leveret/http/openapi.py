@@ -27,7 +27,12 @@ _NEEDS: Final = {
     Needs.POLICYMAKER: "Needs the tag policymaker.",
     Needs.MONITORING: "Needs the tag monitoring.",
     Needs.ADMINISTRATOR: "Needs the tag administrator.",
+    Needs.JOBS: "Needs a token for the namespace, or the login of an administrator.",
     Needs.METRICS: "Needs the tag monitoring, where the setting metrics_login wants a login.",
+}
+_SECURITY: Final[dict[Needs, list[dict[str, list[str]]]]] = {
+    Needs.NOTHING: [],
+    Needs.JOBS: [{"token": []}, {"login": []}],
 }
 _SIMPLE: Final = {str: "string", int: "integer", bool: "boolean", float: "number"}
 # What can go wrong with any request.
@@ -65,7 +70,10 @@ def describe(operations: Sequence[Operation]) -> dict[str, Any]:
         "paths": paths,
         "components": {
             "schemas": components,
-            "securitySchemes": {"login": {"type": "http", "scheme": "basic"}},
+            "securitySchemes": {
+                "login": {"type": "http", "scheme": "basic"},
+                "token": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
+            },
         },
     }
 
@@ -96,7 +104,7 @@ def _described(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
         "tags": [operation.group],
         "parameters": _parameters(operation),
         "responses": _responses(operation, schemas),
-        "security": [] if operation.needs is Needs.NOTHING else [{"login": []}],
+        "security": _SECURITY.get(operation.needs, [{"login": []}]),
     }
     if operation.body is not None:
         content = {"application/json": {"schema": schemas[repr(operation.body)]}}

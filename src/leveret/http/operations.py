@@ -40,6 +40,7 @@ class Needs(StrEnum):
     POLICYMAKER = "policymaker"
     MONITORING = "monitoring"
     ADMINISTRATOR = "administrator"
+    JOBS = "jobs"  # a token of the jobs service; the handler asks for it
     METRICS = "metrics"  # monitoring, or nothing: by the setting `metrics_login`
 
 
@@ -149,7 +150,7 @@ async def _admit(request: Request, needs: Needs) -> None:
     """Let the request pass, with its user in its state, or refuse it."""
     if needs is Needs.METRICS:
         needs = _needs_for_metrics(request)
-    if needs is Needs.NOTHING:
+    if needs is Needs.NOTHING or needs is Needs.JOBS:
         return
     user = await login(request)
     request.state.user = user

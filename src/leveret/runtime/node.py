@@ -32,6 +32,7 @@ from leveret.runtime.backups import Backups
 from leveret.runtime.certificates import Certificates
 from leveret.runtime.connection_log import log_event
 from leveret.runtime.connections import Connections
+from leveret.runtime.jobs import Jobs
 from leveret.runtime.lag import LoopWatch
 from leveret.runtime.memory import REASON, MemoryWatch, held_bytes, machine_bytes
 from leveret.runtime.shovels import load_shovels, make_shovels
@@ -150,6 +151,7 @@ class Node:
             in_flight=self._in_flight,
         )
         self.shovels = make_shovels(self, self._clock)
+        self.jobs = Jobs(self, self._store.disk.folder if self._store is not None else None)
         self._load_users()
         await self._take_tokens()
         self.turns.begin()
@@ -157,6 +159,7 @@ class Node:
         self.turns.on_pulse()  # what became due meanwhile comes before anything new
         await self._listen_amqp()
         load_shovels(self)
+        await self.jobs.start()
         if self._serves_http:
             self._http = HttpFront(self.settings.host, self.settings.http_port, self)
             self.http_address = self._http.bind()
@@ -219,6 +222,7 @@ class Node:
 
     async def stop(self) -> None:
         """Say goodbye to every peer, answer what was asked, and end."""
+        await self.jobs.stop()
         if self._serves_http:
             self._http.stop()
         await self.shovels.stop()
@@ -289,7 +293,7 @@ class Node:
         return [f"low on {reason}" for reason in self.front.alarms]
 
     def sessions(self) -> list[Session]:
-        found: list[Session] = list(self.shovels.sessions())
+        found: list[Session] = [*self.shovels.sessions(), *self.jobs.sessions()]
         found.extend(c for link in self.amqp.protocols for c in link.channels.values())
         return found
 

@@ -60,6 +60,11 @@ def time_ms_of(id: int) -> int:
     return (id >> _TIME_SHIFT) + EPOCH_MS
 
 
+def first_of(time_ms: int) -> int:
+    """What no id is below that was made at a time or later."""
+    return (time_ms - EPOCH_MS) << _TIME_SHIFT
+
+
 def node_of(id: int) -> int:
     """The number of the node that made an id."""
     return (id >> SEQUENCE_BITS) & NODE_MAX

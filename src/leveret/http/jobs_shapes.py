@@ -1,0 +1,196 @@
+"""The bodies of the jobs API, as JSON has them, and their way to and from the store's own.
+
+Payloads are base64, times ISO 8601 with a zone, spans of time seconds. Ids are numbers of 63 bits,
+taken as text too, for those who keep numbers as doubles.
+"""
+
+import re
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from leveret.errors import JobsInvalid
+from leveret.jobs.service import items
+from leveret.jobs.service.items import LeasedJob, NewJob
+from leveret.jobs.service.snowflake import ID_MAX
+from leveret.jobs.service.store import Outcome
+
+Moment = Annotated[datetime, Meta(tz=True)]
+Id = int | str
+Body = TypeVar("Body")
+
+_PATH: Final = re.compile(r" - at `\$(?:\[(\d+)\])?(?:\.(\w+))?")
+_DIGITS_MAX: Final = 19
+
+
+class Item(msgspec.Struct, forbid_unknown_fields=True):
+    """A job to put in."""
+
+    namespace: str
+    topic: str
+    payload: bytes
+    priority: int = items.PRIORITY_DEFAULT
+    deliver_after: Moment | None = None
+    idempotency_key: str | None = None
+    fair_key: str | None = None
+
+    def job(self) -> NewJob:
+        return NewJob(
+            namespace=self.namespace,
+            topic=self.topic,
+            payload=self.payload,
+            priority=self.priority,
+            deliver_after_ms=0 if self.deliver_after is None else ms_of(self.deliver_after),
+            idempotency_key=self.idempotency_key,
+            fair_key=self.fair_key,
+        )
+
+
+class Leased(msgspec.Struct, omit_defaults=True):
+    """A job that was handed out."""
+
+    id: int
+    token: int
+    payload: bytes
+    lease_expires_at: datetime
+    attempt: int
+    priority: int
+    deliver_after: datetime
+    created_at: datetime
+    fair_key: str | None = None
+
+
+class Settle(msgspec.Struct, forbid_unknown_fields=True):
+    """A job to settle, extend, cancel or wake; each call takes what it needs of it."""
+
+    id: Id
+    namespace: str
+    topic: str
+    token: Id | None = None
+    error: str = ""  # of nack: what went wrong
+    delay: float | None = None  # of nack, in s: instead of the topic's backoff
+    lease: float | None = None  # of extend, in s: instead of the topic's lease
+
+
+class Settled(msgspec.Struct, omit_defaults=True):
+    """What became of it."""
+
+    outcome: str
+    lease_expires_at: datetime | None = None  # of extend
+
+
+class FailureInfo(msgspec.Struct):
+    """One failed attempt."""
+
+    attempt: int
+    time: datetime
+    error: str
+
+
+class JobInfo(msgspec.Struct, omit_defaults=True):
+    """A job as an operator sees it."""
+
+    id: int
+    state: str
+    priority: int
+    attempts: int
+    deliver_after: datetime
+    created_at: datetime
+    payload: bytes
+    failures: list[FailureInfo]
+    lease_expires_at: datetime | None = None
+    fair_key: str | None = None
+    idempotency_key: str | None = None
+
+
+class Dead(msgspec.Struct, forbid_unknown_fields=True):
+    """Which dead jobs of a topic; all without ids."""
+
+    namespace: str
+    topic: str
+    ids: list[Id] | None = None
+
+
+class Redriven(msgspec.Struct):
+    """How many were made ready."""
+
+    redriven: int
+
+
+class Deleted(msgspec.Struct):
+    """How many were deleted."""
+
+    deleted: int
+
+
+class Token(msgspec.Struct):
+    """A token for the one who is logged in."""
+
+    token: str
+    expires_at: datetime
+
+
+def decoded(data: bytes, kind: Any) -> Any:
+    """A body of a type; JobsInvalid names item and field of what does not fit."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
+        text = str(fault)
+        place = _PATH.search(text)
+        item = int(place[1]) if place is not None and place[1] else None
+        field = place[2] or "" if place is not None else ""
+        raise JobsInvalid(text, field, item) from None
+
+
+def moment(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def ms_of(time: datetime) -> int:
+    return round(time.timestamp() * 1000)
+
+
+def id_of(value: Id, field: str = "id", item: int | None = None) -> int:
+    """An id or token that was sent as a number or as text."""
+    if isinstance(value, str) and value.isascii() and value.isdecimal():
+        value = int(value) if len(value) <= _DIGITS_MAX else ID_MAX + 1
+    if not isinstance(value, int) or not 0 <= value <= ID_MAX:
+        raise JobsInvalid(f"{field} is a whole number of at most 63 bits", field, item)
+    return value
+
+
+def leased(job: LeasedJob) -> Leased:
+    return Leased(
+        id=job.id,
+        token=job.token,
+        payload=job.payload,
+        lease_expires_at=moment(job.lease_expires_ms),
+        attempt=job.attempt,
+        priority=job.priority,
+        deliver_after=moment(job.deliver_after_ms),
+        created_at=moment(job.created_ms),
+        fair_key=job.fair_key,
+    )
+
+
+def info(job: items.Job) -> JobInfo:
+    ends_ms = job.lease_expires_ms
+    return JobInfo(
+        id=job.id,
+        state=job.state,
+        priority=job.priority,
+        attempts=job.attempts,
+        deliver_after=moment(job.deliver_after_ms),
+        created_at=moment(job.created_ms),
+        payload=job.payload,
+        failures=[FailureInfo(f.attempt, moment(f.time_ms), f.error) for f in job.failures],
+        lease_expires_at=None if ends_ms is None else moment(ends_ms),
+        fair_key=job.fair_key,
+        idempotency_key=job.idempotency_key,
+    )
+
+
+def settled(outcome: Outcome, ends_ms: int = 0) -> Settled:
+    return Settled(outcome.value, moment(ends_ms) if ends_ms else None)

@@ -1,0 +1,98 @@
+"""The dead jobs of a topic: a queue beside it, in which each job has its failures in its headers.
+
+The queue is in the order of death; a list is in the order of ids. So a page of a list goes through
+the whole queue, in slices, and keeps what belongs to it.
+"""
+
+from collections.abc import Callable
+from heapq import nsmallest
+from typing import Final
+
+from leveret.engine.picking import Picked, remove
+from leveret.engine.queue import Queue
+from leveret.jobs.service.embedded.envelope import read_envelope
+from leveret.jobs.service.embedded.finding import find_job, picked, walk_all
+from leveret.jobs.service.embedded.host import Host
+from leveret.jobs.service.embedded.topic import Topic
+from leveret.jobs.service.items import Job
+
+STATE: Final = "dead"
+
+# Does something with a dead job that was taken out of its queue; False: it must go back.
+Change = Callable[[Topic, Queue, Picked], bool]
+
+
+async def listed(topic: Topic, after_id: int, limit: int) -> list[Job]:
+    """Dead jobs in the order of their ids, from beyond an id."""
+    queue = topic.dead_queue()
+    if queue is None:
+        return []
+    found: list[Job] = []
+    async for one in walk_all(topic.vhost, queue):
+        envelope = read_envelope(one.message, queue)
+        if envelope.id > after_id:
+            found.append(envelope.job(STATE, one.message.body))
+        if len(found) >= 2 * limit:
+            found = nsmallest(limit, found, key=_id)
+    return nsmallest(limit, found, key=_id)
+
+
+async def find(topic: Topic, id: int) -> Job | None:
+    """A dead job."""
+    queue = topic.dead_queue()
+    if queue is None:
+        return None
+    found = await find_job(topic.vhost, queue, id)
+    return (
+        None
+        if found is None
+        else read_envelope(found.message, queue).job(STATE, found.message.body)
+    )
+
+
+async def change_all(host: Host, topic: Topic, ids: list[int] | None, change: Change) -> int:
+    """Do something with some or all dead jobs, each in a turn of its own; with how many."""
+    queue = topic.dead_queue()
+    if queue is None:
+        return 0
+    if ids is None:
+        seqs = [int(one.message.seq) async for one in walk_all(topic.vhost, queue)]
+    else:
+        found = [await find_job(topic.vhost, queue, id) for id in dict.fromkeys(ids)]
+        seqs = [int(one.message.seq) for one in found if one is not None]
+    count = 0
+    for seq in seqs:
+        with host.turn():
+            one = picked(queue, seq)
+            if one is not None and change(topic, queue, one):
+                count += 1
+            topic.serve_waiters()
+    return count
+
+
+def redrive(topic: Topic, queue: Queue, one: Picked) -> bool:
+    """Make a dead job ready with fresh retries, unless its topic has no room."""
+    body = one.message.body
+    if not topic.has_room(1, len(body)):
+        return False
+    envelope = read_envelope(one.message, queue)
+    envelope.attempts = 0
+    envelope.after_ms = queue.turn.now_ms
+    remove(queue, [one])
+    is_taken = topic.put(envelope, body)
+    assert is_taken, "there was room for it"
+    queue.ledger.hand_over(one.message)
+    topic.note_ended(envelope.id, is_gone=False)
+    return True
+
+
+def delete(topic: Topic, queue: Queue, one: Picked) -> bool:
+    """A dead job is gone for good."""
+    remove(queue, [one])
+    queue.purged += 1
+    queue.ledger.forget(one.message)
+    return True
+
+
+def _id(job: Job) -> int:
+    return job.id

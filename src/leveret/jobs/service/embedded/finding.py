@@ -1,0 +1,53 @@
+"""Finding jobs in a queue by what their headers say: a walk, in slices.
+
+Nothing is kept for each job that waits, so looking for one goes through the queue; what does not
+have the bytes of the id is not even decoded. Between slices others have their turn.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Final
+
+from leveret.engine.filters import READY, SCHEDULED, Filter
+from leveret.engine.picking import Look, Picked
+from leveret.engine.queue import Queue
+from leveret.engine.vhost import Vhost
+from leveret.engine.walk import Found, Walk
+from leveret.jobs.service.embedded.envelope import ID
+
+SLICE: Final = 2_000  # messages looked at before others have their turn
+FOUND_MAX: Final = 200
+BYTES_MAX: Final = 8 * 1024 * 1024
+
+
+async def find_job(vhost: Vhost, queue: Queue, id: int) -> Found | None:
+    """The message of a job that is ready or scheduled. It is where it was found until an await."""
+    wanted = Filter()
+    wanted.require_states([READY, SCHEDULED])
+    wanted.require_header(ID, str(id))
+    walk = Walk(queue, vhost.stuck, wanted, [])
+    while True:
+        walk.step(SLICE, 1, BYTES_MAX)
+        if walk.found:
+            return walk.found[0]
+        if walk.is_done():
+            return None
+        await asyncio.sleep(0)
+
+
+async def walk_all(vhost: Vhost, queue: Queue) -> AsyncIterator[Found]:
+    """Every ready message of a queue. Each is where it was found until an await."""
+    wanted = Filter()
+    wanted.require_states([READY])
+    walk = Walk(queue, vhost.stuck, wanted, [])
+    while not walk.is_done():
+        walk.step(SLICE, FOUND_MAX, BYTES_MAX)
+        for found in walk.take():
+            yield found
+        await asyncio.sleep(0)
+
+
+def picked(queue: Queue, seq: int) -> Picked | None:
+    """A message by its number, for taking it out in this turn."""
+    found = Look(queue, [seq], BYTES_MAX).picked
+    return found[0] if found else None

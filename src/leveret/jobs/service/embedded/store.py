@@ -1,0 +1,390 @@
+"""The embedded store: topics by namespace, and the calls of the contract on them.
+
+Commands change the engine inside one turn, which is one block of the log, and answer when that
+block is on disk. Nothing is awaited between looking and changing, so that no two calls can be given
+the same job, or two jobs the same key.
+"""
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+
+from leveret.engine.queue import Queue
+from leveret.engine.session import Session
+from leveret.engine.streams.stream import Stream
+from leveret.engine.vhost import Vhost
+from leveret.errors import JobsDraining, JobsFull, JobsInvalid
+from leveret.jobs.service.embedded import dead_set, keys
+from leveret.jobs.service.embedded.envelope import envelope_of, read_envelope
+from leveret.jobs.service.embedded.finding import find_job
+from leveret.jobs.service.embedded.host import Host
+from leveret.jobs.service.embedded.ids import Ids
+from leveret.jobs.service.embedded.leases import Lease
+from leveret.jobs.service.embedded.pending import cancel_found, deliver_found
+from leveret.jobs.service.embedded.rate import Rates
+from leveret.jobs.service.embedded.schedules import Schedules
+from leveret.jobs.service.embedded.topic import TOPIC_ARGUMENTS, Topic
+from leveret.jobs.service.items import (
+    Handle,
+    Job,
+    LeasedJob,
+    NewJob,
+    Schedule,
+    TopicSettings,
+    TopicStats,
+)
+from leveret.jobs.service.store import Outcome
+
+SETTINGS: Final = "job-topic"  # kind of the register's entries
+_encode: Final = msgspec.json.Encoder().encode
+_settings: Final = msgspec.json.Decoder(TopicSettings)
+
+
+class EmbeddedStore:
+    """Jobs on the engine of this node."""
+
+    def __init__(self, host: Host, *, rate: int = 0) -> None:
+        self._host = host
+        self._ids = Ids(host.broker.register, host.node_name)
+        self._rates = Rates(rate)
+        self._topics: dict[tuple[str, str], Topic] = {}
+        self._schedules = Schedules(host.broker, self._put_scheduled)
+        self._is_draining = False
+
+    async def start(self) -> None:
+        with self._host.turn():
+            self._schedules.load()
+            for key in self._host.broker.register.entries(keys.FAIR).copy():
+                self._open_lanes(*json.loads(key))
+
+    async def stop(self, deadline_s: float) -> None:
+        self._is_draining = True
+        for topic in self._topics.values():
+            topic.waiters.answer_all()
+        await self._host.synced()
+
+    def sessions(self) -> list[Session]:
+        """What holds leased jobs."""
+        return [topic.session for topic in self._topics.values()]
+
+    # In
+
+    async def enqueue(self, jobs: list[NewJob]) -> list[int]:
+        self._require_open()
+        alarms = self._host.alarms()
+        if alarms:
+            raise JobsFull(f"no job is taken for now: {'; '.join(alarms)}")
+        with self._host.turn():
+            counts: dict[str, int] = {}
+            for job in jobs:
+                counts[job.namespace] = counts.get(job.namespace, 0) + 1
+            self._rates.take(counts, self._now_ms)
+            ids = self._put_all(jobs)
+        await self._host.synced()
+        return ids
+
+    def _put_all(self, jobs: list[NewJob]) -> list[int]:
+        """Put all jobs in or, where one cannot be, none."""
+        topics = [self._topic(job.namespace, job.topic) for job in jobs]
+        _require_room(topics, jobs)
+        return [self._put(topic, job) for topic, job in zip(topics, jobs, strict=True)]
+
+    def _put(self, topic: Topic, job: NewJob) -> int:
+        key = job.idempotency_key
+        if key is not None:
+            first = keys.first_id(topic.vhost, key, self._now_ms)
+            if first is not None:
+                return first
+        id = self._ids.next(self._now_ms)
+        if job.fair_key is not None and topic.queue.ready.lanes is None:
+            keys.note_fair(self._host.broker.register, job.namespace, job.topic)
+        is_taken = topic.put(envelope_of(job, id, self._now_ms), job.payload)
+        assert is_taken, "there was room for it"
+        if key is not None:
+            keys.remember(topic.vhost, key, id)
+        topic.enqueued += 1
+        return id
+
+    def _put_scheduled(self, job: NewJob) -> None:
+        """A schedule is due, inside a turn."""
+        self._put(self._topic(job.namespace, job.topic), job)
+
+    # Out
+
+    async def dequeue(
+        self, namespace: str, topic: str, limit: int, lease_ms: int | None, wait_ms: int
+    ) -> list[LeasedJob]:
+        self._require_open()
+        with self._host.turn():
+            found = self._topic(namespace, topic)
+            jobs = found.take(limit, lease_ms) if found.waiters.first() is None else []
+        if jobs or not wait_ms:
+            return jobs
+        return await found.wait(limit, lease_ms, wait_ms)
+
+    async def ack(self, namespace: str, topic: str, handles: list[Handle]) -> list[Outcome]:
+        return await self._settle(namespace, topic, handles, Topic.ack)
+
+    async def nack(
+        self, namespace: str, topic: str, handles: list[Handle], error: str, delay_ms: int | None
+    ) -> list[Outcome]:
+        def fail(found: Topic, lease: Lease) -> None:
+            found.fail(lease, error, delay_ms)
+
+        return await self._settle(namespace, topic, handles, fail)
+
+    async def _settle(
+        self,
+        namespace: str,
+        topic: str,
+        handles: list[Handle],
+        settle: Callable[[Topic, Lease], None],
+    ) -> list[Outcome]:
+        found = self._known(namespace, topic)
+        if found is None:
+            return [Outcome.UNKNOWN] * len(handles)
+        outcomes: list[Outcome | None] = []
+        with self._host.turn():
+            for handle in handles:
+                lease = found.lease_of(handle)
+                if isinstance(lease, Lease):
+                    settle(found, lease)
+                    lease = Outcome.DONE
+                outcomes.append(lease)
+            found.serve_waiters()
+        if Outcome.DONE in outcomes:
+            await self._host.synced()
+        ids = [handle.id for handle in handles]
+        return [
+            outcome or await self._not_leased(found, id)
+            for id, outcome in zip(ids, outcomes, strict=True)
+        ]
+
+    async def _not_leased(self, topic: Topic, id: int) -> Outcome:
+        """What to say of a job without a lease."""
+        is_there = await find_job(topic.vhost, topic.queue, id) is not None
+        return Outcome.STALE if is_there else Outcome.UNKNOWN
+
+    async def extend(
+        self, namespace: str, topic: str, handles: list[Handle], lease_ms: int | None
+    ) -> list[tuple[Outcome, int]]:
+        ends: list[int] = []
+
+        def extend(found: Topic, lease: Lease) -> None:
+            ends.append(found.extend(lease, lease_ms))
+
+        outcomes = await self._settle(namespace, topic, handles, extend)
+        each = iter(ends)
+        return [(o, next(each) if o is Outcome.DONE else 0) for o in outcomes]
+
+    # One job
+
+    async def cancel(self, namespace: str, topic: str, ids: list[int]) -> list[Outcome]:
+        return await self._each_found(namespace, topic, ids, cancel_found)
+
+    async def deliver_now(self, namespace: str, topic: str, ids: list[int]) -> list[Outcome]:
+        return await self._each_found(namespace, topic, ids, deliver_found)
+
+    async def _each_found(
+        self,
+        namespace: str,
+        topic: str,
+        ids: list[int],
+        change: Callable[[Topic, int, int], None],
+    ) -> list[Outcome]:
+        """Change jobs that are ready or scheduled, each in a turn of its own."""
+        self._require_open()
+        found = self._known(namespace, topic)
+        if found is None:
+            return [Outcome.UNKNOWN] * len(ids)
+        outcomes: list[Outcome] = []
+        for id in ids:
+            message = await find_job(found.vhost, found.queue, id)
+            if message is None:
+                is_leased = id in found.leases
+                outcomes.append(Outcome.STALE if is_leased else Outcome.UNKNOWN)
+                continue
+            with self._host.turn():
+                change(found, id, message.message.seq)
+                found.serve_waiters()
+            outcomes.append(Outcome.DONE)
+        await self._host.synced()
+        return outcomes
+
+    async def find(self, namespace: str, topic: str, id: int) -> Job | None:
+        found = self._known(namespace, topic)
+        if found is None:
+            return None
+        lease = found.leases.get(id)
+        if lease is not None:
+            return lease.envelope.job("leased", lease.message.body, lease.expires_ms)
+        message = await find_job(found.vhost, found.queue, id)
+        if message is not None:
+            envelope = read_envelope(message.message, found.queue)
+            return envelope.job(message.state, message.message.body)
+        return await dead_set.find(found, id)
+
+    # The dead
+
+    async def dead(self, namespace: str, topic: str, after_id: int, limit: int) -> list[Job]:
+        found = self._known(namespace, topic)
+        return [] if found is None else await dead_set.listed(found, after_id, limit)
+
+    async def redrive(self, namespace: str, topic: str, ids: list[int] | None) -> int:
+        return await self._each_dead(namespace, topic, ids, dead_set.redrive)
+
+    async def delete_dead(self, namespace: str, topic: str, ids: list[int] | None) -> int:
+        return await self._each_dead(namespace, topic, ids, dead_set.delete)
+
+    async def _each_dead(
+        self,
+        namespace: str,
+        topic: str,
+        ids: list[int] | None,
+        change: dead_set.Change,
+    ) -> int:
+        self._require_open()
+        found = self._known(namespace, topic)
+        if found is None:
+            return 0
+        count = await dead_set.change_all(self._host, found, ids, change)
+        await self._host.synced()
+        return count
+
+    # Settings and figures
+
+    async def settings(self, namespace: str, topic: str) -> TopicSettings:
+        return self._read_settings(namespace, topic)
+
+    def _read_settings(self, namespace: str, topic: str) -> TopicSettings:
+        text = self._host.broker.register.get(SETTINGS, json.dumps([namespace, topic]))
+        return TopicSettings() if text is None else _settings.decode(text)
+
+    async def set_settings(self, namespace: str, topic: str, settings: TopicSettings) -> None:
+        self._require_open()
+        with self._host.turn():
+            found = self._topic(namespace, topic)
+            key = json.dumps([namespace, topic])
+            self._host.broker.register.put(SETTINGS, key, _encode(settings).decode())
+            found.settings = settings
+            found.serve_waiters()
+        await self._host.synced()
+
+    async def stats(self, namespace: str | None) -> list[TopicStats]:
+        return [_stats(topic) for topic in self._all_topics(namespace)]
+
+    # Schedules
+
+    async def schedules(self, namespace: str) -> list[Schedule]:
+        return self._schedules.of(namespace)
+
+    async def set_schedule(self, schedule: Schedule) -> None:
+        self._require_open()
+        with self._host.turn():
+            self._topic(schedule.namespace, schedule.topic)
+            self._schedules.put(schedule)
+        await self._host.synced()
+
+    async def delete_schedule(self, namespace: str, name: str) -> bool:
+        self._require_open()
+        with self._host.turn():
+            is_gone = self._schedules.drop(namespace, name)
+        await self._host.synced()
+        return is_gone
+
+    # Topics
+
+    @property
+    def _now_ms(self) -> int:
+        return int(self._host.broker.turn.now_ms)
+
+    def _require_open(self) -> None:
+        if self._is_draining:
+            raise JobsDraining("the service is stopping")
+
+    def _topic(self, namespace: str, topic: str) -> Topic:
+        """A topic, made with its namespace if there is none, inside a turn."""
+        found = self._topics.get((namespace, topic))
+        if found is not None and not found.queue.deleted:
+            return found
+        vhost = self._host.make_vhost(namespace)
+        queue = vhost.queues.get(topic)
+        if queue is None:
+            queue = vhost.declare_queue(topic, True, None, None, False, TOPIC_ARGUMENTS)
+        return self._enter(vhost, queue)
+
+    def _known(self, namespace: str, topic: str) -> Topic | None:
+        """A topic that is there."""
+        found = self._topics.get((namespace, topic))
+        if found is not None and not found.queue.deleted:
+            return found
+        vhost = self._host.broker.vhosts.get(namespace)
+        queue = vhost.queues.get(topic) if vhost is not None else None
+        if vhost is None or queue is None:
+            return None
+        with self._host.turn():
+            return self._enter(vhost, queue)
+
+    def _enter(self, vhost: Vhost, queue: Queue) -> Topic:
+        key = (vhost.name, queue.name)
+        old = self._topics.pop(key, None)
+        if old is not None:
+            old.close()
+        if isinstance(queue, Stream) or queue.owner is not None:
+            kind = "a stream" if isinstance(queue, Stream) else "an exclusive queue"
+            raise JobsInvalid(f"{queue.name} is {kind}, which cannot be a topic", "topic")
+        settings = self._read_settings(*key)
+        self._topics[key] = Topic(self._host, self._ids, vhost, queue, settings)
+        return self._topics[key]
+
+    def _all_topics(self, namespace: str | None) -> Iterable[Topic]:
+        """Every topic that is there: queues made for jobs, and those that were used so."""
+        for vhost in list(self._host.broker.vhosts.values()):
+            if namespace is not None and vhost.name != namespace:
+                continue
+            for queue in list(vhost.queues.values()):
+                if queue.settings.has_jobs or (vhost.name, queue.name) in self._topics:
+                    topic = self._known(vhost.name, queue.name)
+                    if topic is not None:
+                        yield topic
+
+    def _open_lanes(self, namespace: str, topic: str) -> None:
+        """Keys of this topic took turns before the restart."""
+        vhost = self._host.broker.vhosts.get(namespace)
+        queue = vhost.queues.get(topic) if vhost is not None else None
+        if queue is None or not queue.settings.has_jobs:
+            keys.forget_fair(self._host.broker.register, namespace, topic)
+        else:
+            queue.ready.open_lanes()
+
+
+def _require_room(topics: list[Topic], jobs: list[NewJob]) -> None:
+    """Raise JobsFull unless every queue takes what the batch has for it."""
+    counts: dict[Topic, tuple[int, int]] = {}
+    for topic, job in zip(topics, jobs, strict=True):
+        count, size = counts.get(topic, (0, 0))
+        counts[topic] = (count + 1, size + len(job.payload))
+    for topic, (count, size) in counts.items():
+        if not topic.has_room(count, size):
+            raise JobsFull(f"the topic {topic.queue.name} is full")
+
+
+def _stats(topic: Topic) -> TopicStats:
+    queue = topic.queue
+    dead_queue = topic.dead_queue()
+    return TopicStats(
+        namespace=topic.vhost.name,
+        topic=queue.name,
+        ready=queue.ready.count,
+        scheduled=len(queue.scheduled),
+        leased=len(topic.leases),
+        dead=0 if dead_queue is None else dead_queue.ready.count,
+        oldest_ready_ms=queue.oldest_ready_ms() or None,
+        enqueued=topic.enqueued,
+        handed_out=topic.handed_out,
+        acked=topic.acked,
+        failed=topic.failed,
+        expired=topic.expired,
+    )

@@ -1,0 +1,115 @@
+"""Tokens of the jobs service: who may use which namespaces.
+
+A token is a JWT with `exp` and a claim `namespaces`, a list of names; `*` stands for all. It is
+verified by the secret or the public key of the settings, and by no algorithm but the one of that
+kind of key. Where neither is set there is a secret in the data directory, made by whoever needs it
+first: the node, or `leveret jobs token`.
+"""
+
+import contextlib
+import os
+import secrets
+from pathlib import Path
+from typing import Any, Final
+
+from leveret.clock import Clock
+from leveret.config.settings import Settings
+from leveret.errors import ConfigError, TokenRefused
+
+SECRET_FILE: Final = "jobs-secret"
+SECRET_CHARACTERS_MIN: Final = 32
+ALL: Final = "*"
+NAMESPACES: Final = "namespaces"
+NAMESPACES_MAX: Final = 1_000  # in one token
+_KNOWN_MAX: Final = 1_000  # tokens that were verified lately
+
+
+class JobTokens:
+    """Verifies tokens, and makes them where the secret is ours."""
+
+    def __init__(self, settings: Settings, folder: Path | None) -> None:
+        from leveret.auth.keys import Key, pem_keys, secret_key
+        from leveret.auth.tokens import TokenRules, Tokens
+
+        self._secret = ""
+        if settings.jobs_token_key is not None:
+            (key,) = pem_keys(str(settings.jobs_token_key))
+            allowed = key.algorithms & {"RS256", "ES256"}
+        else:
+            self._secret = str(settings.jobs_token_secret) or secret_in(folder)
+            key, allowed = secret_key(self._secret), frozenset(("HS256",))
+        pinned = Key("", frozenset(allowed), key.material)
+        self._tokens = Tokens(TokenRules(frozenset(allowed), audience=""), [pinned])
+        self._known: dict[str, tuple[frozenset[str], int]] = {}  # namespaces, and until when
+
+    def namespaces(self, token: str, now_ms: int) -> frozenset[str]:
+        """The namespaces that a token is good for. Raises TokenRefused."""
+        known = self._known.get(token)
+        if known is not None and now_ms < known[1]:
+            return known[0]
+        claims = self._tokens.verify(token, now_ms)
+        names = _names(claims.get(NAMESPACES))
+        if len(self._known) >= _KNOWN_MAX:
+            self._known.clear()
+        self._known[token] = (names, self._tokens.expires_ms(claims))
+        return names
+
+    def sign(self, namespaces: list[str], subject: str, now_ms: int, lasts_s: int) -> str:
+        """A token. Raises TokenRefused where tokens are made elsewhere."""
+        if not self._secret:
+            raise TokenRefused("this node has a public key alone: tokens are made elsewhere")
+        return make_token(self._secret, namespaces, subject, now_ms, lasts_s)
+
+
+def _names(claim: Any) -> frozenset[str]:
+    if not isinstance(claim, list) or len(claim) > NAMESPACES_MAX:
+        raise TokenRefused("the token does not list its namespaces")
+    return frozenset(name for name in claim if isinstance(name, str))
+
+
+def make_token(secret: str, namespaces: list[str], subject: str, now_ms: int, lasts_s: int) -> str:
+    """A token for these namespaces, that ends after a time."""
+    from leveret.auth.signing import signed
+
+    now_s = now_ms // 1000
+    claims = {"sub": subject, NAMESPACES: namespaces, "iat": now_s, "exp": now_s + lasts_s}
+    return signed(claims, secret)
+
+
+def now_ms() -> int:
+    """The time, for a command that is no node."""
+    return Clock().now_ms()
+
+
+def secret_in(folder: Path | None) -> str:
+    """The secret of a data directory, made if there is none; without one it ends with the node."""
+    made = secrets.token_urlsafe(48)
+    if folder is None:
+        return made
+    path = folder / SECRET_FILE
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _write_new(path, made)
+        found = path.read_text().strip()
+    except OSError as fault:
+        raise ConfigError(f"{path}: {fault.strerror}") from fault
+    if len(found) < SECRET_CHARACTERS_MIN:
+        raise ConfigError(f"{path}: it has less than {SECRET_CHARACTERS_MIN} characters")
+    return found
+
+
+def _write_new(path: Path, text: str) -> None:
+    """Write a file that only we can read, unless there is one; it appears whole or not at all."""
+    if path.exists():
+        return
+    draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        with contextlib.suppress(FileExistsError):  # somebody else was first
+            os.link(draft, path)
+    finally:
+        draft.unlink()

@@ -1,0 +1,136 @@
+"""The jobs service of a node: its store, opened when it is first needed, and its tokens.
+
+Without a job nothing of it is imported. What needs it at the start, schedules and the store on
+Redis and PostgreSQL, opens it there.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from leveret.auth import ADMINISTRATOR, Directory
+from leveret.config.settings import Settings
+from leveret.definitions import Book
+from leveret.engine.broker import Broker
+from leveret.engine.session import Session
+from leveret.engine.vhost import Vhost
+from leveret.runtime.job_tokens import JobTokens
+
+STOP_WITHIN_S: Final = 10.0
+_AT_START: Final = ("job-schedule", "job-fair")  # kinds of entries that need the store at the start
+_EVERYTHING: Final = ".*"
+
+log = logging.getLogger(__name__)
+
+
+class Host(Protocol):
+    """The node, as seen from here."""
+
+    settings: Settings
+    broker: Broker
+    book: Book
+    directory: Directory
+
+    @property
+    def node_name(self) -> str: ...
+
+    def now_ms(self) -> int: ...
+
+    def alarms(self) -> Sequence[str]: ...
+
+    def turn(self) -> AbstractContextManager[None]: ...
+
+    async def synced(self) -> None: ...
+
+
+class Jobs:
+    """The service."""
+
+    def __init__(self, host: Host, folder: Path | None) -> None:
+        self._host = host
+        self._folder = folder
+        # A `leveret.jobs.service.store.Store`; naming it would import msgspec into every start.
+        self._store: Any = None
+        self._opening = asyncio.Lock()
+        self._tokens: JobTokens | None = None
+
+    async def start(self) -> None:
+        """Open the store if it has something to do by itself."""
+        kinds = self._host.broker.register.kinds()
+        if self._host.settings.jobs_postgres or any(kind in kinds for kind in _AT_START):
+            await self.store()
+
+    async def store(self) -> Any:
+        """What keeps the jobs."""
+        if self._store is None:
+            async with self._opening:
+                if self._store is None:
+                    store = self._open()
+                    await store.start()
+                    self._store = store
+        return self._store
+
+    def _open(self) -> Any:
+        settings = self._host.settings
+        if settings.jobs_postgres:
+            # By its name: what it needs is an extra.
+            from importlib import import_module
+
+            shards = import_module("leveret.jobs.service.shards")
+            return shards.open_store(settings, self._folder)
+        from leveret.jobs.service.embedded import EmbeddedStore
+
+        return EmbeddedStore(_EmbeddedHost(self._host), rate=settings.jobs_rate)
+
+    async def stop(self) -> None:
+        """Take no more and bring everything where it is safe; JobsUnavailable if that failed."""
+        if self._store is not None:
+            await self._store.stop(STOP_WITHIN_S)
+
+    def sessions(self) -> list[Session]:
+        """What holds leased jobs in this node."""
+        found: list[Session] = getattr(self._store, "sessions", list)()
+        return found
+
+    # Who may use it
+
+    def namespaces(self, token: str) -> frozenset[str]:
+        """The namespaces that a token is good for. Raises TokenRefused."""
+        return self._own_tokens().namespaces(token, self._host.now_ms())
+
+    def sign(self, namespaces: list[str], subject: str, lasts_s: int) -> str:
+        """A token. Raises TokenRefused where they are made elsewhere."""
+        now_ms = self._host.now_ms()
+        return self._own_tokens().sign(namespaces, subject, now_ms, lasts_s)
+
+    def _own_tokens(self) -> JobTokens:
+        if self._tokens is None:
+            self._tokens = JobTokens(self._host.settings, self._folder)
+        return self._tokens
+
+
+class _EmbeddedHost:
+    """What the embedded store asks, of the node."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self.broker = host.broker
+        self.node_name = host.node_name
+        self.now_ms = host.now_ms
+        self.turn = host.turn
+        self.synced = host.synced
+        self.alarms = host.alarms
+
+    def make_vhost(self, name: str) -> Vhost:
+        """A vhost. One that is new is open to administrators, who could open it to themselves."""
+        host = self._host
+        if name not in host.broker.vhosts:
+            host.book.vhosts.put(name, {})
+            for account in host.directory.users.all():
+                if ADMINISTRATOR in account.tags:
+                    permissions = host.directory.permissions
+                    permissions.put(name, account.name, _EVERYTHING, _EVERYTHING, _EVERYTHING)
+        return host.broker.vhost(name)

@@ -1,0 +1,272 @@
+"""Who is let in, and what is refused: tokens, namespaces, limits, problem documents."""
+
+import base64
+from typing import Any
+
+import jwt
+import pytest
+
+from leveret.jobs.service import items
+from tests.jobs.api import Answer, Api
+from tests.jobs.stores import Service
+
+TOPIC = "guarded"
+PROBLEM = "application/problem+json"
+
+
+def calls(api: Api, namespace: str) -> list[tuple[str, str, Any]]:
+    """Every operation, each in a namespace."""
+    place = {"namespace": namespace, "topic": TOPIC}
+    handle = {**place, "id": 1}
+    schedule = {"name": "s", **place, "cron": "* * * * *"}
+    return [
+        ("POST", "/enqueue", [{**place, "payload": ""}]),
+        ("GET", f"/dequeue?namespace={namespace}&topic={TOPIC}", None),
+        *[("POST", path, handle) for path in ("/ack", "/nack", "/extend")],
+        *[("POST", path, handle) for path in ("/cancel", "/deliver-now")],
+        *[("POST", path, [handle]) for path in ("/ack", "/nack", "/extend")],
+        ("GET", f"/job?namespace={namespace}&topic={TOPIC}&id=1", None),
+        ("GET", f"/dead?namespace={namespace}&topic={TOPIC}", None),
+        ("POST", "/dead/redrive", place),
+        ("POST", "/dead/delete", place),
+        ("GET", f"/topics/{namespace}/{TOPIC}", None),
+        ("PUT", f"/topics/{namespace}/{TOPIC}", {}),
+        ("GET", f"/stats?namespace={namespace}", None),
+        ("GET", f"/schedules?namespace={namespace}", None),
+        ("PUT", f"/schedules/{namespace}/s", schedule),
+        ("DELETE", f"/schedules/{namespace}/s", None),
+    ]
+
+
+def test_no_token_is_401_everywhere(api: Api) -> None:
+    for call in calls(api, api.namespace):
+        answer = Api(api.port, None, "").call(*call)
+        assert answer.status == 401, call
+        assert answer.headers["www-authenticate"].startswith("Bearer"), call
+        assert answer.headers["content-type"] == PROBLEM, call
+
+
+def test_another_namespace_is_403_everywhere(api: Api) -> None:
+    for call in calls(api, "somebody-elses"):
+        answer = api.call(*call)
+        assert answer.status == 403, call
+        assert answer.headers["content-type"] == PROBLEM, call
+        assert "somebody-elses" in answer.body["detail"], call
+
+
+def test_a_token_for_all_namespaces_is_good_everywhere(api: Api, service: Service) -> None:
+    master = Api(service.port, service.token("*"), api.namespace)
+    for call in calls(api, api.namespace):
+        assert master.call(*call).status not in (401, 403), call
+
+
+def test_figures_are_those_of_the_tokens_namespaces(api: Api, service: Service) -> None:
+    api.enqueue(TOPIC, b"")
+    other = Api(service.port, service.token("no-such-namespace"), "no-such-namespace")
+    assert [one["namespace"] for one in api.get("/stats").body] == [api.namespace]
+    assert other.get("/stats").body == []
+
+
+def test_a_token_ends(api: Api, service: Service) -> None:
+    brief = Api(service.port, service.token(api.namespace, lasts_s=2), api.namespace)
+    assert brief.dequeue(TOPIC) == []
+    service.pass_time(3)
+    answer = brief.get("/dequeue", namespace=api.namespace, topic=TOPIC)
+    assert answer.status == 401
+    assert "expired" in answer.body["detail"]
+
+
+def forged(secret: str, algorithm: str, **claims: Any) -> str:
+    token: str = jwt.encode(claims, secret, algorithm=algorithm)
+    return token
+
+
+BAD_TOKENS = {
+    "no token at all": "nonsense",
+    "another secret": forged("x" * 40, "HS256", exp=9e9, namespaces=["*"]),
+    "no algorithm": forged("", "none", exp=9e9, namespaces=["*"]),
+    "another algorithm": forged("x" * 64, "HS512", exp=9e9, namespaces=["*"]),
+}
+
+
+@pytest.mark.parametrize("name", BAD_TOKENS)
+def test_a_bad_token_is_401(api: Api, name: str) -> None:
+    answer = Api(api.port, BAD_TOKENS[name], "").get("/dequeue", namespace="n", topic="t")
+    assert answer.status == 401
+    assert "invalid_token" in answer.headers["www-authenticate"]
+
+
+def test_a_token_without_namespaces_is_401(api: Api, service: Service) -> None:
+    empty = Api(service.port, service.token(), api.namespace)
+    assert empty.get("/dequeue", namespace=api.namespace, topic="t").status == 403
+
+
+def test_an_administrators_login_will_do(api: Api) -> None:
+    login = {"Authorization": "Basic " + base64.b64encode(b"guest:guest").decode()}
+    anybody = Api(api.port, None, api.namespace)
+    path = f"/dequeue?namespace={api.namespace}&topic=t"
+    assert anybody.call("GET", path, headers=login).status == 200
+    wrong = {"Authorization": "Basic " + base64.b64encode(b"guest:wrong").decode()}
+    assert anybody.call("GET", path, headers=wrong).status == 401
+    answer = anybody.call("POST", "/api/jobs/token", {}, headers=login)
+    api.token = answer.body["token"]
+    assert api.dequeue("t") == []
+
+
+# Limits
+
+
+def refused(answer: Answer, field: str, item: int | None = None) -> str:
+    """The detail of a 400 that names a field, and in a batch the item."""
+    assert answer.status == 400, answer.data
+    assert answer.headers["content-type"] == PROBLEM
+    body = answer.body
+    assert body["status"] == 400
+    assert body["type"]
+    assert body["title"] == "Bad Request"
+    assert (body.get("field", ""), body.get("item")) == (field, item)
+    detail: str = body["detail"]
+    return detail
+
+
+BAD_ITEMS: list[tuple[str, Any]] = [
+    ("namespace", ""),
+    ("namespace", "x" * 201),
+    ("namespace", "line\nbreak"),
+    ("namespace", 7),
+    ("topic", ""),
+    ("topic", "ü" * 101),
+    ("topic", "refunds.dead"),
+    ("topic", "amq.topic"),
+    ("priority", items.PRIORITY_MAX + 1),
+    ("priority", items.PRIORITY_MIN - 1),
+    ("priority", 1.5),
+    ("priority", "high"),
+    ("payload", "not base64!"),
+    ("payload", None),
+    ("deliver_after", "tomorrow"),
+    ("deliver_after", "2023-10-27T10:00:00"),
+    ("deliver_after", "9999-01-01T00:00:00Z"),
+    ("idempotency_key", ""),
+    ("idempotency_key", "k" * 201),
+    ("fair_key", "k" * 201),
+]
+
+
+@pytest.mark.parametrize(("field", "value"), BAD_ITEMS)
+def test_a_bad_item_is_named_by_index_and_field(api: Api, field: str, value: Any) -> None:
+    master = Api(api.port, api.token, api.namespace)
+    batch = [api.item(TOPIC, b""), {**api.item(TOPIC, b""), field: value}]
+    assert refused(master.call("POST", "/enqueue", batch), field, 1)
+    assert api.dequeue(TOPIC) == []
+
+
+def test_a_field_that_nobody_knows_is_refused(api: Api) -> None:
+    batch = [{**api.item(TOPIC, b""), "prioriti": 1}]
+    answer = api.call("POST", "/enqueue", batch)
+    assert answer.status == 400
+    assert "prioriti" in answer.body["detail"]
+
+
+@pytest.mark.parametrize("missing", ["namespace", "topic", "payload"])
+def test_a_missing_field_is_named(api: Api, missing: str) -> None:
+    item = api.item(TOPIC, b"")
+    del item[missing]
+    answer = api.call("POST", "/enqueue", [item])
+    assert answer.status == 400
+    assert missing in answer.body["detail"]
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"7", b"null", b'"x"', b"[]", b"[[]]", b"\xff"])
+def test_a_body_that_is_no_batch_is_400(api: Api, body: bytes) -> None:
+    answer = api.call("POST", "/enqueue", body)
+    assert answer.status == 400
+    assert answer.headers["content-type"] == PROBLEM
+
+
+def test_a_batch_has_a_most_number_of_jobs(api: Api) -> None:
+    batch = [api.item(TOPIC, b"")] * (items.BATCH_MAX + 1)
+    assert str(items.BATCH_MAX) in refused(api.call("POST", "/enqueue", batch), "")
+    assert len(api.call("POST", "/enqueue", batch[:-1]).body) == items.BATCH_MAX
+
+
+def test_a_payload_has_a_most_number_of_bytes(api: Api) -> None:
+    most = items.PAYLOAD_BYTES_MAX
+    answer = api.call("POST", "/enqueue", [api.item(TOPIC, b"x" * (most + 1))])
+    assert str(most) in refused(answer, "payload", 0)
+    assert api.enqueue(TOPIC, b"x" * most)
+    assert len(base64.b64decode(api.take(TOPIC)["payload"])) == most
+
+
+def test_a_batch_has_a_most_number_of_bytes(api: Api) -> None:
+    each = items.PAYLOAD_BYTES_MAX
+    batch = [api.item(TOPIC, b"x" * each)] * (items.BATCH_BYTES_MAX // each)
+    batch.append(api.item(TOPIC, b"one more"))
+    answer = api.call("POST", "/enqueue", batch)
+    assert str(items.BATCH_BYTES_MAX) in refused(answer, "")
+    assert api.dequeue(TOPIC) == []
+
+
+BAD_QUERIES: list[tuple[str, str]] = [
+    ("limit", "0"),
+    ("limit", "1001"),
+    ("limit", "-1"),
+    ("limit", "ten"),
+    ("wait", "61"),
+    ("wait", "nan"),
+    ("wait", "soon"),
+    ("lease", "0.05"),
+    ("lease", "43201"),
+    ("lease", "inf"),
+    ("topic", ""),
+    ("namespace", ""),
+]
+
+
+@pytest.mark.parametrize(("field", "value"), BAD_QUERIES)
+def test_a_bad_query_names_its_field(api: Api, field: str, value: str) -> None:
+    query = {"namespace": api.namespace, "topic": TOPIC, field: value}
+    refused(api.get("/dequeue", **query), field)
+
+
+def test_a_missing_query_is_named(api: Api) -> None:
+    refused(api.get("/dequeue", namespace=api.namespace), "topic")
+    refused(api.get("/dequeue", topic=TOPIC), "namespace")
+
+
+@pytest.mark.parametrize(
+    ("path", "more", "field"),
+    [
+        ("/ack", {"id": -1}, "id"),
+        ("/ack", {"id": 2**63}, "id"),
+        ("/ack", {"id": "abc"}, "id"),
+        ("/ack", {"id": "9" * 400}, "id"),
+        ("/ack", {"id": None}, "id"),
+        ("/ack", {"token": -5}, "token"),
+        ("/nack", {"delay": -1}, "delay"),
+        ("/nack", {"error": 7}, "error"),
+        ("/extend", {"lease": 0}, "lease"),
+        ("/extend", {"lease": 1e300}, "lease"),
+        ("/cancel", {"topic": ""}, "topic"),
+    ],
+)
+def test_a_bad_handle_names_its_field(api: Api, path: str, more: Any, field: str) -> None:
+    handle = {**api.handle(TOPIC, 1), **more}
+    refused(api.call("POST", path, handle), field)
+    refused(api.call("POST", path, [api.handle(TOPIC, 1), handle]), field, 1)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"retries_max": -1},
+        {"backoff_ms": -1},
+        {"backoff_ms_max": 2**60},
+        {"lease_ms": 1},
+        {"jitter": 2},
+        {"concurrency_max": -1},
+    ],
+)
+def test_bad_settings_name_their_field(api: Api, settings: dict[str, Any]) -> None:
+    (field,) = settings
+    refused(api.call("PUT", f"/topics/{api.namespace}/{TOPIC}", settings), field)

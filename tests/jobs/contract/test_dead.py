@@ -1,0 +1,93 @@
+"""Jobs that failed too often: kept with what went wrong, shown, made ready again, deleted."""
+
+from tests.jobs.api import Api
+from tests.jobs.stores import Service
+
+TOPIC = "deadly"
+
+
+def kill(api: Api, *payloads: bytes) -> list[int]:
+    """Let jobs die at their second attempt."""
+    api.set_topic(TOPIC, retries_max=1, backoff_ms=0)
+    ids = api.enqueue(TOPIC, *payloads)
+    for _ in range(2):
+        for job in api.dequeue(TOPIC, len(payloads)):
+            assert api.nack(TOPIC, job, f"attempt {job['attempt']}") == 200
+    return ids
+
+
+def test_a_job_that_fails_too_often_is_dead_with_its_errors(api: Api) -> None:
+    (id,) = kill(api, b"poison")
+    assert api.dequeue(TOPIC) == []
+    (dead,) = api.dead(TOPIC)
+    assert (dead["id"], dead["state"], dead["attempts"]) == (id, "dead", 2)
+    assert [failure["error"] for failure in dead["failures"]] == ["attempt 1", "attempt 2"]
+    assert api.job(TOPIC, id)["state"] == "dead"
+    assert api.stats(TOPIC)["dead"] == 1
+
+
+def test_a_job_that_kills_its_workers_dies_too(api: Api, service: Service) -> None:
+    api.set_topic(TOPIC, retries_max=1)
+    (id,) = api.enqueue(TOPIC, b"")
+    for _ in range(2):
+        api.take(TOPIC, lease=0.1)
+        service.pass_time(0.4)
+    assert api.dequeue(TOPIC) == []
+    assert api.job(TOPIC, id)["state"] == "dead"
+
+
+def test_without_retries_the_first_failure_is_the_last(api: Api) -> None:
+    api.set_topic(TOPIC, retries_max=0)
+    api.enqueue(TOPIC, b"")
+    api.nack(TOPIC, api.take(TOPIC))
+    assert len(api.dead(TOPIC)) == 1
+
+
+def test_the_dead_are_listed_in_pages_by_id(api: Api) -> None:
+    ids = kill(api, *[b"%d" % n for n in range(7)])
+    first = api.dead(TOPIC, limit=3)
+    rest = api.dead(TOPIC, limit=100, after=first[-1]["id"])
+    assert [job["id"] for job in first + rest] == ids
+    assert len(first) == 3
+
+
+def test_a_redriven_job_has_fresh_retries_and_its_history(api: Api) -> None:
+    (id,) = kill(api, b"body")
+    body = {"namespace": api.namespace, "topic": TOPIC}
+    answer = api.call("POST", "/dead/redrive", body)
+    assert (answer.status, answer.body) == (200, {"redriven": 1})
+    assert api.dead(TOPIC) == []
+    job = api.take(TOPIC)
+    assert (job["id"], job["attempt"]) == (id, 1)
+    assert len(api.job(TOPIC, id)["failures"]) == 2
+    assert api.ack(TOPIC, job) == 200
+
+
+def test_some_of_the_dead_may_be_meant(api: Api) -> None:
+    ids = kill(api, b"1", b"2", b"3")
+    body = {"namespace": api.namespace, "topic": TOPIC, "ids": [ids[1], str(ids[2]), 7]}
+    assert api.call("POST", "/dead/delete", body).body == {"deleted": 2}
+    assert [job["id"] for job in api.dead(TOPIC)] == ids[:1]
+    assert api.dequeue(TOPIC) == []
+
+
+def test_all_of_the_dead_can_be_deleted(api: Api) -> None:
+    kill(api, b"1", b"2", b"3")
+    body = {"namespace": api.namespace, "topic": TOPIC}
+    assert api.call("POST", "/dead/delete", body).body == {"deleted": 3}
+    assert api.dead(TOPIC) == []
+    assert api.call("POST", "/dead/redrive", body).body == {"redriven": 0}
+
+
+def test_acking_a_dead_job_is_404(api: Api) -> None:
+    (id,) = kill(api, b"")
+    assert api.ack(TOPIC, id) == 404
+
+
+def test_the_dead_survive_a_restart(own_service: Service) -> None:
+    token = own_service.token("n")
+    ids = kill(Api(own_service.port, token, "n"), b"1", b"2")
+    own_service.restart()
+    api = Api(own_service.port, token, "n")
+    assert [job["id"] for job in api.dead(TOPIC)] == ids
+    assert [len(job["failures"]) for job in api.dead(TOPIC)] == [2, 2]

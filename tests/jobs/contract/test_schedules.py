@@ -1,0 +1,109 @@
+"""Schedules: jobs that come again and again."""
+
+from typing import Any
+
+import pytest
+
+from tests.jobs.api import Api, payload
+from tests.jobs.stores import Service
+
+TOPIC = "nightly"
+
+
+def schedule(api: Api, cron: str, **more: Any) -> dict[str, Any]:
+    place = {"name": "report", "namespace": api.namespace, "topic": TOPIC}
+    return {**place, "cron": cron, "payload": "ZG8gaXQ=", **more}
+
+
+def put(api: Api, body: dict[str, Any]) -> int:
+    return api.call("PUT", f"/schedules/{api.namespace}/report", body).status
+
+
+@pytest.fixture
+def clock(service: Service) -> Service:
+    if not service.moves_clock:
+        pytest.skip("minutes would have to pass")
+    return service
+
+
+def test_a_schedule_puts_a_job_in_at_each_due_time(api: Api, clock: Service) -> None:
+    assert put(api, schedule(api, "*/5 * * * *", priority=-3)) == 204
+    assert api.dequeue(TOPIC) == []
+    clock.pass_time(16 * 60)
+    jobs = api.dequeue(TOPIC)
+    assert len(jobs) == 3
+    assert [payload(job) for job in jobs] == [b"do it"] * 3
+    assert jobs[0]["priority"] == -3
+    assert jobs[0]["created_at"].endswith(("0:00Z", "5:00Z"))
+    assert api.call("DELETE", f"/schedules/{api.namespace}/report").status == 204
+
+
+def test_a_deleted_schedule_puts_nothing_in(api: Api, clock: Service) -> None:
+    assert put(api, schedule(api, "* * * * *")) == 204
+    assert api.call("DELETE", f"/schedules/{api.namespace}/report").status == 204
+    assert api.call("DELETE", f"/schedules/{api.namespace}/report").status == 404
+    clock.pass_time(300)
+    assert api.dequeue(TOPIC) == []
+
+
+def test_a_paused_schedule_waits(api: Api, clock: Service) -> None:
+    assert put(api, schedule(api, "* * * * *", is_paused=True)) == 204
+    clock.pass_time(300)
+    assert api.dequeue(TOPIC) == []
+    assert put(api, schedule(api, "* * * * *")) == 204
+    clock.pass_time(60)
+    assert len(api.dequeue(TOPIC)) == 1
+    api.call("DELETE", f"/schedules/{api.namespace}/report")
+
+
+def test_schedules_are_listed_and_changed(api: Api) -> None:
+    wanted = schedule(api, "0 3 * * mon", timezone="Europe/Berlin", is_paused=False, priority=2)
+    assert put(api, schedule(api, "@daily")) == 204
+    assert put(api, wanted) == 204
+    assert api.get("/schedules", namespace=api.namespace).body == [wanted]
+    api.call("DELETE", f"/schedules/{api.namespace}/report")
+    assert api.get("/schedules", namespace=api.namespace).body == []
+
+
+def test_what_was_missed_fires_once_after_a_restart(own_service: Service) -> None:
+    if not own_service.moves_clock:
+        pytest.skip("minutes would have to pass")
+    token = own_service.token("n", lasts_s=10**6)
+    api = Api(own_service.port, token, "n")
+    assert put(api, schedule(api, "*/10 * * * *")) == 204
+    own_service.pass_time(600)
+    assert len(api.dequeue(TOPIC)) == 1
+    stopped_and_late(own_service, 3600)
+    api = Api(own_service.port, token, "n")
+    again = api.dequeue(TOPIC)
+    assert [job["attempt"] for job in again] == [1, 1]  # the one that was leased, and one missed
+    own_service.pass_time(600)
+    assert len(api.dequeue(TOPIC)) == 1
+
+
+def stopped_and_late(service: Any, seconds: float) -> None:
+    """Down for a while."""
+    service.stop()
+    service.pass_time(seconds)
+    service.start()
+
+
+@pytest.mark.parametrize(
+    ("more", "field"),
+    [
+        ({"cron": "* * * *"}, "cron"),
+        ({"cron": "60 * * * *"}, "cron"),
+        ({"cron": "0 0 31 2 *"}, "cron"),
+        ({"timezone": "Mars/Olympus"}, "timezone"),
+        ({"timezone": "../etc/passwd"}, "timezone"),
+        ({"topic": ""}, "topic"),
+        ({"name": "other"}, "name"),
+        ({"namespace": "other"}, "namespace"),
+        ({"priority": 2**31}, "priority"),
+    ],
+)
+def test_a_bad_schedule_names_its_field(api: Api, more: dict[str, Any], field: str) -> None:
+    body = {**schedule(api, "* * * * *"), **more}
+    answer = api.call("PUT", f"/schedules/{api.namespace}/report", body)
+    assert answer.status == 400
+    assert answer.body["field"] == field

@@ -1,0 +1,92 @@
+"""The stores that the contract suite runs against: a service each, with time that can pass.
+
+A further store is a further entry in `FACTORIES`: a function that is given an empty folder and
+makes a `Service`, as a context manager.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Protocol
+
+from leveret.storage.disk import Disk
+from leveret.testing import BrokerUrl, ManualClock, broker
+
+HOUR_S = 3600
+
+
+class Service(Protocol):
+    """A running service."""
+
+    moves_clock: bool  # time passes by hand: any span of it costs nothing
+
+    @property
+    def port(self) -> int:
+        """Of its HTTP front."""
+
+    def now_ms(self) -> int:
+        """The service's time."""
+
+    def token(self, *namespaces: str, lasts_s: int = HOUR_S) -> str:
+        """A token for namespaces."""
+
+    def pass_time(self, seconds: float) -> None:
+        """Return when so much time has passed, and what is due by then has happened."""
+
+    def restart(self) -> None:
+        """Stop it, and start it again on the same data; the port may be another."""
+
+
+Factory = Callable[[Path], AbstractContextManager[Service]]
+
+
+class EmbeddedService:
+    """A broker in this process, on a clock that is moved by hand."""
+
+    moves_clock = True
+
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        self._folder = folder
+        self._settings = settings
+        self.clock = ManualClock()
+        self.url: BrokerUrl
+        self._running = contextlib.ExitStack()
+
+    @property
+    def port(self) -> int:
+        return self.url.http_port
+
+    def start(self) -> None:
+        running = broker(http=True, clock=self.clock, disk=Disk(self._folder), **self._settings)
+        self.url = self._running.enter_context(running)
+
+    def stop(self) -> None:
+        self._running.close()
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def now_ms(self) -> int:
+        return self.clock.now_ms()
+
+    def token(self, *namespaces: str, lasts_s: int = HOUR_S) -> str:
+        return self.url.node.jobs.sign(list(namespaces), "test", lasts_s)
+
+    def pass_time(self, seconds: float) -> None:
+        self.clock.advance(seconds=seconds)
+
+
+@contextlib.contextmanager
+def embedded(folder: Path, **settings: Any) -> Iterator[EmbeddedService]:
+    """The store on the broker's own engine and log."""
+    service = EmbeddedService(folder, **settings)
+    service.start()
+    try:
+        yield service
+    finally:
+        service.stop()
+
+
+FACTORIES: dict[str, Factory] = {"embedded": embedded}
