@@ -5,6 +5,8 @@ off: tests kill processes, not the machine.
 """
 
 import asyncio
+import atexit
+import functools
 import os
 import pwd
 import secrets
@@ -17,7 +19,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import asyncpg
 import redis
@@ -114,6 +116,9 @@ class Process:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+Server = TypeVar("Server", bound=Process)
+
+
 class Postgres(Process):
     """A cluster with any number of databases."""
 
@@ -167,13 +172,20 @@ class Postgres(Process):
 class RedisServer(Process):
     """Redis, in memory only."""
 
+    _database = 0
+
     def command(self) -> list[str]:
         port = str(self.port)
-        return [_program("redis-server"), "--port", port, "--save", "", "--bind", "127.0.0.1"]
+        return [_program("redis-server"), "--port", port, "--save", "", "--databases", "4096"]
 
     @property
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.port}/0"
+
+    def fresh_url(self) -> str:
+        """A database that nobody has used."""
+        self._database += 1
+        return f"redis://127.0.0.1:{self.port}/{self._database}"
 
     def answers(self) -> bool:
         with closing(redis.Redis(port=self.port)) as client:
@@ -185,6 +197,23 @@ class RedisServer(Process):
     def wipe(self) -> None:
         with closing(redis.Redis(port=self.port)) as client:
             client.flushall()
+
+
+@functools.cache
+def shared_postgres() -> Postgres:
+    """One cluster for all tests of this process."""
+    return _started(Postgres())
+
+
+@functools.cache
+def shared_redis() -> RedisServer:
+    return _started(RedisServer())
+
+
+def _started(server: Server) -> Server:
+    atexit.register(server.remove)
+    server.start()
+    return server
 
 
 class Proxy:

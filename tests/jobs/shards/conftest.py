@@ -5,36 +5,25 @@ from pathlib import Path
 
 import pytest
 
-from tests.jobs.servers import Postgres, RedisServer
+from tests.jobs.servers import Postgres, RedisServer, shared_postgres, shared_redis
 from tests.jobs.shards.nodes import Place
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[Postgres]:
-    server = Postgres()
-    try:
-        server.start()
-        yield server
-    finally:
-        server.remove()
+def postgres() -> Postgres:
+    return shared_postgres()
 
 
 @pytest.fixture(scope="session")
-def redis_server() -> Iterator[RedisServer]:
-    server = RedisServer()
-    try:
-        server.start()
-        yield server
-    finally:
-        server.remove()
+def redis_server() -> RedisServer:
+    return shared_redis()
 
 
 @pytest.fixture
 def place(postgres: Postgres, redis_server: RedisServer, tmp_path: Path) -> Iterator[Place]:
     """Two empty shards and an empty Redis."""
-    redis_server.wipe()
     with postgres.databases(2) as dsns:
-        yield Place(redis_server.url, dsns, tmp_path)
+        yield Place(redis_server.fresh_url(), dsns, tmp_path)
 
 
 @pytest.fixture(scope="session")
@@ -53,9 +42,8 @@ def apart(
     postgres: Postgres, other_postgres: Postgres, redis_server: RedisServer, tmp_path: Path
 ) -> Iterator[Place]:
     """Two shards in two clusters: the second can be taken away."""
-    redis_server.wipe()
     with postgres.databases(1) as first, other_postgres.databases(1) as second:
-        yield Place(redis_server.url, first + second, tmp_path)
+        yield Place(redis_server.fresh_url(), first + second, tmp_path)
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Nodes of the service in a test, and what they are asked for."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -64,6 +65,9 @@ class Place:
             await connection.close()
         return found
 
+    async def is_empty(self, table: str) -> bool:
+        return not await self.rows(f"SELECT FROM {table}")
+
 
 async def abandon(store: ShardsStore) -> None:
     """End a node as kill -9 does: nothing is flushed, nothing is told to anybody."""
@@ -101,3 +105,23 @@ async def refuses(work: Any, kind: type[JobsError] = JobsError) -> str:
     except kind as error:
         return str(error)
     raise AssertionError(f"no {kind.__name__} was raised")
+
+
+async def eventually(is_so: Callable[[], bool | Awaitable[bool]], within_s: float = 20.0) -> None:
+    """Wait until something is so that nobody tells."""
+    async with asyncio.timeout(within_s):
+        while True:
+            answer = is_so()
+            if answer if isinstance(answer, bool) else await answer:
+                return
+            await asyncio.sleep(0.02)
+
+
+def hold_flushers(store: ShardsStore) -> None:
+    """What is buffered stays there until somebody asks for it."""
+    for flusher in store._flushers:
+        flusher.signal = _nothing  # type: ignore[method-assign]
+
+
+def _nothing(topic: tuple[str, str]) -> None:
+    pass

@@ -10,13 +10,25 @@ import pytest
 from leveret.errors import JobsDraining, JobsUnavailable
 from leveret.jobs.service.items import Handle
 from leveret.jobs.service.shards import ShardsStore
+from leveret.jobs.service.shards.entries import decode
 from leveret.jobs.service.store import Outcome
 from tests.jobs.servers import Postgres, Proxy, RedisServer
-from tests.jobs.shards.nodes import QUICK, Place, abandon, drain, new, refuses, topic_on
+from tests.jobs.shards.nodes import (
+    QUICK,
+    Place,
+    abandon,
+    drain,
+    eventually,
+    hold_flushers,
+    new,
+    refuses,
+    topic_on,
+)
 
 pytestmark = pytest.mark.compiled_only("the store is the same in both forms")
 
 SHORT = msgspec.structs.replace(QUICK, deadline_s=0.5)
+UNSWEPT = msgspec.structs.replace(SHORT, sweep_after_s=600.0)
 SLOW_MODE = msgspec.structs.replace(QUICK, is_slow_mode=True)
 
 
@@ -31,6 +43,10 @@ async def until(store: ShardsStore, topic: str, count: int) -> list[bytes]:
                 pass
             await asyncio.sleep(0.02)
     return found
+
+
+def _through(proxy: Proxy, url: str) -> str:
+    return f"redis://127.0.0.1:{proxy.port}/{url.rpartition('/')[2]}"
 
 
 @dataclass
@@ -63,8 +79,7 @@ def test_a_shard_that_is_down_is_named_and_the_others_work(
             assert await drain(store, there) == [b"kept"]
             other_postgres.end(signal.SIGKILL)
             try:
-                while store._shards[1].is_up:  # the probe finds out, without any call
-                    await asyncio.sleep(0.02)
+                await eventually(lambda: not store._shards[1].is_up)  # by the probe alone
                 for call in (
                     store.enqueue([new(there)]),
                     store.enqueue([new(here), new(there)]),
@@ -141,10 +156,10 @@ def test_a_restarted_postgresql_loses_nothing(apart: Place, other_postgres: Post
                     except JobsUnavailable:
                         await asyncio.sleep(0.01)
 
-            sending = asyncio.ensure_future(send())
-            await asyncio.sleep(0.05)
-            await asyncio.to_thread(other_postgres.restart, signal.SIGQUIT)
-            await sending
+            async with asyncio.TaskGroup() as group:
+                group.create_task(send())
+                await asyncio.sleep(0.05)
+                await asyncio.to_thread(other_postgres.restart, signal.SIGQUIT)
             assert len(sent) > 10
             assert sorted(await until(store, there, len(sent))) == sorted(sent)
 
@@ -214,15 +229,11 @@ def test_slow_mode_makes_ids_also_when_the_lease_in_redis_is_over(
     async def main() -> None:
         async with place.at(redis_url=own_redis.url).node(settings=brief) as store:
             own_redis.end()
-            async with asyncio.timeout(20):
-                while (store._numbers.number or 0) < 768:
-                    await asyncio.sleep(0.02)
+            await eventually(lambda: (store._numbers.number or 0) >= 768)
             await store.enqueue([new(payload=b"1")])
             assert await drain(store, "t") == [b"1"]
             own_redis.start()
-            async with asyncio.timeout(20):
-                while (store._numbers.number or 1023) >= 768:
-                    await asyncio.sleep(0.02)
+            await eventually(lambda: (store._numbers.number or 1023) < 768)
 
     asyncio.run(main())
 
@@ -230,7 +241,7 @@ def test_slow_mode_makes_ids_also_when_the_lease_in_redis_is_over(
 def test_a_wiped_redis_loses_nothing(place: Place, redis_server: RedisServer) -> None:
     async def main() -> None:
         async with place.node() as store:
-            store._flushers[0].signal = store._flushers[1].signal = lambda _: None  # type: ignore[method-assign]
+            hold_flushers(store)
             await store.enqueue([new(payload=b"%d" % number) for number in range(20)])
             redis_server.wipe()
             found = await until(store, "t", 20)
@@ -265,9 +276,7 @@ def test_a_killed_node_replays_its_log(place: Place, redis_server: RedisServer) 
     async def main() -> None:
         store = place.store()
         await store.start()
-        for flusher in store._flushers:
-            flusher.shard.is_up = True
-            flusher.signal = lambda _: None  # type: ignore[method-assign]
+        hold_flushers(store)
         await store.enqueue([new(payload=b"%d" % number) for number in range(50)])
         await abandon(store)
         redis_server.wipe()
@@ -308,6 +317,22 @@ def test_two_nodes_that_flush_the_same_buffer_insert_each_job_once(place: Place)
     asyncio.run(main())
 
 
+def test_a_flusher_that_comes_late_does_not_bring_back_what_is_done(place: Place) -> None:
+    async def main() -> None:
+        async with place.node("a") as first, place.node("b") as second:
+            topic = "n", topic_on(0)
+            hold_flushers(first)
+            hold_flushers(second)
+            await first.enqueue([new(topic[1], b"1")])
+            read = [decode(raw) for raw in await second._memory.read(topic, 10)]
+            assert await until(first, topic[1], 1) == [b"1"]
+            await second._tables.put(second._shards[0], read)
+            assert await drain(first, topic[1]) == []
+            assert await drain(second, topic[1]) == []
+
+    asyncio.run(main())
+
+
 # ---- the network stalls
 
 
@@ -320,7 +345,7 @@ def test_a_stalled_network_ends_every_call_by_its_deadline(
         async with Proxy(port) as proxy:
             dsns = [dsn.replace(f":{postgres.port}/", f":{proxy.port}/") for dsn in place.dsns]
             behind = (
-                place.at(redis_url=f"redis://127.0.0.1:{proxy.port}/0")
+                place.at(redis_url=_through(proxy, place.redis_url))
                 if which == "redis"
                 else place.at(dsns=dsns)
             )
@@ -349,8 +374,9 @@ def test_a_push_that_arrives_after_its_call_failed_is_void(
 
     async def main() -> None:
         async with Proxy(redis_server.port) as proxy:
-            behind = place.at(redis_url=f"redis://127.0.0.1:{proxy.port}/0")
-            async with behind.node(settings=SHORT) as store, place.node("b") as other:
+            behind = place.at(redis_url=_through(proxy, place.redis_url))
+            # No sweep: the call itself makes it void, before it raises.
+            async with behind.node(settings=UNSWEPT) as store, place.node("b") as other:
                 await store.enqueue([new(payload=b"1")])
                 assert await drain(store, "t") == [b"1"]
                 proxy.stall()

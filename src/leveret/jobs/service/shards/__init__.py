@@ -9,9 +9,9 @@ on its way there. `docs/jobs-shards.md` says how to run it and what each failure
 from pathlib import Path
 from random import Random
 
-from leveret.clock import Clock
 from leveret.jobs.service.shards.settings import ShardsSettings
 from leveret.jobs.service.shards.store import ShardsStore
+from leveret.jobs.service.shards.tables import Time
 
 __all__ = ["ShardsSettings", "ShardsStore", "open_store"]
 
@@ -21,7 +21,7 @@ def open_store(
     redis_url: str,
     dsns: list[str],
     data: Path,
-    clock: Clock,
+    clock: Time,
     random: Random,
     settings: ShardsSettings | None = None,
 ) -> ShardsStore:

@@ -1,8 +1,9 @@
 """The number of this node, leased, and the ids that it makes.
 
 Two nodes with one number would make the same ids. A number is leased in Redis and renewed; when the
-lease is over, by the monotonic clock of this machine, no id is made until there is a new one. A
-number is never given back: the next holder comes at least one lease later, so that clocks may
+lease is over, by the monotonic clock of this machine, no id is made until there is a new one. The
+shards note who has which number too, since Redis may lose its memory while a lease holds. A number
+is never given back: the next holder comes at least one lease later, so that clocks may
 differ by that much. Where Redis is down and slow mode is on, a number comes from a shard, each of
 which has its own share of the numbers that Redis never leases.
 """
@@ -79,8 +80,9 @@ class Numbers:
         asked_s = asyncio.get_running_loop().time()
         self._memory.require()
         if await self._memory.renew_node(number, self._owner, self._settings.node_lease_ms):
-            self._extend(asked_s)
-            return
+            if await self._is_noted(number):
+                self._extend(asked_s)
+                return
         log.warning("the lease of number %d was lost", number)
         self._valid_until_s = 0.0
         await self._lease()
@@ -99,9 +101,17 @@ class Numbers:
             number = (first + step) % NODE_IDS_IN_REDIS
             asked_s = asyncio.get_running_loop().time()
             if await self._memory.lease_node(number, self._owner, self._settings.node_lease_ms):
-                self._begin(number, None, asked_s)
-                return
+                if await self._is_noted(number):
+                    self._begin(number, None, asked_s)
+                    return
         raise JobsUnavailable("all numbers of nodes are leased")
+
+    async def _is_noted(self, number: int) -> bool:
+        """Whether every shard that answers has the number as ours."""
+        up = [shard for shard in self._shards if shard.is_up]
+        if not up:
+            raise JobsUnavailable("no shard answers, to note the number of this node")
+        return all([await self._ask_shard(shard, number) for shard in up])
 
     def _begin(self, number: int, shard: Shard | None, asked_s: float) -> None:
         log.info("this node is number %d", number)

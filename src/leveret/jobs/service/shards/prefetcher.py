@@ -30,6 +30,7 @@ class Prefetcher:
         self._tables = tables
         self._asked: Counter[Topic] = Counter()  # dequeues in this second
         self._busy: set[Topic] = set()
+        self._under_way: dict[Topic, asyncio.Lock] = {}
 
     def note(self, topic: Topic) -> None:
         """A worker asks for jobs of a topic."""
@@ -55,8 +56,23 @@ class Prefetcher:
                 self._busy = {topic for topic, asked in self._asked.items() if asked >= most}
                 self._asked.clear()
 
+    async def settled(self, topic: Topic) -> None:
+        """Wait until no job of a topic is on its way to the list, where it cannot be taken from."""
+        lock = self._under_way.get(topic)
+        if lock is not None:
+            async with lock:
+                pass
+
     async def prefetch(self, topic: Topic) -> None:
         """Fill the list of a topic up to one batch, when it is half empty."""
+        lock = self._under_way.setdefault(topic, asyncio.Lock())
+        try:
+            async with lock:
+                await self._fill(topic)
+        finally:
+            self._under_way.pop(topic, None)
+
+    async def _fill(self, topic: Topic) -> None:
         most = self._tables.settings.prefetch_max
         if not self._memory.is_up:
             return

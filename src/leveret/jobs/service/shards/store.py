@@ -14,7 +14,6 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final, TypeVar
 
-from leveret.clock import Clock
 from leveret.errors import JobsDraining, JobsError, JobsUnavailable
 from leveret.jobs.service.items import (
     ERROR_BYTES_MAX,
@@ -27,7 +26,7 @@ from leveret.jobs.service.items import (
     TopicStats,
 )
 from leveret.jobs.service.shards.bells import Bells
-from leveret.jobs.service.shards.counters import Counters
+from leveret.jobs.service.shards.counters import Counters, figures
 from leveret.jobs.service.shards.flusher import Flusher
 from leveret.jobs.service.shards.intake import Intake, topics_of
 from leveret.jobs.service.shards.memory import Memory, Topic
@@ -39,7 +38,7 @@ from leveret.jobs.service.shards.schedules import Schedules
 from leveret.jobs.service.shards.settings import WAIT_POLL_S, WAKE_MAX, ShardsSettings
 from leveret.jobs.service.shards.shard import Shard, TopicStopped
 from leveret.jobs.service.shards.sweeper import Sweeper
-from leveret.jobs.service.shards.tables import Tables, job, leased_job, urgency
+from leveret.jobs.service.shards.tables import Tables, Time, job, leased_job, urgency
 from leveret.jobs.service.shards.wal import Wal
 from leveret.jobs.service.snowflake import EPOCH_MS
 from leveret.jobs.service.store import Outcome
@@ -60,7 +59,7 @@ class ShardsStore:
         redis_url: str,
         dsns: list[str],
         data: Path,
-        clock: Clock,
+        clock: Time,
         random: Random,
         settings: ShardsSettings,
     ) -> None:
@@ -118,6 +117,9 @@ class ShardsStore:
         await self._try("read the shard map", self._routes.refresh)
         await self._try("sweep the local log", self._sweep_all)
         await self._try("lease a number", self._numbers.renew)
+        for shard in self._shards:
+            if shard.is_up and self._routes.is_loaded:
+                await self._try("do what fell due", partial(self._look, shard))
         for work in (
             self._memory.watch(),
             self._numbers.watch(),
@@ -186,15 +188,18 @@ class ShardsStore:
             if not shard.is_up:
                 continue
             try:
-                await self._wake(shard)
-                if not self._is_draining:
-                    await self._schedules.fire(shard)
                 if not self._routes.is_loaded:
                     await self._routes.refresh()
+                await self._look(shard)
             except JobsError as error:
                 log.info("what is due on %s waits: %s", shard.name, error)
             except Exception:
                 log.exception("what is due on %s could not be woken", shard.name)
+
+    async def _look(self, shard: Shard) -> None:
+        await self._wake(shard)
+        if not self._is_draining:
+            await self._schedules.fire(shard)
 
     async def _wake(self, shard: Shard) -> None:
         rows = await shard.fetch(
@@ -232,15 +237,18 @@ class ShardsStore:
         except TimeoutError as error:
             raise JobsUnavailable(f"{flusher.shard.name} is too slow") from error
 
-    async def _flush_if_buffered(self, topic: Topic) -> None:
-        if self._memory.is_up:
-            try:
-                waiting = await self._memory.buffered(topic)
-            except JobsUnavailable as error:
-                log.info("the table is read without the buffer: %s", error)
-                return
-            if waiting:
-                await self._unless_stopped(topic, lambda _: self._flush(topic))
+    async def _flush_if_buffered(self, topic: Topic) -> bool:
+        """Whether something was flushed."""
+        if not self._memory.is_up:
+            return False
+        try:
+            waiting = await self._memory.buffered(topic)
+        except JobsUnavailable as error:
+            log.info("the table is read without the buffer: %s", error)
+            return False
+        if waiting:
+            await self._unless_stopped(topic, lambda _: self._flush(topic))
+        return waiting > 0
 
     async def _unless_stopped(
         self, topic: Topic, work: Callable[[Shard], Awaitable[Answer]]
@@ -299,6 +307,7 @@ class ShardsStore:
     async def _claim(self, topic: Topic, limit: int, lease_ms: int | None) -> list[LeasedJob]:
         self._routes.shard_of(topic).require()
         self._prefetcher.note(topic)
+        await self._prefetcher.settled(topic)
         popped = await self._pop(topic, limit)
         now_ms = self._clock.now_ms()
         rows = await self._ask(
@@ -343,15 +352,23 @@ class ShardsStore:
 
     # ---- settling
 
+    async def _settle(
+        self, topic: Topic, sql: str, handles: list[Handle], *arguments: object
+    ) -> list[Any]:
+        """The row of each handle. What is unknown may be in the buffer: then it is asked again."""
+        rows = await self._ask(topic, sql, *_columns(handles), *arguments)
+        unknown = [n for n, row in enumerate(rows) if row["outcome"] == Outcome.UNKNOWN.value]
+        if unknown and await self._flush_if_buffered(topic):
+            again = _columns([handles[n] for n in unknown])
+            found = await self._ask(topic, sql, *again, *arguments)
+            for n, row in zip(unknown, found, strict=True):
+                rows[n] = row
+        return rows
+
     async def ack(self, namespace: str, topic: str, handles: list[Handle]) -> list[Outcome]:
         name = namespace, topic
-        rows = await self._ask(
-            name,
-            "SELECT * FROM leveret_ack($1, $2, $3::BIGINT[], $4::BIGINT[], $5)",
-            *_columns(handles),
-            self._now(),
-        )
-        outcomes = _outcomes(rows)
+        sql = "SELECT * FROM leveret_ack($1, $2, $3::BIGINT[], $4::BIGINT[], $5)"
+        outcomes = _outcomes(await self._settle(name, sql, handles, self._now()))
         self._counters.of(name).acked += outcomes.count(Outcome.DONE)
         self._bells.ring(name)  # a slot may be free
         return outcomes
@@ -360,10 +377,10 @@ class ShardsStore:
         self, namespace: str, topic: str, handles: list[Handle], error: str, delay_ms: int | None
     ) -> list[Outcome]:
         name = namespace, topic
-        rows = await self._ask(
+        rows = await self._settle(
             name,
             "SELECT * FROM leveret_nack($1, $2, $3::BIGINT[], $4::BIGINT[], $5, $6, $7, $8)",
-            *_columns(handles),
+            handles,
             _error(error),
             delay_ms,
             self._random.random(),
@@ -377,10 +394,10 @@ class ShardsStore:
     async def extend(
         self, namespace: str, topic: str, handles: list[Handle], lease_ms: int | None
     ) -> list[tuple[Outcome, int]]:
-        rows = await self._ask(
+        rows = await self._settle(
             (namespace, topic),
             "SELECT * FROM leveret_extend($1, $2, $3::BIGINT[], $4::BIGINT[], $5, $6)",
-            *_columns(handles),
+            handles,
             lease_ms,
             self._now(),
         )
@@ -463,36 +480,7 @@ class ShardsStore:
             for topic in await self._memory.buffers():
                 if namespace is None or topic[0] == namespace:
                     await self._try("flush for the statistics", partial(self._flush, topic))
-        found: dict[Topic, TopicStats] = {}
-        for topic in self._counters.topics():
-            if namespace is None or topic[0] == namespace:
-                self._stats_of(found, topic)
-        for shard in self._shards:
-            if shard.is_up:
-                for row in await shard.fetch(_STATS, namespace, self._now()):
-                    stats = self._stats_of(found, (row["namespace"], row["topic"]))
-                    setattr(stats, row["state"], getattr(stats, row["state"]) + row["jobs"])
-                    if row["state"] == "ready":
-                        stats.oldest_ready_ms = ms_of(row["oldest"])
-        return [found[topic] for topic in sorted(found)]
-
-    def _stats_of(self, found: dict[Topic, TopicStats], topic: Topic) -> TopicStats:
-        if topic not in found:
-            counts = self._counters.of(topic)
-            found[topic] = TopicStats(
-                namespace=topic[0],
-                topic=topic[1],
-                ready=0,
-                scheduled=0,
-                leased=0,
-                dead=0,
-                enqueued=counts.enqueued,
-                handed_out=counts.handed_out,
-                acked=counts.acked,
-                failed=counts.failed,
-                expired=counts.expired,
-            )
-        return found[topic]
+        return await figures(self._shards, self._counters, namespace, self._now())
 
     # ---- schedules
 
@@ -504,18 +492,6 @@ class ShardsStore:
 
     async def delete_schedule(self, namespace: str, name: str) -> bool:
         return await self._schedules.delete(namespace, name)
-
-
-# What a prefetched job and a scheduled one that is due are called, they are ready.
-_STATS: Final = """
-SELECT namespace, topic, state, sum(jobs)::BIGINT AS jobs, min(oldest) AS oldest FROM (
-    SELECT namespace, topic, count(*) AS jobs, min(deliver_after) AS oldest,
-        CASE status WHEN 'leased' THEN 'ready' WHEN 'processing' THEN 'leased'
-            WHEN 'scheduled' THEN CASE WHEN deliver_after <= $2 THEN 'ready' ELSE 'scheduled' END
-            ELSE status END AS state
-    FROM items WHERE $1::TEXT IS NULL OR namespace = $1 GROUP BY namespace, topic, state
-) AS s GROUP BY namespace, topic, state
-"""
 
 
 def _columns(handles: list[Handle]) -> tuple[list[int], list[int | None]]:

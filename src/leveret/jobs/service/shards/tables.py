@@ -2,11 +2,10 @@
 
 import json
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
-from leveret.clock import Clock
 from leveret.jobs.service.items import Failure, Job, LeasedJob
 from leveret.jobs.service.shards.entries import Entry
 from leveret.jobs.service.shards.moments import moment, ms_of
@@ -23,10 +22,16 @@ _PUT = (
 _STATES = {"leased": "ready", "processing": "leased"}
 
 
+class Time(Protocol):
+    """Who knows the time: a clock, or the node that has one."""
+
+    def now_ms(self) -> int: ...
+
+
 class Tables:
     """What all parts of a node need to write to shards: the time, the settings."""
 
-    def __init__(self, clock: Clock, settings: ShardsSettings, random: Random) -> None:
+    def __init__(self, clock: Time, settings: ShardsSettings, random: Random) -> None:
         self.clock = clock
         self.settings = settings
         self.random = random
