@@ -1,0 +1,280 @@
+"""What the store on the engine has of its own: AMQP beside HTTP, keys of tokens, rates, the end."""
+
+import base64
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pika
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+from leveret.config.option import Secret
+from tests.jobs.api import Api, payload
+from tests.jobs.stores import EmbeddedService, embedded
+
+TOPIC = "orders"
+SECRET = "a secret of thirty-two characters"
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedService]:
+    with embedded(tmp_path_factory.mktemp("embedded")) as service:
+        yield service
+
+
+@pytest.fixture
+def api(running: EmbeddedService, request: pytest.FixtureRequest) -> Api:
+    name = request.node.name
+    return Api(running.port, running.token(name), name)
+
+
+@pytest.fixture
+def channel(running: EmbeddedService, api: Api) -> Iterator[Any]:
+    """AMQP in the vhost of the namespace, which is made by the first call."""
+    api.dequeue("made-by-this")
+    where = pika.ConnectionParameters(running.url.host, running.url.port, api.namespace)
+    with pika.BlockingConnection(where) as connection:
+        yield connection.channel()
+
+
+def test_a_job_can_be_consumed_over_amqp(api: Api, channel: Any) -> None:
+    ids = api.enqueue(TOPIC, b"second", priority=1) + api.enqueue(TOPIC, b"first", priority=-70_000)
+    assert channel.queue_declare(TOPIC, durable=True).method.message_count == 2
+    method, properties, body = channel.basic_get(TOPIC)
+    assert body == b"first"
+    assert properties.headers["x-job-id"] == str(ids[1]) == properties.message_id
+    assert (properties.delivery_mode, properties.priority) == (2, 255)
+    channel.basic_ack(method.delivery_tag)
+    assert [job["id"] for job in api.dequeue(TOPIC)] == ids[:1]
+
+
+def test_a_message_can_be_dequeued_over_http(api: Api, channel: Any) -> None:
+    api.dequeue(TOPIC)
+    headers = {"tenant": "a"}
+    properties = pika.BasicProperties(delivery_mode=2, headers=headers, content_type="text/plain")
+    channel.basic_publish("", TOPIC, b"from amqp", properties)
+    job = api.take(TOPIC, wait=10)
+    assert payload(job) == b"from amqp"
+    assert job["id"] > 2**53
+    assert api.nack(TOPIC, job, "try over amqp", delay=0) == 200
+    method, after, body = channel.basic_get(TOPIC)
+    assert body == b"from amqp"
+    assert after.content_type == "text/plain"
+    assert after.headers["tenant"] == "a"
+    assert after.headers["x-job-id"] == str(job["id"])
+    channel.basic_nack(method.delivery_tag, requeue=True)
+    again = api.take(TOPIC, wait=10)
+    assert (again["id"], again["attempt"]) == (job["id"], 2)
+    assert api.ack(TOPIC, again) == 200
+
+
+def test_an_amqp_priority_is_a_job_priority_with_its_sign_turned(api: Api, channel: Any) -> None:
+    api.dequeue(TOPIC)
+    for priority in (None, 5, 255):
+        properties = pika.BasicProperties(priority=priority)
+        channel.basic_publish("", TOPIC, str(priority).encode(), properties)
+    channel.queue_declare(TOPIC, passive=True)  # what was published is there
+    api.enqueue(TOPIC, b"-4", priority=-4)
+    api.enqueue(TOPIC, b"-6", priority=-6)
+    api.enqueue(TOPIC, b"1", priority=1)
+    jobs = api.dequeue(TOPIC)
+    assert [payload(job) for job in jobs] == [b"255", b"-6", b"5", b"-4", b"None", b"1"]
+    assert [job["priority"] for job in jobs] == [-255, -6, -5, -4, 0, 1]
+
+
+def test_a_queue_that_amqp_made_is_a_topic_too(api: Api, channel: Any) -> None:
+    channel.queue_declare("plain", durable=True)
+    (id,) = api.enqueue("plain", b"job", priority=3, fair_key="k")
+    job = api.take("plain")
+    assert (job["id"], job["priority"]) == (id, 3)
+    assert api.nack("plain", job, delay=0) == 200
+    assert api.ack("plain", api.take("plain")) == 200
+
+
+def test_a_stream_cannot_be_a_topic(api: Api, channel: Any) -> None:
+    channel.queue_declare("log", durable=True, arguments={"x-queue-type": "stream"})
+    answer = api.call("POST", "/enqueue", [api.item("log", b"")])
+    assert (answer.status, answer.body["field"]) == (400, "topic")
+
+
+def test_a_topic_whose_queue_was_deleted_begins_anew(api: Api, channel: Any) -> None:
+    api.enqueue(TOPIC, b"1", b"2")
+    job = api.take(TOPIC)
+    channel.queue_delete(TOPIC)
+    assert api.dequeue(TOPIC) == []
+    assert api.ack(TOPIC, job) == 404
+    api.enqueue(TOPIC, b"3")
+    assert payload(api.take(TOPIC)) == b"3"
+
+
+def test_a_full_topic_takes_nothing_of_a_batch(api: Api, channel: Any) -> None:
+    channel.queue_declare(
+        "small", durable=True, arguments={"x-max-length": 2, "x-overflow": "reject-publish"}
+    )
+    items = [api.item("small", b""), api.item(TOPIC, b"")]
+    assert api.call("POST", "/enqueue", items).status == 200
+    answer = api.call("POST", "/enqueue", [*items, *items])
+    assert answer.status == 503
+    assert answer.headers["retry-after"]
+    assert "small" in answer.body["detail"]
+    assert len(api.dequeue(TOPIC)) == 1
+
+
+def test_a_consumer_of_amqp_and_one_of_http_share_a_topic(api: Api, channel: Any) -> None:
+    api.enqueue(TOPIC, *[b"%d" % n for n in range(20)])
+    channel.basic_qos(prefetch_count=5)
+    over_amqp = []
+    for _, _, body in channel.consume(TOPIC, auto_ack=False, inactivity_timeout=10):
+        over_amqp.append(body)
+        if len(over_amqp) == 5:
+            break
+    over_http = [payload(job) for job in api.dequeue(TOPIC)]
+    assert sorted(over_amqp + over_http, key=int) == [b"%d" % n for n in range(20)]
+
+
+def test_leased_jobs_show_as_unacknowledged(running: EmbeddedService, api: Api) -> None:
+    api.enqueue(TOPIC, b"1", b"2")
+    api.take(TOPIC)
+    login = {"Authorization": "Basic " + base64.b64encode(b"guest:guest").decode()}
+    path = f"/api/queues/{api.namespace}/{TOPIC}"
+    found = Api(running.port, None, "").call("GET", path, headers=login).body
+    assert (found["messages_ready"], found["messages_unacknowledged"]) == (1, 1)
+
+
+def test_many_jobs_and_keys_survive_a_restart_and_keep_their_order(tmp_path: Path) -> None:
+    with embedded(tmp_path) as service:
+        token = service.token("n", lasts_s=10**6)
+        api = Api(service.port, token, "n")
+        ids = []
+        for number in range(30):
+            items = [
+                api.item(TOPIC, b"x" * 100, priority=n % 3 - 1, idempotency_key=f"{number}/{n}")
+                for n in range(1000)
+            ]
+            ids += api.call("POST", "/enqueue", items).body
+        service.restart()
+        api = Api(service.port, token, "n")
+        again = [api.item(TOPIC, b"x", idempotency_key=f"7/{n}") for n in range(1000)]
+        assert api.call("POST", "/enqueue", again).body == ids[7000:8000]
+        order: list[int] = []
+        while jobs := api.dequeue(TOPIC, 1000):
+            order += [job["id"] for job in jobs]
+            api.call("POST", "/ack", [api.handle(TOPIC, job) for job in jobs])
+        wanted = sorted(range(len(ids)), key=lambda n: (n % 1000 % 3, n))
+        assert order == [ids[n] for n in wanted]
+        assert api.stats(TOPIC)["leased"] == 0
+
+
+def test_fair_keys_take_turns_after_a_restart_too(tmp_path: Path) -> None:
+    with embedded(tmp_path) as service:
+        token = service.token("n")
+        api = Api(service.port, token, "n")
+        api.enqueue(TOPIC, *[b"a"] * 50, fair_key="a")
+        service.restart()
+        api = Api(service.port, token, "n")
+        api.enqueue(TOPIC, *[b"b"] * 50, fair_key="b")
+        first = [job["fair_key"] for job in api.dequeue(TOPIC, 10)]
+        assert first.count("b") == 5
+
+
+# Tokens
+
+
+def key_pair(kind: str) -> tuple[Any, bytes]:
+    private: Any = (
+        rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        if kind == "RS256"
+        else ec.generate_private_key(ec.SECP256R1())
+    )
+    public = private.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    return private, public
+
+
+@pytest.mark.parametrize("algorithm", ["RS256", "ES256"])
+def test_a_public_key_pins_its_algorithm(tmp_path: Path, algorithm: str) -> None:
+    private, public = key_pair(algorithm)
+    (tmp_path / "key.pem").write_bytes(public)
+    with embedded(tmp_path / "data", jobs_token_key=tmp_path / "key.pem") as service:
+        claims = {"exp": service.now_ms() / 1000 + 60, "namespaces": ["n"]}
+        good = jwt.encode(claims, private, algorithm)
+        assert Api(service.port, good, "n").dequeue(TOPIC) == []
+        other_kind = key_pair("ES256" if algorithm == "RS256" else "RS256")[0]
+        forged = [
+            jwt.encode(claims, key_pair(algorithm)[0], algorithm),
+            jwt.encode(claims, other_kind, "ES256" if algorithm == "RS256" else "RS256"),
+            _hmac_with_public_key(claims, public),
+            jwt.encode({"namespaces": ["n"]}, private, algorithm),
+            jwt.encode({**claims, "exp": service.now_ms() / 1000 - 1}, private, algorithm),
+            jwt.encode({**claims, "nbf": service.now_ms() / 1000 + 5}, private, algorithm),
+        ]
+        for token in forged:
+            answer = Api(service.port, token, "n").get("/dequeue", namespace="n", topic="t")
+            assert answer.status == 401, token
+        login = {"Authorization": "Basic " + base64.b64encode(b"guest:guest").decode()}
+        answer = Api(service.port, None, "").call("POST", "/api/jobs/token", {}, headers=login)
+        assert answer.status == 409
+
+
+def _hmac_with_public_key(claims: dict[str, Any], public: bytes) -> str:
+    """The oldest trick: PyJWT itself refuses to make it."""
+    import hashlib
+    import hmac
+
+    def encoded(data: bytes) -> bytes:
+        return base64.urlsafe_b64encode(data).rstrip(b"=")
+
+    head = encoded(b'{"alg":"HS256","typ":"JWT"}') + b"." + encoded(json.dumps(claims).encode())
+    return (head + b"." + encoded(hmac.digest(public, head, hashlib.sha256))).decode()
+
+
+def test_a_configured_secret_is_the_one_that_counts(tmp_path: Path) -> None:
+    with embedded(tmp_path, jobs_token_secret=Secret(SECRET)) as service:
+        claims = {"exp": service.now_ms() / 1000 + 60, "namespaces": ["n"]}
+        assert Api(service.port, jwt.encode(claims, SECRET, "HS256"), "n").dequeue(TOPIC) == []
+        for algorithm in ("HS384", "HS512"):
+            token = jwt.encode(claims, SECRET * 2, algorithm)
+            answer = Api(service.port, token, "n").get("/dequeue", namespace="n", topic="t")
+            assert answer.status == 401
+        assert not (tmp_path / "jobs-secret").exists()
+
+
+def test_the_secret_in_the_data_directory_is_nobody_elses_and_stays(tmp_path: Path) -> None:
+    with embedded(tmp_path) as service:
+        token = service.token("n", lasts_s=10**6)
+        assert (tmp_path / "jobs-secret").stat().st_mode & 0o777 == 0o600
+        service.restart()
+        assert Api(service.port, token, "n").dequeue(TOPIC) == []
+
+
+# Rates and the end
+
+
+def test_over_its_rate_a_namespace_is_told_when_to_come_back(tmp_path: Path) -> None:
+    with embedded(tmp_path, jobs_rate=5) as service:
+        api = Api(service.port, service.token("n", "m"), "n")
+        api.enqueue(TOPIC, *[b""] * 5)
+        answer = api.call("POST", "/enqueue", [api.item(TOPIC, b"")] * 2)
+        assert answer.status == 429
+        assert answer.headers["retry-after"] == "1"
+        assert "n" in answer.body["detail"]
+        assert Api(service.port, api.token, "m").enqueue(TOPIC, b"")
+        service.pass_time(1)
+        assert api.enqueue(TOPIC, b"")
+        assert len(api.dequeue(TOPIC)) == 6
+
+
+def test_whoever_waits_when_the_node_stops_gets_an_answer(tmp_path: Path) -> None:
+    with embedded(tmp_path) as service, ThreadPoolExecutor(1) as worker:
+        api = Api(service.port, service.token("n"), "n")
+        waiting = worker.submit(api.dequeue, TOPIC, 1, wait=60)
+        while not api.get("/stats").body:
+            pass  # it has not begun to wait
+        service.stop()
+        assert waiting.result(15) == []
