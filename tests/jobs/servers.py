@@ -225,6 +225,7 @@ class Proxy:
         self._flowing.set()
         self._server: asyncio.Server | None = None
         self._pumps: set[asyncio.Task[None]] = set()
+        self._writers: list[asyncio.StreamWriter] = []
         self.port = 0
 
     async def __aenter__(self) -> "Proxy":
@@ -238,6 +239,8 @@ class Proxy:
         for pump in self._pumps:
             pump.cancel()
         await asyncio.gather(*self._pumps, return_exceptions=True)
+        for writer in self._writers:
+            writer.close()
 
     def stall(self) -> None:
         self._flowing.clear()
@@ -252,6 +255,7 @@ class Proxy:
             writer.close()
             return
         loop = asyncio.get_running_loop()
+        self._writers += (writer, there[1])
         for source, sink in ((reader, there[1]), (there[0], writer)):
             pump = loop.create_task(self._pump(source, sink))
             self._pumps.add(pump)

@@ -38,11 +38,12 @@ class Memory:
         self._settings = settings
         parts = urlsplit(url)
         self.name: Final = f"redis ({parts.hostname or 'local'}:{parts.port or 6379})"
+        # `_ask` has the deadline. With `socket_timeout` the library loses cancellations on
+        # Python 3.11.
         pool: Any = BlockingConnectionPool.from_url(
             url,
             max_connections=CONNECTIONS_MAX,
             timeout=settings.deadline_s,
-            socket_timeout=settings.deadline_s,
             socket_connect_timeout=settings.deadline_s,
         )
         self._redis: Any = Redis.from_pool(pool)

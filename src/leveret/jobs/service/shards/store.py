@@ -133,7 +133,9 @@ class ShardsStore:
             self._begin(work)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        self._tasks.append(asyncio.get_running_loop().create_task(work))
+        task = asyncio.get_running_loop().create_task(work)
+        task.add_done_callback(_tell)
+        self._tasks.append(task)
 
     async def _sweep_all(self) -> None:
         await self._sweeper.sweep(0.0)
@@ -171,10 +173,12 @@ class ShardsStore:
                 await asyncio.sleep(DRAIN_POLL_S)
 
     async def _close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._tasks.clear()
+        while self._tasks:
+            for task in self._tasks:
+                task.cancel()
+            # Again if need be: libraries have been seen to lose a cancellation.
+            await asyncio.wait(self._tasks, timeout=1.0)
+            self._tasks = [task for task in self._tasks if not task.done()]
         for shard in self._shards:
             shard.close()
         await self._memory.close()
@@ -492,6 +496,12 @@ class ShardsStore:
 
     async def delete_schedule(self, namespace: str, name: str) -> bool:
         return await self._schedules.delete(namespace, name)
+
+
+def _tell(task: asyncio.Task[None]) -> None:
+    """Nobody waits for what runs beside the calls: its end must not go unseen."""
+    if not task.cancelled() and task.exception() is not None:
+        log.error("a part of the store has ended", exc_info=task.exception())
 
 
 def _columns(handles: list[Handle]) -> tuple[list[int], list[int | None]]:

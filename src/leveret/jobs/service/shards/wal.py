@@ -222,6 +222,7 @@ class Wal:
     async def _sync(self) -> None:
         while self._syncing is not None:  # began before our bytes were written
             await asyncio.wait([self._syncing])
+            await asyncio.sleep(0)  # who began it must hear of its end
         self._require()
         if not self._is_dirty:
             return
