@@ -88,6 +88,11 @@ fuzz: setup ## Fuzz the decoders and a running broker
 chaos: setup ## Kill the broker while it is used, KILLS times, and count the messages
 	@$(PY) -m tools.chaos --kills $(or $(KILLS),500)
 
+.PHONY: chaos-jobs
+chaos-jobs: setup ## Kill nodes and workers of the jobs service for SECONDS, and count the jobs
+	@tools/system_packages.sh "$(PYTHON)" jobs
+	@$(PY) -m tools.chaos_jobs --seconds $(or $(SECONDS),600) --node-kills $(or $(KILLS),50) $(ARGS)
+
 .PHONY: scale
 scale: setup ## Measure 10,000 queues and a million waiting messages, killed and started again
 	@$(PY) -m tools.scale $(ARGS)
