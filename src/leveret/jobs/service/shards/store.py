@@ -445,7 +445,7 @@ class ShardsStore:
     async def find(self, namespace: str, topic: str, id: int) -> Job | None:
         name = namespace, topic
         await self._flush_if_buffered(name)
-        sql = "SELECT * FROM items WHERE namespace = $1 AND topic = $2 AND id = $3"
+        sql = "SELECT * FROM items WHERE (namespace || '') = $1 AND (topic || '') = $2 AND id = $3"
         rows = await self._ask(name, sql, id)
         return job(rows[0], self._clock.now_ms()) if rows else None
 
