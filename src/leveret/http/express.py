@@ -6,7 +6,7 @@ come whole, is plain HTTP/1.1 and has nothing out of the ordinary, its body has 
 large. It runs the same endpoint with the same `Request`, and writes the answer in one piece. For
 everything else, whatever is malformed included, h11 goes on as if there were no lane.
 
-One request at a time: what arrives during a call waits, with reading paused.
+One request at a time: what arrives during a call waits, and is bounded.
 """
 
 import asyncio

@@ -26,6 +26,7 @@ from leveret.http.requests import counted
 
 _KEEP_ALIVE_S: Final = 65  # longer than the polling interval of any page or scraper
 _CONNECTIONS_MAX: Final = 4096
+_WAITING_BYTES_MAX: Final = 64 * 1024  # that a client sends ahead of an answer
 _BYE_S: Final = 1.0  # in which a client must answer the end of TLS; less than a stop may take
 
 
@@ -99,7 +100,9 @@ class _Protocol(H11Protocol):
         assert self._head is not None
         self._body += data
         if self._gone is not None:
-            self.flow.pause_reading()  # the next request waits
+            # The next request waits. Reading goes on for a while: the end of a client is read, too.
+            if len(self._body) > _WAITING_BYTES_MAX:
+                self.flow.pause_reading()
         elif len(self._body) >= self._head.body_length:
             self._gone = asyncio.Event()
             task = self.loop.create_task(self._answer(self._head, self._gone))
