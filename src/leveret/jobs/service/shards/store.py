@@ -35,10 +35,11 @@ from leveret.jobs.service.shards.numbers import Numbers
 from leveret.jobs.service.shards.prefetcher import Prefetcher
 from leveret.jobs.service.shards.routing import ShardMap
 from leveret.jobs.service.shards.schedules import Schedules
-from leveret.jobs.service.shards.settings import WAIT_POLL_S, WAKE_MAX, ShardsSettings
+from leveret.jobs.service.shards.settings import WAIT_POLL_S, ShardsSettings
 from leveret.jobs.service.shards.shard import Shard, TopicStopped
 from leveret.jobs.service.shards.sweeper import Sweeper
 from leveret.jobs.service.shards.tables import Tables, Time, job, leased_job, urgency
+from leveret.jobs.service.shards.ticker import Ticker
 from leveret.jobs.service.shards.wal import Wal
 from leveret.jobs.service.snowflake import EPOCH_MS
 from leveret.jobs.service.store import Outcome
@@ -85,6 +86,15 @@ class ShardsStore:
         ]
         self._prefetcher = Prefetcher(self._memory, self._routes, self._tables)
         self._schedules = Schedules(self._shards, self._routes, self._tables, self.enqueue)
+        self._ticker = Ticker(
+            self._memory,
+            self._routes,
+            self._tables,
+            self._flushers,
+            self._schedules,
+            self._counters,
+            self._bells,
+        )
         self._tasks: list[asyncio.Task[None]] = []
         self._is_draining = False
         self._wire()
@@ -119,7 +129,7 @@ class ShardsStore:
         await self._try("lease a number", self._numbers.renew)
         for shard in self._shards:
             if shard.is_up and self._routes.is_loaded:
-                await self._try("do what fell due", partial(self._look, shard))
+                await self._try("do what fell due", partial(self._ticker.look, shard))
         for work in (
             self._memory.watch(),
             self._numbers.watch(),
@@ -128,7 +138,7 @@ class ShardsStore:
             self._prefetcher.run(),
             *(shard.watch() for shard in self._shards),
             *(flusher.run() for flusher in self._flushers),
-            *(self._tick(shard) for shard in self._shards),
+            *(self._ticker.run(shard) for shard in self._shards),
         ):
             self._begin(work)
 
@@ -149,7 +159,7 @@ class ShardsStore:
 
     async def stop(self, deadline_s: float) -> None:
         """Take no more, bring everything to the shards; JobsUnavailable if that failed in time."""
-        self._is_draining = True
+        self._is_draining = self._ticker.is_draining = True
         fault: JobsUnavailable | None = None
         try:
             async with asyncio.timeout(deadline_s):
@@ -183,43 +193,6 @@ class ShardsStore:
             shard.close()
         await self._memory.close()
         self._wal.close()
-
-    # ---- what is due
-
-    async def _tick(self, shard: Shard) -> None:
-        while True:
-            await asyncio.sleep(self._settings.tick_s)
-            if not shard.is_up:
-                continue
-            try:
-                if not self._routes.is_loaded:
-                    await self._routes.refresh()
-                await self._look(shard)
-            except JobsError as error:
-                log.info("what is due on %s waits: %s", shard.name, error)
-            except Exception:
-                log.exception("what is due on %s could not be woken", shard.name)
-
-    async def _look(self, shard: Shard) -> None:
-        await self._wake(shard)
-        if not self._is_draining:
-            await self._schedules.fire(shard)
-
-    async def _wake(self, shard: Shard) -> None:
-        rows = await shard.fetch(
-            "SELECT * FROM leveret_wake(NULL, NULL, $1, $2)", self._now(), WAKE_MAX
-        )
-        for row in rows:
-            topic = row["woken_ns"], row["woken_tp"]
-            self._counters.of(topic).expired += int(row["expired"])
-            await self._made_ready(topic)
-
-    async def _made_ready(self, topic: Topic) -> None:
-        """Jobs of a topic are ready: nobody waits for them, and no prefetched one goes first."""
-        if self._settings.prefetch_max and self._memory.is_up:
-            if await self._memory.prefetched(topic):
-                await self._flusher(topic).take_back(topic)
-        self._bells.ring(topic)
 
     def _now(self) -> Any:
         return moment(self._clock.now_ms())
@@ -392,7 +365,7 @@ class ShardsStore:
         )
         outcomes = _outcomes(rows)
         self._counters.of(name).failed += outcomes.count(Outcome.DONE)
-        await self._made_ready(name)
+        await self._ticker.made_ready(name)
         return outcomes
 
     async def extend(
@@ -419,7 +392,7 @@ class ShardsStore:
         await self._flush_if_buffered(name)
         sql = "SELECT * FROM leveret_deliver_now($1, $2, $3::BIGINT[], $4)"
         outcomes = _outcomes(await self._ask(name, sql, ids, self._now()))
-        await self._made_ready(name)
+        await self._ticker.made_ready(name)
         return outcomes
 
     # ---- looking
@@ -445,7 +418,7 @@ class ShardsStore:
         name = namespace, topic
         sql = "SELECT leveret_redrive($1, $2, $3::BIGINT[], $4) AS driven"
         rows = await self._ask(name, sql, ids, self._now())
-        await self._made_ready(name)
+        await self._ticker.made_ready(name)
         return int(rows[0]["driven"])
 
     async def delete_dead(self, namespace: str, topic: str, ids: list[int] | None) -> int:
