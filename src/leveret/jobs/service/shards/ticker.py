@@ -1,4 +1,4 @@
-"""What is due: jobs that were scheduled, leases that ran out, schedules; looked for by every node."""
+"""What is due: scheduled jobs, leases that ran out, schedules; every node looks for it."""
 
 import asyncio
 import logging
