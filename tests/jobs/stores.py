@@ -117,8 +117,7 @@ async def _wake(node: Any) -> None:
     """What the store does by itself within half a second."""
     store = await node.jobs.store()
     for shard in store._shards:
-        await store._wake(shard)
-        await store._schedules.fire(shard)
+        await store._ticker.look(shard)
 
 
 @contextlib.contextmanager

@@ -1,8 +1,11 @@
 """Wakes those who wait for a job of a topic."""
 
 import asyncio
+from typing import Final
 
 from leveret.jobs.service.shards.memory import Topic
+
+BELLS_MAX: Final = 100_000
 
 
 class Bells:
@@ -18,6 +21,8 @@ class Bells:
 
     def bell(self, topic: Topic) -> asyncio.Event:
         """Rings once; ask for it before looking, so that nothing is missed in between."""
+        if len(self._bells) >= BELLS_MAX:
+            self._bells.clear()  # those who wait look again by themselves
         return self._bells.setdefault(topic, asyncio.Event())
 
     async def wait(self, bell: asyncio.Event, timeout_s: float) -> None:

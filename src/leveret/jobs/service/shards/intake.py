@@ -4,9 +4,9 @@ The record is written to the log first, which takes microseconds; its sync (if t
 it) and the push to Redis go on at the same time. If either fails, the call raises and the batch is
 taken back:
 - the log marks its jobs in place, so that no replay brings them;
-- where Redis said no, it has nothing of them. Where it did not answer, nobody knows, and a flusher
-  anywhere may have them by now: their ids are marked as undone in the shards *before* the call
-  raises, which removes them there and makes every later insert of them void;
+- nobody knows what Redis has of them, and a flusher anywhere may have them by now: their ids are
+  marked as undone in the shards *before* the call raises, which removes them there and makes every
+  later insert of them void;
 - where the shard cannot be reached either, that mark is made as soon as it can be. Only then, and
   only if another node reaches both servers meanwhile, can a job of a failed call be delivered.
 
@@ -22,7 +22,7 @@ from typing import Final
 from leveret.errors import JobsError, JobsOverRate, JobsUnavailable
 from leveret.jobs.service.items import NewJob
 from leveret.jobs.service.shards.entries import Entry
-from leveret.jobs.service.shards.memory import Memory, Refusal, Topic
+from leveret.jobs.service.shards.memory import Memory, Topic
 from leveret.jobs.service.shards.moments import ms_of
 from leveret.jobs.service.shards.numbers import Numbers
 from leveret.jobs.service.shards.routing import ShardMap
@@ -37,6 +37,10 @@ PUSH_TRIES: Final = 4
 log = logging.getLogger(__name__)
 
 KeyOf = tuple[str, str, int]  # namespace, key, id
+
+
+class BufferFull(JobsUnavailable):
+    """A buffer in Redis has no room, and took nothing."""
 
 
 class Intake:
@@ -58,6 +62,7 @@ class Intake:
         self._wal = wal
         self._numbers = numbers
         self._to_forget: list[KeyOf] = []
+        self._keys_past_redis = False  # were written, which Redis does not know
 
     async def take(self, jobs: list[NewJob]) -> list[int]:
         """Take a batch, all or nothing; the ids in the order of the jobs."""
@@ -105,10 +110,10 @@ class Intake:
                 raise synced
             if isinstance(pushed, BaseException):
                 raise pushed
-        except Refusal:
+        except BufferFull:
             self._drop(batch)
             raise
-        except JobsUnavailable:
+        except Exception:
             await self._take_back(batch)
             raise
         self._drop([job for job, first in zip(batch, pushed, strict=True) if first != job.id])
@@ -125,7 +130,7 @@ class Intake:
                 is_checked = True
                 continue
             if word == b"full":
-                fault = Refusal if not given else JobsUnavailable
+                fault = BufferFull if not given else JobsUnavailable
                 raise fault(f"the buffer {found[0].decode()} is full: its shard is too slow")
             known = {job.id: int(id or job.id) for job, id in zip(todo, found, strict=True)}
             undone = await self._forget_undone(todo, known)
@@ -192,6 +197,7 @@ class Intake:
                 await self._take_back(new)
                 raise JobsUnavailable(str(error)) from error
             self._wal.settle(job.id for job in new)
+            self._keys_past_redis |= any(job.idempotency_key is not None for job in new)
         return [given[job.id] for job in batch]
 
     # ---- taking back
@@ -214,7 +220,11 @@ class Intake:
         self._to_forget = (self._to_forget + keyed)[-FORGOTTEN_MAX:]
 
     async def forget_keys(self) -> None:
-        """Redis is back: no key may stand for a job that was taken back."""
+        """Redis is back: no key may stand for a job that was taken back, or be unknown."""
+        if self._keys_past_redis:
+            now_ms, kept_ms = self._tables.clock.now_ms(), self._tables.settings.keys_kept_ms
+            await self._memory.keys_until(now_ms + kept_ms)
+            self._keys_past_redis = False
         keys, self._to_forget = self._to_forget, []
         try:
             await self._memory.forget(keys)

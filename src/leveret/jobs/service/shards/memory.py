@@ -1,8 +1,8 @@
 """What the store asks of Redis: buffers, prefetched ids, keys, rates; each within a deadline.
 
 While Redis is known to be down every call raises JobsUnavailable at once; a probe brings it back.
-No command is ever sent twice: after an error nobody knows whether it was carried out, and the
-caller must think about both cases (`Refusal` says that it was not).
+No command is ever sent twice: after an error nobody knows whether it was carried out, or how much
+of a script, and the caller must think about both cases.
 """
 
 import asyncio
@@ -25,10 +25,6 @@ Topic = tuple[str, str]  # namespace, topic
 CONNECTIONS_MAX: Final = 32
 
 log = logging.getLogger(__name__)
-
-
-class Refusal(JobsUnavailable):
-    """Redis answered, and did nothing of it."""
 
 
 class Memory:
@@ -66,7 +62,7 @@ class Memory:
             async with asyncio.timeout(self._settings.deadline_s):
                 return await question
         except ResponseError as error:  # out of memory, read-only, loading
-            raise Refusal(f"{self.name} refuses: {error}") from error
+            raise JobsUnavailable(f"{self.name} refuses: {error}") from error
         except (RedisError, OSError, TimeoutError) as error:
             self._open_breaker(error)
             raise JobsUnavailable(f"{self.name} does not answer: {error}") from error
@@ -138,6 +134,10 @@ class Memory:
     async def keys_since(self, until_ms: int) -> None:
         """Note until when PostgreSQL may know keys that Redis does not, unless that is noted."""
         await self._ask(self._redis.set(scripts.KEYS_SINCE, until_ms, nx=True))
+
+    async def keys_until(self, until_ms: int) -> None:
+        """Note that PostgreSQL knows keys until a time that Redis has not seen."""
+        await self._ask(self._redis.set(scripts.KEYS_SINCE, until_ms))
 
     async def remember(self, namespace: str, key: str, id: int) -> None:
         """Tell Redis of a key that PostgreSQL knows."""

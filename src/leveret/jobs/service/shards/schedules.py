@@ -10,6 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+from leveret.errors import JobsError
 from leveret.jobs.service.cron import Cron
 from leveret.jobs.service.items import NewJob, Schedule
 from leveret.jobs.service.shards.moments import moment, ms_of
@@ -87,17 +88,18 @@ class Schedules:
 
     async def _fire_one(self, connection: Any, row: Any, now_ms: int) -> None:
         due_ms = ms_of(row["next_at"])
-        await self._enqueue(
-            [
-                NewJob(
-                    namespace=row["namespace"],
-                    topic=row["topic"],
-                    payload=row["payload"],
-                    priority=row["priority"],
-                    idempotency_key=f"schedule {row['name']} {due_ms}",
-                )
-            ]
+        job = NewJob(
+            namespace=row["namespace"],
+            topic=row["topic"],
+            payload=row["payload"],
+            priority=row["priority"],
+            idempotency_key=f"schedule {row['name']} {due_ms}",
         )
+        try:
+            await self._enqueue([job])
+        except JobsError as error:  # it stays due, and holds up no other
+            log.warning("the schedule %s waits: %s", row["name"], error)
+            return
         next_ms = Cron(row["cron"], row["timezone"]).next_ms(now_ms)
         await connection.execute(
             "UPDATE schedules SET next_at = $3 WHERE namespace = $1 AND name = $2",

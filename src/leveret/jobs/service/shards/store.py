@@ -16,7 +16,6 @@ from typing import Any, Final, TypeVar
 
 from leveret.errors import JobsDraining, JobsError, JobsUnavailable
 from leveret.jobs.service.items import (
-    ERROR_BYTES_MAX,
     Handle,
     Job,
     LeasedJob,
@@ -41,10 +40,20 @@ from leveret.jobs.service.shards.numbers import Numbers
 from leveret.jobs.service.shards.prefetcher import Prefetcher
 from leveret.jobs.service.shards.routing import ShardMap
 from leveret.jobs.service.shards.schedules import Schedules
-from leveret.jobs.service.shards.settings import WAIT_POLL_S, WAKE_MAX, ShardsSettings
+from leveret.jobs.service.shards.settings import WAIT_POLL_S, ShardsSettings
 from leveret.jobs.service.shards.shard import Shard, TopicStopped
 from leveret.jobs.service.shards.sweeper import Sweeper
-from leveret.jobs.service.shards.tables import Tables, Time, job, leased_job, urgency
+from leveret.jobs.service.shards.tables import (
+    Tables,
+    Time,
+    columns,
+    job,
+    kept_error,
+    leased_job,
+    outcomes_of,
+    urgency,
+)
+from leveret.jobs.service.shards.ticker import Ticker
 from leveret.jobs.service.shards.wal import Wal
 from leveret.jobs.service.snowflake import EPOCH_MS
 from leveret.jobs.service.store import Outcome
@@ -91,6 +100,15 @@ class ShardsStore:
         ]
         self._prefetcher = Prefetcher(self._memory, self._routes, self._tables)
         self._schedules = Schedules(self._shards, self._routes, self._tables, self.enqueue)
+        self._ticker = Ticker(
+            self._memory,
+            self._routes,
+            self._tables,
+            self._flushers,
+            self._schedules,
+            self._counters,
+            self._bells,
+        )
         self._tasks: list[asyncio.Task[None]] = []
         self._is_draining = False
         self._acks = Gathering(self._ack_all, CALLERS_MAX)
@@ -127,7 +145,7 @@ class ShardsStore:
         await self._try("lease a number", self._numbers.renew)
         for shard in self._shards:
             if shard.is_up and self._routes.is_loaded:
-                await self._try("do what fell due", partial(self._look, shard))
+                await self._try("do what fell due", partial(self._ticker.look, shard))
         for work in (
             self._memory.watch(),
             self._numbers.watch(),
@@ -136,7 +154,7 @@ class ShardsStore:
             self._prefetcher.run(),
             *(shard.watch() for shard in self._shards),
             *(flusher.run() for flusher in self._flushers),
-            *(self._tick(shard) for shard in self._shards),
+            *(self._ticker.run(shard) for shard in self._shards),
         ):
             self._begin(work)
 
@@ -157,7 +175,7 @@ class ShardsStore:
 
     async def stop(self, deadline_s: float) -> None:
         """Take no more, bring everything to the shards; JobsUnavailable if that failed in time."""
-        self._is_draining = True
+        self._is_draining = self._ticker.is_draining = True
         fault: JobsUnavailable | None = None
         try:
             async with asyncio.timeout(deadline_s):
@@ -165,20 +183,26 @@ class ShardsStore:
                 await self._sweeper.leave()
         except (TimeoutError, JobsError) as error:
             left = len(self._wal.outstanding)
-            fault = JobsUnavailable(f"{left} jobs stay in the local log and in Redis: {error}")
+            down = ", ".join(shard.name for shard in self._shards if not shard.is_up) or error
+            fault = JobsUnavailable(f"{left} jobs stay in the local log and in Redis: {down}")
         await self._close()
         if fault is not None:
             raise fault
 
     async def _drain(self) -> None:
+        """Flush all buffers, until nothing of ours is on its way; what others left may stay."""
         while True:
-            if self._memory.is_up:
-                await asyncio.gather(*map(self._flush, await self._memory.buffers()))
+            await self._try("flush all buffers", self._flush_all)
+            await self._try("sweep the local log", self._sweep_all)
             if not self._wal.outstanding and not self._wal.undone:
                 return
-            await self._sweeper.sweep(0.0)
-            if self._wal.outstanding or self._wal.undone:
-                await asyncio.sleep(DRAIN_POLL_S)
+            await asyncio.sleep(DRAIN_POLL_S)
+
+    async def _flush_all(self) -> None:
+        if self._memory.is_up and self._routes.is_loaded:
+            for topic in await self._memory.buffers():
+                if self._routes.shard_of(topic).is_up:
+                    await self._flush(topic)
 
     async def _close(self) -> None:
         while self._tasks:
@@ -191,43 +215,6 @@ class ShardsStore:
             shard.close()
         await self._memory.close()
         self._wal.close()
-
-    # ---- what is due
-
-    async def _tick(self, shard: Shard) -> None:
-        while True:
-            await asyncio.sleep(self._settings.tick_s)
-            if not shard.is_up:
-                continue
-            try:
-                if not self._routes.is_loaded:
-                    await self._routes.refresh()
-                await self._look(shard)
-            except JobsError as error:
-                log.info("what is due on %s waits: %s", shard.name, error)
-            except Exception:
-                log.exception("what is due on %s could not be woken", shard.name)
-
-    async def _look(self, shard: Shard) -> None:
-        await self._wake(shard)
-        if not self._is_draining:
-            await self._schedules.fire(shard)
-
-    async def _wake(self, shard: Shard) -> None:
-        rows = await shard.fetch(
-            "SELECT * FROM leveret_wake(NULL, NULL, $1, $2)", self._now(), WAKE_MAX
-        )
-        for row in rows:
-            topic = row["woken_ns"], row["woken_tp"]
-            self._counters.of(topic).expired += int(row["expired"])
-            await self._made_ready(topic)
-
-    async def _made_ready(self, topic: Topic) -> None:
-        """Jobs of a topic are ready: nobody waits for them, and no prefetched one goes first."""
-        if self._settings.prefetch_max and self._memory.is_up:
-            if await self._memory.prefetched(topic):
-                await self._flusher(topic).take_back(topic)
-        self._bells.ring(topic)
 
     def _now(self) -> Any:
         return moment(self._clock.now_ms())
@@ -282,6 +269,17 @@ class ShardsStore:
             return await shard.fetch(sql, *topic, *arguments)
 
         return await self._unless_stopped(topic, work)
+
+    async def _read(self, topic: Topic, sql: str, *arguments: object) -> list[Any]:
+        """A plain statement, where the topic lives: a shard that it has left refuses."""
+
+        async def work(connection: Any) -> list[Any]:
+            async with connection.transaction():
+                await connection.execute("SELECT leveret_gate($1, $2)", *topic)
+                rows: list[Any] = await connection.fetch(sql, *topic, *arguments)
+                return rows
+
+        return await self._unless_stopped(topic, lambda shard: shard.run(work))
 
     # ---- in and out
 
@@ -373,10 +371,10 @@ class ShardsStore:
         self, topic: Topic, sql: str, handles: list[Handle], *arguments: object
     ) -> list[Any]:
         """The row of each handle. What is unknown may be in the buffer: then it is asked again."""
-        rows = await self._ask(topic, sql, *_columns(handles), *arguments)
+        rows = await self._ask(topic, sql, *columns(handles), *arguments)
         unknown = [n for n, row in enumerate(rows) if row["outcome"] == Outcome.UNKNOWN.value]
         if unknown and await self._flush_if_buffered(topic):
-            again = _columns([handles[n] for n in unknown])
+            again = columns([handles[n] for n in unknown])
             found = await self._ask(topic, sql, *again, *arguments)
             for n, row in zip(unknown, found, strict=True):
                 rows[n] = row
@@ -390,7 +388,7 @@ class ShardsStore:
 
     async def _ack(self, name: Topic, handles: list[Handle]) -> list[Outcome]:
         sql = "SELECT * FROM leveret_ack($1, $2, $3::BIGINT[], $4::BIGINT[], $5)"
-        outcomes = _outcomes(await self._settle(name, sql, handles, self._now()))
+        outcomes = outcomes_of(await self._settle(name, sql, handles, self._now()))
         self._counters.of(name).acked += outcomes.count(Outcome.DONE)
         self._bells.ring(name)  # a slot may be free
         return outcomes
@@ -403,14 +401,14 @@ class ShardsStore:
             name,
             "SELECT * FROM leveret_nack($1, $2, $3::BIGINT[], $4::BIGINT[], $5, $6, $7, $8)",
             handles,
-            _error(error),
+            kept_error(error),
             delay_ms,
             self._random.random(),
             self._now(),
         )
-        outcomes = _outcomes(rows)
+        outcomes = outcomes_of(rows)
         self._counters.of(name).failed += outcomes.count(Outcome.DONE)
-        await self._made_ready(name)
+        await self._ticker.made_ready(name)
         return outcomes
 
     async def extend(
@@ -424,20 +422,20 @@ class ShardsStore:
             self._now(),
         )
         ends = [ms_of(row["until_at"]) if row["until_at"] else 0 for row in rows]
-        return list(zip(_outcomes(rows), ends, strict=True))
+        return list(zip(outcomes_of(rows), ends, strict=True))
 
     async def cancel(self, namespace: str, topic: str, ids: list[int]) -> list[Outcome]:
         name = namespace, topic
         await self._flush_if_buffered(name)
         rows = await self._ask(name, "SELECT * FROM leveret_cancel($1, $2, $3::BIGINT[])", ids)
-        return _outcomes(rows)
+        return outcomes_of(rows)
 
     async def deliver_now(self, namespace: str, topic: str, ids: list[int]) -> list[Outcome]:
         name = namespace, topic
         await self._flush_if_buffered(name)
         sql = "SELECT * FROM leveret_deliver_now($1, $2, $3::BIGINT[], $4)"
-        outcomes = _outcomes(await self._ask(name, sql, ids, self._now()))
-        await self._made_ready(name)
+        outcomes = outcomes_of(await self._ask(name, sql, ids, self._now()))
+        await self._ticker.made_ready(name)
         return outcomes
 
     # ---- looking
@@ -446,11 +444,11 @@ class ShardsStore:
         name = namespace, topic
         await self._flush_if_buffered(name)
         sql = "SELECT * FROM items WHERE (namespace || '') = $1 AND (topic || '') = $2 AND id = $3"
-        rows = await self._ask(name, sql, id)
+        rows = await self._read(name, sql, id)
         return job(rows[0], self._clock.now_ms()) if rows else None
 
     async def dead(self, namespace: str, topic: str, after_id: int, limit: int) -> list[Job]:
-        rows = await self._ask(
+        rows = await self._read(
             (namespace, topic),
             "SELECT * FROM items WHERE namespace = $1 AND topic = $2 AND status = 'dead'"
             " AND id > $3 ORDER BY id LIMIT $4",
@@ -463,11 +461,11 @@ class ShardsStore:
         name = namespace, topic
         sql = "SELECT leveret_redrive($1, $2, $3::BIGINT[], $4) AS driven"
         rows = await self._ask(name, sql, ids, self._now())
-        await self._made_ready(name)
+        await self._ticker.made_ready(name)
         return int(rows[0]["driven"])
 
     async def delete_dead(self, namespace: str, topic: str, ids: list[int] | None) -> int:
-        rows = await self._ask(
+        rows = await self._read(
             (namespace, topic),
             "DELETE FROM items WHERE namespace = $1 AND topic = $2 AND status = 'dead'"
             " AND ($3::BIGINT[] IS NULL OR id = ANY($3::BIGINT[])) RETURNING id",
@@ -477,13 +475,13 @@ class ShardsStore:
 
     async def settings(self, namespace: str, topic: str) -> TopicSettings:
         sql = "SELECT * FROM topics WHERE namespace = $1 AND topic = $2"
-        rows = await self._ask((namespace, topic), sql)
+        rows = await self._read((namespace, topic), sql)
         if not rows:
             return TopicSettings()
         return TopicSettings(**{name: rows[0][name] for name in TopicSettings.__struct_fields__})
 
     async def set_settings(self, namespace: str, topic: str, settings: TopicSettings) -> None:
-        await self._ask(
+        await self._read(
             (namespace, topic),
             "INSERT INTO topics VALUES ($1, $2, 'live', $3, $4, $5, $6, $7, $8)"
             " ON CONFLICT (namespace, topic) DO UPDATE SET retries_max = $3, backoff_ms = $4,"
@@ -520,17 +518,3 @@ def _tell(task: asyncio.Task[None]) -> None:
     """Nobody waits for what runs beside the calls: its end must not go unseen."""
     if not task.cancelled() and task.exception() is not None:
         log.error("a part of the store has ended", exc_info=task.exception())
-
-
-def _columns(handles: list[Handle]) -> tuple[list[int], list[int | None]]:
-    return [handle.id for handle in handles], [handle.token for handle in handles]
-
-
-def _outcomes(rows: list[Any]) -> list[Outcome]:
-    return [Outcome(row["outcome"]) for row in rows]
-
-
-def _error(text: str) -> str:
-    """An error as it is kept: cut off, and without what PostgreSQL cannot hold."""
-    cut = text.encode("utf-8", "replace")[:ERROR_BYTES_MAX]
-    return cut.decode("utf-8", "ignore").replace("\0", "\N{REPLACEMENT CHARACTER}")

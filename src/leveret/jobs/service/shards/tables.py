@@ -6,12 +6,13 @@ from typing import Any, Protocol
 
 import msgspec
 
-from leveret.jobs.service.items import Failure, Job, LeasedJob
+from leveret.jobs.service.items import ERROR_BYTES_MAX, Failure, Handle, Job, LeasedJob
 from leveret.jobs.service.shards.entries import Entry
 from leveret.jobs.service.shards.moments import moment, ms_of
 from leveret.jobs.service.shards.routing import signed, slot_of
 from leveret.jobs.service.shards.settings import ShardsSettings
 from leveret.jobs.service.shards.shard import Shard
+from leveret.jobs.service.store import Outcome
 
 _PUT = (
     "SELECT job_id, first_id FROM leveret_put($1::BIGINT[], $2::TEXT[], $3::TEXT[], $4::INT[],"
@@ -107,3 +108,17 @@ def job(row: Any, now_ms: int) -> Job:
         payload=row["payload"],
         failures=msgspec.convert(json.loads(row["failures"]), list[Failure]),
     )
+
+
+def columns(handles: list[Handle]) -> tuple[list[int], list[int | None]]:
+    return [handle.id for handle in handles], [handle.token for handle in handles]
+
+
+def outcomes_of(rows: list[Any]) -> list[Outcome]:
+    return [Outcome(row["outcome"]) for row in rows]
+
+
+def kept_error(text: str) -> str:
+    """An error as it is kept: cut off, and without what PostgreSQL cannot hold."""
+    cut = text.encode("utf-8", "replace")[:ERROR_BYTES_MAX]
+    return cut.decode("utf-8", "ignore").replace("\0", "\N{REPLACEMENT CHARACTER}")
