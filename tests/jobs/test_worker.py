@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from leveret.jobs import AsyncClient, Client, Job, NewJob, Retry, TopicSettings, Worker
+from leveret.jobs.service.items import BATCH_MAX
 from leveret.testing.broker import BrokerUrl, broker
 from tests.jobs.service import NAMESPACE, address, token
 
@@ -82,6 +83,24 @@ def test_every_job_is_done_once_by_coroutines_and_by_threads(url: BrokerUrl) -> 
     play(url, script)
     assert sorted(seen["loop"]) == sorted(seen["thread"]) == list(range(300))
     assert threads <= {f"jobs-thread-{number}" for number in range(1, 6)}
+
+
+def test_more_jobs_end_at_once_than_one_call_can_settle(url: BrokerUrl) -> None:
+    """The worker then waits for room, and goes on when there is some."""
+
+    async def script(stage: Stage) -> None:
+        @stage.worker.task("flood", concurrency=2 * BATCH_MAX)
+        async def nothing(_job: Job) -> None: ...
+
+        for _ in range(4):
+            jobs = [NewJob(topic="flood", payload=b"") for _ in range(BATCH_MAX)]
+            await stage.client.enqueue_many(jobs)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(stage.worker.work())
+            await stage.until(lambda: stage.is_settled("flood"))
+            stage.worker.stop()
+
+    play(url, script)
 
 
 def test_a_task_that_raises_is_tried_again_with_its_error_kept(url: BrokerUrl) -> None:

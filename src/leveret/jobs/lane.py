@@ -59,11 +59,11 @@ class Lane:
         self._client = client
         self._task = task
         self._held = Held(client, task.lease_s)
-        self._settling = Settling(client, self._held)
+        self._has_room = asyncio.Event()  # set whenever a job has ended, or was settled
+        self._settling = Settling(client, self._held, self._has_room)
         self._is_coroutine = inspect.iscoroutinefunction(task.handler)
         self._threads = Threads(task.concurrency, f"jobs-{task.topic}")
         self._working = 0
-        self._ended = asyncio.Event()  # a job has
         self._is_stopping = False
 
     async def run(self, stop: asyncio.Event, stop_s: float) -> None:
@@ -86,8 +86,8 @@ class Lane:
         """Fill the free places; returns without jobs when the lane is told to stop."""
         free = min(self._task.concurrency - self._working, BATCH_MAX - len(self._settling))
         if free <= 0:
-            self._ended.clear()
-            waiting: asyncio.Task[object] = group.create_task(self._ended.wait())
+            self._has_room.clear()
+            waiting: asyncio.Task[object] = group.create_task(self._has_room.wait())
         else:
             waiting = group.create_task(self._dequeue(free))
         await asyncio.wait({waiting, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -142,7 +142,7 @@ class Lane:
         finally:
             hold.task = None
             self._working -= 1
-            self._ended.set()
+            self._has_room.set()
 
     async def _call(self, job: Job) -> None:
         if self._is_coroutine:

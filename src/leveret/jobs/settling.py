@@ -24,7 +24,8 @@ Failed = tuple[Hold, str, float | None]  # with the error, and a delay in second
 class Settling:
     """What of one topic waits to be settled."""
 
-    def __init__(self, client: AsyncClient, held: Held) -> None:
+    def __init__(self, client: AsyncClient, held: Held, has_room: asyncio.Event) -> None:
+        self._has_room = has_room  # set whenever jobs were settled: the worker may take more
         self._client = client
         self._held = held
         self._done: list[Hold] = []
@@ -71,6 +72,7 @@ class Settling:
             await asyncio.sleep(_PAUSE_S)
         self._done = [hold for hold in self._done if not hold.job.is_lost]
         self._failed = [each for each in self._failed if not each[0].job.is_lost]
+        self._has_room.set()
 
     async def _ack_some(self) -> None:
         some = self._done[:BATCH_MAX]

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Final, Generic, TypeVar
 
 from leveret.jobs.service.items import Handle, LeasedJob
+from leveret.jobs.service.shards.memory import Topic
 from leveret.jobs.service.store import Outcome
 
 CALLERS_MAX: Final = 32  # that share a statement; each may name a thousand jobs
@@ -70,20 +71,27 @@ class Gathering(Generic[Key, Wish, Answer]):
                 answer.set_result(found)
 
 
-async def acked_together(
-    ack: Callable[[list[Handle]], Awaitable[list[Outcome]]], wishes: list[list[Handle]]
-) -> list[list[Outcome]]:
-    """The outcomes of each caller, from one ack. What two of them name is done for the first."""
-    named: set[int] = set()
-    alone = [_first(wish, named) for wish in wishes]
-    given = [handle for each in alone for handle in each]
-    found = iter(await ack(given))
-    outcomes = [{handle.id: next(found) for handle in each} for each in alone]
-    # Whoever names a job after another caller comes too late for it.
-    return [
-        [own.get(handle.id, Outcome.UNKNOWN) for handle in wish]
-        for wish, own in zip(wishes, outcomes, strict=True)
-    ]
+class Acks:
+    """Acks of callers, by topic."""
+
+    def __init__(self, ack: Callable[[Topic, list[Handle]], Awaitable[list[Outcome]]]) -> None:
+        self._ack = ack
+        self._gathering = Gathering(self._together, CALLERS_MAX)
+
+    async def ask(self, topic: Topic, handles: list[Handle]) -> list[Outcome]:
+        return await self._gathering.ask(topic, handles)
+
+    async def _together(self, topic: Topic, wishes: list[list[Handle]]) -> list[list[Outcome]]:
+        """The outcomes of each caller. What two of them name is done for the first."""
+        named: set[int] = set()
+        alone = [_first(wish, named) for wish in wishes]
+        found = iter(await self._ack(topic, [handle for each in alone for handle in each]))
+        outcomes = [{handle.id: next(found) for handle in each} for each in alone]
+        # Whoever names a job after another caller comes too late for it.
+        return [
+            [own.get(handle.id, Outcome.UNKNOWN) for handle in wish]
+            for wish, own in zip(wishes, outcomes, strict=True)
+        ]
 
 
 def _first(wish: list[Handle], named: set[int]) -> list[Handle]:
@@ -96,10 +104,25 @@ def _first(wish: list[Handle], named: set[int]) -> list[Handle]:
     return found
 
 
-def shares(jobs: list[LeasedJob], limits: list[int]) -> list[list[LeasedJob]]:
-    """What each caller gets: those who came first get the most urgent jobs."""
-    found = []
-    for limit in limits:
-        found.append(jobs[:limit])
-        jobs = jobs[limit:]
-    return found
+class Claims:
+    """Claims of callers, by topic and length of the lease."""
+
+    def __init__(
+        self, claim: Callable[[Topic, int, int | None], Awaitable[list[LeasedJob]]]
+    ) -> None:
+        self._claim = claim
+        self._gathering = Gathering(self._together, CALLERS_MAX)
+
+    async def ask(self, topic: Topic, limit: int, lease_ms: int | None) -> list[LeasedJob]:
+        return await self._gathering.ask((topic, lease_ms), limit)
+
+    async def _together(
+        self, key: tuple[Topic, int | None], limits: list[int]
+    ) -> list[list[LeasedJob]]:
+        """What each caller gets: those who came first get the most urgent jobs."""
+        jobs = await self._claim(key[0], sum(limits), key[1])
+        found = []
+        for limit in limits:
+            found.append(jobs[:limit])
+            jobs = jobs[limit:]
+        return found

@@ -14,6 +14,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final, TypeVar
 
+from msgspec.structs import astuple
+
 from leveret.errors import JobsDraining, JobsError, JobsUnavailable
 from leveret.jobs.service.items import (
     Handle,
@@ -27,12 +29,7 @@ from leveret.jobs.service.items import (
 from leveret.jobs.service.shards.bells import Bells
 from leveret.jobs.service.shards.counters import Counters, figures
 from leveret.jobs.service.shards.flusher import Flusher
-from leveret.jobs.service.shards.gathering import (
-    CALLERS_MAX,
-    Gathering,
-    acked_together,
-    shares,
-)
+from leveret.jobs.service.shards.gathering import Acks, Claims
 from leveret.jobs.service.shards.intake import Intake, topics_of
 from leveret.jobs.service.shards.memory import Memory, Topic
 from leveret.jobs.service.shards.moments import moment, ms_of
@@ -111,8 +108,8 @@ class ShardsStore:
         )
         self._tasks: list[asyncio.Task[None]] = []
         self._is_draining = False
-        self._acks = Gathering(self._ack_all, CALLERS_MAX)
-        self._claims = Gathering(self._claim_all, CALLERS_MAX)
+        self._acks = Acks(self._ack)
+        self._claims = Claims(self._claim)
         self._wire()
 
     def _wire(self) -> None:
@@ -308,16 +305,11 @@ class ShardsStore:
             if self._is_draining:
                 raise JobsDraining("the service is stopping")
             bell = self._bells.bell(name)
-            found = await self._claims.ask((name, lease_ms), limit)
+            found = await self._claims.ask(name, limit, lease_ms)
             left_s = end_s - loop.time()
             if found or left_s <= 0:
                 return found
             await self._bells.wait(bell, min(left_s, WAIT_POLL_S))
-
-    async def _claim_all(
-        self, key: tuple[Topic, int | None], limits: list[int]
-    ) -> list[list[LeasedJob]]:
-        return shares(await self._claim(key[0], sum(limits), key[1]), limits)
 
     async def _claim(self, topic: Topic, limit: int, lease_ms: int | None) -> list[LeasedJob]:
         self._routes.shard_of(topic).require()
@@ -382,9 +374,6 @@ class ShardsStore:
 
     async def ack(self, namespace: str, topic: str, handles: list[Handle]) -> list[Outcome]:
         return await self._acks.ask((namespace, topic), handles)
-
-    async def _ack_all(self, name: Topic, wishes: list[list[Handle]]) -> list[list[Outcome]]:
-        return await acked_together(partial(self._ack, name), wishes)
 
     async def _ack(self, name: Topic, handles: list[Handle]) -> list[Outcome]:
         sql = "SELECT * FROM leveret_ack($1, $2, $3::BIGINT[], $4::BIGINT[], $5)"
@@ -476,9 +465,8 @@ class ShardsStore:
     async def settings(self, namespace: str, topic: str) -> TopicSettings:
         sql = "SELECT * FROM topics WHERE namespace = $1 AND topic = $2"
         rows = await self._read((namespace, topic), sql)
-        if not rows:
-            return TopicSettings()
-        return TopicSettings(**{name: rows[0][name] for name in TopicSettings.__struct_fields__})
+        names = TopicSettings.__struct_fields__ if rows else ()
+        return TopicSettings(**{name: rows[0][name] for name in names})
 
     async def set_settings(self, namespace: str, topic: str, settings: TopicSettings) -> None:
         await self._read(
@@ -486,12 +474,7 @@ class ShardsStore:
             "INSERT INTO topics VALUES ($1, $2, 'live', $3, $4, $5, $6, $7, $8)"
             " ON CONFLICT (namespace, topic) DO UPDATE SET retries_max = $3, backoff_ms = $4,"
             " backoff_ms_max = $5, jitter = $6, lease_ms = $7, concurrency_max = $8",
-            settings.retries_max,
-            settings.backoff_ms,
-            settings.backoff_ms_max,
-            settings.jitter,
-            settings.lease_ms,
-            settings.concurrency_max,
+            *astuple(settings),
         )
 
     async def stats(self, namespace: str | None) -> list[TopicStats]:
