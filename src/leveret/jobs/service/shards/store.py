@@ -115,15 +115,9 @@ class ShardsStore:
     def _wire(self) -> None:
         self._memory.on_up = self._on_memory_up
         for shard in self._shards:
-            shard.on_up = self._introducer(shard)
+            shard.on_up = partial(self._sweeper.introduce, shard)
         for flusher in self._flushers:
             flusher.elsewhere = self._signal
-
-    def _introducer(self, shard: Shard) -> Callable[[Any], Awaitable[None]]:
-        async def introduce(connection: Any) -> None:
-            await self._sweeper.introduce(shard, connection)
-
-        return introduce
 
     async def _on_memory_up(self) -> None:
         await self._intake.forget_keys()
