@@ -102,6 +102,10 @@ chaos-bus: setup ## Take the broker away from an event bus in six ways, ROUNDS t
 .PHONY: soak-bus
 soak-bus: setup ## Publish a million events and reconnect a thousand times: the memory must stay
 	@$(PY) -m tools.soak_bus $(ARGS)
+.PHONY: chaos-jobs
+chaos-jobs: setup ## Kill nodes and workers of the jobs service for SECONDS, and count the jobs
+	@tools/system_packages.sh "$(PYTHON)" jobs
+	@$(PY) -m tools.chaos_jobs --seconds $(or $(SECONDS),600) --node-kills $(or $(KILLS),50) $(ARGS)
 
 .PHONY: scale
 scale: setup ## Measure 10,000 queues and a million waiting messages, killed and started again
@@ -128,6 +132,12 @@ bench-profile: setup ## Show what the microseconds of a message go to, by perf
 .PHONY: bench-report
 bench-report: setup ## Draw the history of saved runs as a page and a table
 	@$(PY) tools/bench.py report $(ARGS)
+
+.PHONY: bench-jobs
+bench-jobs: setup ## Measure jobs beside procrastinate and arq; ROUNDS=1 ARGS="--backlog 0" choose
+	@tools/system_packages.sh "$(PYTHON)" jobs
+	@$(PY) -m pip install -q -c constraints.txt -r tools/benchmark_jobs/requirements.txt
+	@$(PY) tools/bench_jobs.py $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SAVE),--save $(SAVE)) $(ARGS)
 
 .PHONY: guard
 guard: setup ## Count the instructions of the hot paths and compare them with the record
