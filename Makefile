@@ -102,6 +102,7 @@ chaos-bus: setup ## Take the broker away from an event bus in six ways, ROUNDS t
 .PHONY: soak-bus
 soak-bus: setup ## Publish a million events and reconnect a thousand times: the memory must stay
 	@$(PY) -m tools.soak_bus $(ARGS)
+
 .PHONY: chaos-jobs
 chaos-jobs: setup ## Kill nodes and workers of the jobs service for SECONDS, and count the jobs
 	@tools/system_packages.sh "$(PYTHON)" jobs

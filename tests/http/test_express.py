@@ -1,4 +1,4 @@
-"""The express lane: what it takes, what it leaves to h11, and that nobody can tell which it was."""
+"""The express lane: what it takes, what it leaves to uvicorn, and that nobody can tell which it was."""
 
 import json
 import re
@@ -61,7 +61,7 @@ def test_a_plain_call_is_taken_with_all_that_an_endpoint_asks_for() -> None:
         POST + b"Content-Length: %d\r\n\r\n" % (BODY_BYTES_MAX + 1),
     ],
 )
-def test_what_is_out_of_the_ordinary_is_left_to_h11(data: bytes) -> None:
+def test_what_is_out_of_the_ordinary_is_left_to_uvicorn(data: bytes) -> None:
     assert maybe_head(data, PATHS) is None
 
 
@@ -130,7 +130,7 @@ def test_nobody_can_tell_which_way_an_answer_came(peer: Peer) -> None:
     ):
         peer.socket.sendall(peer.request(method, path, body))
         express = peer.answer()
-        # h11 looks at what has an Expect header, even one that asks for nothing.
+        # uvicorn looks at what has an Expect header, even one that asks for nothing.
         peer.socket.sendall(peer.request(method, path, body, "Expect: nothing\r\n"))
         usual = peer.answer()
         for _, headers, _ in (express, usual):
@@ -152,7 +152,7 @@ def test_a_body_may_come_in_pieces_and_a_head_cut_in_two_goes_the_usual_way(peer
 
 
 def test_requests_one_upon_the_other_are_answered_in_order(peer: Peer) -> None:
-    """By the lane and by h11 in turns, all sent at once."""
+    """By the lane and by uvicorn in turns, all sent at once."""
     requests = [peer.request("POST", "/enqueue", items("line", n)) for n in (1, 2, 3)]
     version = peer.request("GET", "/api/version")
     chunked = peer.request("POST", "/enqueue").partition(b"Content-Length")[

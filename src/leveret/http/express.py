@@ -25,7 +25,7 @@ from starlette.types import ASGIApp
 
 from leveret.http.requests import BROKEN_OFF, Requests
 
-BODY_BYTES_MAX: Final = 1024 * 1024  # a larger one goes through uvicorn, which hands it on in pieces
+BODY_BYTES_MAX: Final = 1024 * 1024  # uvicorn hands on a larger one in pieces
 HEADERS_MAX: Final = 64
 _LOG = logging.getLogger("leveret.http.express")
 _END_OF_HEAD: Final = b"\r\n\r\n"
