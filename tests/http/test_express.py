@@ -1,4 +1,4 @@
-"""The express lane: what it takes, what it leaves to uvicorn, and that nobody can tell which it was."""
+"""The express lane: what it takes, what it leaves to uvicorn, and that nobody can tell which."""
 
 import json
 import re
