@@ -25,6 +25,10 @@
     │   ├── JobsUnavailable        what keeps the jobs does not answer; names it
     │   ├── JobsDraining           the service is stopping
     │   └── JobsOverRate           a namespace asks too often; says when to come back
+    ├── ClusterError               a request that a member of a group cannot serve now
+    │   ├── NotLeader              another node leads, or none; names it
+    │   ├── Busy                   not now: a limit, or a change that is under way
+    │   └── ChangeRefused          a change of the members that makes no sense
     └── Closed                     the broker or queue was closed under the caller
         └── Refused                another broker refused something, and said why
 
@@ -135,6 +139,26 @@ class JobsOverRate(JobsError):
     def __init__(self, namespace: str, retry_after_s: float) -> None:
         super().__init__(f"the namespace {namespace} is over its rate")
         self.retry_after_s = retry_after_s
+
+
+class ClusterError(LeveretError):
+    """A request that a member of a group cannot serve now."""
+
+
+class NotLeader(ClusterError):
+    """Another node leads the group, or none does."""
+
+    def __init__(self, leader: int) -> None:
+        super().__init__(f"node {leader} leads" if leader else "no node leads")
+        self.leader = leader  # 0 if none is known
+
+
+class Busy(ClusterError):
+    """Not now: a limit is reached, or a change is under way."""
+
+
+class ChangeRefused(ClusterError):
+    """A change of the members that makes no sense."""
 
 
 class Closed(LeveretError):
