@@ -8,8 +8,9 @@
     something is due PURGE     = CONFIGURE = settings, see `leveret.cluster.machine_state` DOWN
     = owner:u64                                  it is gone, with its consumers
 
-The leader stamps the time, so that all nodes see the same. `seq` numbers what one publisher sends,
-from 1 on without gaps; a publisher 0 is nobody, and nothing of it is a duplicate.
+Consumer 0 settles dead letters that have arrived elsewhere, by their indexes instead of tags. The
+leader stamps the time, so that all nodes see the same. `seq` numbers what one publisher sends, from
+1 on without gaps; a publisher 0 is nobody, and nothing of it is a duplicate.
 """
 
 from typing import Final
@@ -50,7 +51,7 @@ class Command:
         self.owner: i64 = 0
         self.prefetch: i64 = 0
         self.size_bytes: i64 = 0  # of the body
-        self.indexes: list[int] = []
+        self.numbers: list[int] = []  # tags; of dead letters, indexes
         self.settings: Settings | None = None
 
 
@@ -93,12 +94,12 @@ def encode_bare(kind: i64, time_ms: i64) -> bytes:
     return _begin(kind, time_ms).getvalue()
 
 
-def encode_verdict(kind: i64, time_ms: i64, consumer: i64, indexes: list[int]) -> bytes:
+def encode_verdict(kind: i64, time_ms: i64, consumer: i64, tags: list[int]) -> bytes:
     """SETTLE, RETURN or DISCARD of what a consumer holds."""
     assert kind in (SETTLE, RETURN, DISCARD)
     writer = _begin(kind, time_ms)
     write_u64(writer, consumer)
-    write_numbers(writer, indexes)
+    write_numbers(writer, tags)
     return writer.getvalue()
 
 
@@ -137,7 +138,7 @@ def _read_rest(reader: Reader, command: Command) -> None:
     kind = command.kind
     if kind in (SETTLE, RETURN, DISCARD):
         command.actor = reader.u64()
-        command.indexes = reader.numbers()
+        command.numbers = reader.numbers()
     elif kind == ATTACH:
         command.actor = reader.u64()
         command.owner = reader.u64()

@@ -37,6 +37,7 @@ from leveret.cluster.commands import (
 from leveret.cluster.machine_state import (
     Consumer,
     Contents,
+    Held,
     Queued,
     decode_contents,
     encode_contents,
@@ -45,8 +46,8 @@ from leveret.cluster.machine_state import (
 # Kinds of effects
 CONFIRM: Final = 1  # publisher, number: the message is safe, or was already
 OUT_OF_SEQUENCE: Final = 2  # publisher, number: the one that is expected
-DELIVER: Final = 3  # consumer, index, number: how often it was given back
-SETTLED: Final = 4  # consumer, index: the verdict on it is taken, now or before
+DELIVER: Final = 3  # consumer, index, number: the tag of the delivery
+SETTLED: Final = 4  # consumer, index, number: the tag; index 0: nothing was held by it any more
 DEAD_LETTER: Final = 5  # index, number: the reason; settle it as consumer 0 when it has arrived
 WAKE: Final = 6  # number: propose TIMEOUT at this time
 ENDED: Final = 7  # consumer: it is gone
@@ -108,10 +109,8 @@ class Machine:
         kind = command.kind
         if kind == ENQUEUE:
             self._enqueue(index, command)
-        elif kind == SETTLE:
-            self._settle(command)
-        elif kind == RETURN or kind == DISCARD:
-            self._give_back(command)
+        elif kind == SETTLE or kind == RETURN or kind == DISCARD:
+            self._on_verdict(command)
         elif kind == ATTACH:
             self._attach(command)
         elif kind == DETACH:
@@ -189,43 +188,42 @@ class Machine:
         for consumer in list(contents.consumers.values()):
             if consumer.owner == owner:
                 consumer.is_attached = False
-                for index in list(consumer.held):
-                    self._return(consumer, index)
+                for held in list(consumer.held.values()):
+                    self._return(held.index)
+                consumer.held.clear()
                 self._maybe_end(consumer)
 
     # Verdicts
 
-    def _settle(self, command: Command) -> None:
+    def _on_verdict(self, command: Command) -> None:
+        """Settle, return or discard deliveries; what is not held any more is only answered."""
         if command.actor == DEAD_LETTERS:
-            for index in command.indexes:
-                if self.contents.dead.pop(index, 0):
-                    del self.contents.messages[index]
+            self._forget_dead(command.numbers)
             return
         consumer = self.contents.consumers.get(command.actor)
-        for index in command.indexes:
-            if consumer is not None and index in consumer.held:
-                del consumer.held[index]
+        for tag in command.numbers:
+            held = None if consumer is None else consumer.held.pop(tag, None)
+            if held is None:
+                self._effect(SETTLED, command.actor, 0, tag)
+                continue
+            self._effect(SETTLED, command.actor, held.index, tag)
+            if command.kind == SETTLE:
+                del self.contents.messages[held.index]
+            elif command.kind == RETURN:
+                self._return(held.index)
+            else:
+                self._leave(held.index, REJECTED)
+        if consumer is not None:
+            self._maybe_end(consumer)
+
+    def _forget_dead(self, indexes: list[int]) -> None:
+        """Dead letters that have arrived elsewhere."""
+        for index in indexes:
+            if self.contents.dead.pop(index, 0):
                 del self.contents.messages[index]
-            self._effect(SETTLED, command.actor, index, 0)
-        if consumer is not None:
-            self._maybe_end(consumer)
 
-    def _give_back(self, command: Command) -> None:
-        consumer = self.contents.consumers.get(command.actor)
-        for index in command.indexes:
-            if consumer is not None and index in consumer.held:
-                if command.kind == RETURN:
-                    self._return(consumer, index)
-                else:
-                    del consumer.held[index]
-                    self._leave(index, REJECTED)
-            self._effect(SETTLED, command.actor, index, 0)
-        if consumer is not None:
-            self._maybe_end(consumer)
-
-    def _return(self, consumer: Consumer, index: i64) -> None:
+    def _return(self, index: i64) -> None:
         """Back into the line, or out of the queue when that has happened too often."""
-        del consumer.held[index]
         message = self.contents.messages[index]
         message.returns += 1
         limit = self.contents.settings.delivery_limit
@@ -250,9 +248,10 @@ class Machine:
         if limit == 0:
             return
         for consumer in list(self.contents.consumers.values()):
-            for index, since_ms in list(consumer.held.items()):
-                if since_ms + limit <= self.contents.now_ms:
-                    self._return(consumer, index)
+            for tag, held in list(consumer.held.items()):
+                if held.since_ms + limit <= self.contents.now_ms:
+                    del consumer.held[tag]
+                    self._return(held.index)
             self._maybe_end(consumer)
 
     def _purge(self) -> None:
@@ -292,9 +291,9 @@ class Machine:
             due_ms = contents.messages[self._head()].expires_ms
         limit = contents.settings.hold_ms_max
         for consumer in contents.consumers.values():
-            for since_ms in consumer.held.values():
-                if limit and (due_ms == 0 or since_ms + limit < due_ms):
-                    due_ms = since_ms + limit
+            for held in consumer.held.values():
+                if limit and (due_ms == 0 or held.since_ms + limit < due_ms):
+                    due_ms = held.since_ms + limit
         if due_ms:
             self._effect(WAKE, 0, 0, due_ms)
 
@@ -308,8 +307,10 @@ class Machine:
             if consumer is None:
                 return
             message = contents.messages[self._pop()]
-            consumer.held[message.index] = int(contents.now_ms)
-            self._effect(DELIVER, consumer.number, message.index, message.returns)
+            tag = consumer.next_tag
+            consumer.next_tag += 1
+            consumer.held[tag] = Held(message.index, contents.now_ms)
+            self._effect(DELIVER, consumer.number, message.index, tag)
             if contents.settings.hold_ms_max and len(consumer.held) == 1:
                 self._effect(WAKE, 0, 0, contents.now_ms + contents.settings.hold_ms_max)
 
@@ -328,9 +329,8 @@ class Machine:
         """What a new leader does first: effects that the one before may not have done."""
         self._effects = []
         for consumer in self.contents.consumers.values():
-            for index in consumer.held:
-                returns = self.contents.messages[index].returns
-                self._effect(DELIVER, consumer.number, index, returns)
+            for tag, held in consumer.held.items():
+                self._effect(DELIVER, consumer.number, held.index, tag)
         for index, reason in self.contents.dead.items():
             self._effect(DEAD_LETTER, 0, index, reason)
         self._wake()

@@ -7,7 +7,8 @@
                 count:u32 (index:u64 reason:u8)*   dead letters that have not arrived
                 count:u32 (publisher:u64 seq:u64)*
     message   = index:u64 size:u32 expires_ms:u64 returns:u32
-    consumer  = number:u64 owner:u64 prefetch:u32 attached:u8 count:u32 (index:u64 since_ms:u64)*
+    consumer  = number:u64 owner:u64 prefetch:u32 attached:u8 next_tag:u64
+                count:u32 (tag:u64 index:u64 since_ms:u64)*
     settings  = delivery_limit:u32 max_length:u32 ttl_ms:u64 hold_ms_max:u64 flags:u8
     numbers   = count:u32 u64*
 
@@ -53,15 +54,28 @@ class Queued:
         self.returns: i64 = returns
 
 
+class Held:
+    """A message that a consumer has got and given no verdict on."""
+
+    def __init__(self, index: i64, since_ms: i64) -> None:
+        self.index: i64 = index
+        self.since_ms: i64 = since_ms
+
+
 class Consumer:
-    """Who takes messages, and which it holds."""
+    """Who takes messages, and which it holds.
+
+    Each delivery has its own tag, as a message can come again: a verdict that arrives late or twice
+    must not be taken for one on the next delivery of the same message.
+    """
 
     def __init__(self, number: i64, owner: i64, prefetch: i64) -> None:
         self.number: i64 = number
         self.owner: i64 = owner
         self.prefetch: i64 = prefetch
         self.is_attached = True
-        self.held: dict[int, int] = {}  # index to since when
+        self.next_tag: i64 = 1
+        self.held: dict[int, Held] = {}  # by tag
 
     def has_room(self) -> bool:
         return self.is_attached and len(self.held) < self.prefetch
@@ -137,7 +151,12 @@ def _write_consumer(writer: BytesWriter, consumer: Consumer) -> None:
     write_u64(writer, consumer.owner)
     write_u32(writer, consumer.prefetch)
     writer.append(1 if consumer.is_attached else 0)
-    _write_pairs(writer, consumer.held)
+    write_u64(writer, consumer.next_tag)
+    write_u32(writer, len(consumer.held))
+    for tag, held in consumer.held.items():
+        write_u64(writer, tag)
+        write_u64(writer, held.index)
+        write_u64(writer, held.since_ms)
 
 
 def _write_pairs(writer: BytesWriter, pairs: dict[int, int]) -> None:
@@ -163,7 +182,7 @@ def decode_contents(data: bytes) -> Contents:
         contents.messages[index] = Queued(index, size_bytes, expires_ms, reader.u32())
     contents.fresh = deque(reader.numbers())
     contents.returned = reader.numbers()  # sorted, and so a heap
-    for _ in range(reader.count(25)):
+    for _ in range(reader.count(33)):
         consumer = _read_consumer(reader)
         contents.consumers[consumer.number] = consumer
     contents.rota = deque(reader.numbers())
@@ -180,7 +199,11 @@ def _read_consumer(reader: Reader) -> Consumer:
     owner = reader.u64()
     consumer = Consumer(number, owner, reader.u32())
     consumer.is_attached = reader.u8() != 0
-    consumer.held = _read_pairs(reader)
+    consumer.next_tag = reader.u64()
+    for _ in range(reader.count(24)):
+        tag = reader.u64()
+        index = reader.u64()
+        consumer.held[tag] = Held(index, reader.u64())
     return consumer
 
 

@@ -72,6 +72,7 @@ def _send_entries(state: State, node: i64, progress: Progress, entries: list[Ent
     message.index = progress.next - 1
     message.log_term = state.log.term(message.index)
     message.commit = state.commit
+    progress.told = state.commit
     message.entries = entries
     state.send(message)
     if progress.state == PROBE:
@@ -100,6 +101,8 @@ def on_append_reply(state: State, message: Message) -> bool:
             progress.to_replicate()
     is_committed = is_news and maybe_commit(state)
     send_appends(state, message.source, progress)
+    if not is_committed:
+        _maybe_tell(state, message.source, progress)
     if state.transfer_target == message.source:
         maybe_hand_over(state)
     return is_committed
@@ -140,11 +143,16 @@ def majority_match(state: State) -> i64:
 
 
 def tell_commit(state: State) -> None:
-    """Tell followers that have everything that it is committed: no entry will soon do so."""
-    last = state.log.last_index()
+    """Tell followers what is committed, where no entries will soon carry it."""
     for node, progress in state.progress.items():
-        if node != state.node and progress.state == REPLICATE and progress.match == last:
-            _send_append(state, node, progress, may_be_empty=True)
+        if node != state.node:
+            _maybe_tell(state, node, progress)
+
+
+def _maybe_tell(state: State, node: i64, progress: Progress) -> None:
+    has_all = progress.state == REPLICATE and progress.match == state.log.last_index()
+    if has_all and progress.told < state.commit:
+        _send_append(state, node, progress, may_be_empty=True)
 
 
 def maybe_hand_over(state: State) -> None:
