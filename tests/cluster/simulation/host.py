@@ -88,6 +88,8 @@ class Host:
         config.append_count_max = schedule.append_count_max
         config.chunk_bytes = schedule.chunk_bytes
         config.inflight_count_max = 4
+        config.election_ticks = schedule.election_ticks
+        config.beat_ticks = 1
         config.apply_count_max = 5
         config.promote_lag_max = 10
         config.trailing = self.stage.rng.choice((0, 0, 5))

@@ -22,6 +22,7 @@ class Schedule:
     straggle: float  # of messages that take ten times as long
     tick_min: int
     tick_max: int
+    election_ticks: int
     sync_max: int  # how long a sync may take
     fault_every: int
     weights: dict[str, int]  # of the faults
@@ -34,7 +35,7 @@ class Schedule:
 
 MILD: Final = Schedule(
     name="mild",
-    sizes=(3, 3, 5),
+    sizes=(1, 3, 3, 5),
     duration=2500,
     drop=0.02,
     duplicate=0.02,
@@ -42,6 +43,7 @@ MILD: Final = Schedule(
     straggle=0.01,
     tick_min=8,
     tick_max=12,
+    election_ticks=10,
     sync_max=4,
     fault_every=150,
     weights={
@@ -73,6 +75,7 @@ HARSH: Final = Schedule(
     straggle=0.06,
     tick_min=5,
     tick_max=16,
+    election_ticks=4,
     sync_max=12,
     fault_every=40,
     weights={

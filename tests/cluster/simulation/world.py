@@ -143,9 +143,12 @@ class World(Stage):
         self.after(200, self._attach, taker)
 
     def _read(self) -> None:
-        self.after(self.rng.randrange(10, 60), self._read)
+        """Anywhere, and at whoever believes to lead: an old leader must not answer."""
+        self.after(self.rng.randrange(5, 40), self._read)
         up = self.nemesis.up()
+        leaders = [host for host in up if host.is_leader()]
         if up:
+            self.rng.choice(leaders or up).call(self._begin_read)
             self.rng.choice(up).call(self._begin_read)
 
     def _begin_read(self, raft: Raft) -> None:

@@ -10,6 +10,7 @@ waits for one with an empty log. A leader that removes itself leads until that i
 from mypy_extensions import i64
 
 from leveret.cluster.raft.entry import CONFIG, MEMBERS_MAX, NOBODY, Entry, Members, encode_members
+from leveret.cluster.raft.messages import TIMEOUT_NOW
 from leveret.cluster.raft.progress import Progress
 from leveret.cluster.raft.replication import append_own, broadcast_append, maybe_hand_over
 from leveret.cluster.raft.state import LEADER, State
@@ -100,7 +101,12 @@ def transfer(state: State, target: i64) -> None:
 
 
 def on_members_committed(state: State) -> None:
-    """A leader that is no voter any more has done its last duty."""
-    is_settled = state.log.members_index() <= state.commit
-    if is_settled and not state.log.members().is_voter(state.node):
-        state.become_follower(state.term, NOBODY)
+    """A leader that is no voter any more has done its last duty: it hands over and is gone."""
+    members = state.log.members()
+    if state.log.members_index() > state.commit or members.is_voter(state.node):
+        return
+    for node in members.voters:
+        if state.progress[node].match == state.log.last_index():
+            state.send(state.message(TIMEOUT_NOW, node))
+            break
+    state.become_follower(state.term, NOBODY)
