@@ -88,6 +88,14 @@ fuzz: setup ## Fuzz the decoders and a running broker
 chaos: setup ## Kill the broker while it is used, KILLS times, and count the messages
 	@$(PY) -m tools.chaos --kills $(or $(KILLS),500)
 
+.PHONY: sim
+sim: setup ## Simulate Raft groups under faults, SEEDS of each schedule; SEED=7 replays one
+	@$(PY) -m tests.cluster.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000)) $(ARGS)
+
+.PHONY: bench-raft
+bench-raft: setup ## Measure what an entry costs a member of a Raft group
+	@$(PY) tools/bench_raft.py $(ARGS)
+
 .PHONY: scale
 scale: setup ## Measure 10,000 queues and a million waiting messages, killed and started again
 	@$(PY) -m tools.scale $(ARGS)

@@ -1,7 +1,7 @@
 """Bugs that Raft and the replicated queue can have, each noticed by a simulation or a trace.
 
-An edit is short and stands for a mistake that somebody could make. A bug names what must notice it: a
-schedule of the simulator, and by which rules it may be noticed, or a trace.
+An edit is short and stands for a mistake that somebody could make. A bug names what must notice it:
+a schedule of the simulator, and by which rules it may be noticed, or a trace.
 """
 
 from dataclasses import dataclass
@@ -61,8 +61,8 @@ BUGS: Final = (
     Bug(
         "votes twice in a term",
         "raft/election.py",
-        "is_free = state.vote == message.source or (state.vote == NOBODY and state.leader == NOBODY)",
-        "is_free = True",
+        "(state.vote == NOBODY and state.leader == NOBODY)",
+        "state.term > 0",
         HARSH,
         ("election safety", "assertion"),
     ),

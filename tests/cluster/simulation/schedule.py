@@ -36,7 +36,7 @@ class Schedule:
 MILD: Final = Schedule(
     name="mild",
     sizes=(1, 3, 3, 5),
-    duration=2500,
+    duration=2000,
     drop=0.02,
     duplicate=0.02,
     delay_max=6,

@@ -247,13 +247,14 @@ class Theatre:
             raft = self.rafts[node]
             terms = " ".join(str(entry.term) for entry in raft.log.entries)
             base = f"{raft.log.base_index}/{raft.log.base_term}… " if raft.log.base_index else ""
+            log = f"[{(base + terms).strip()}]"
             live = f" keeping {sorted(raft.log.live)}" if raft.log.live else ""
             voters = raft.log.members().voters
             non_voters = raft.log.members().non_voters
             others = f" and {non_voters}" if non_voters else ""
             votes = f", votes for {raft.vote}" if raft.vote else ""
             self.out.append(
-                f"{node}: {ROLE_NAMES[raft.role]} of term {raft.term}{votes}, log [{(base + terms).strip()}]{live}, "
+                f"{node}: {ROLE_NAMES[raft.role]} of term {raft.term}{votes}, log {log}{live}, "
                 f"commit {raft.commit}, members {voters}{others}"
             )
             if raft.role == LEADER:

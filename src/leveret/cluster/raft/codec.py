@@ -118,7 +118,7 @@ def frame_size(data: bytes, at: i64) -> i64:
 
 def decode_frame(data: bytes) -> list[Message]:
     """The messages of one whole frame."""
-    if frame_size(data, 0) != len(data):
+    if not data or frame_size(data, 0) != len(data):
         raise FrameError(f"a frame of another size than {len(data)} bytes")
     reader = Reader(data, SIZE_BYTES, len(data))
     version = reader.u8()

@@ -139,19 +139,21 @@ class Remains:
         term = reader.u64()
         members = read_members(reader)
         state = reader.sized()
-        live = [self._entry(number) for number in reader.numbers()]
+        kept: dict[int, Entry] = {}
+        if self.snapshot is not None:
+            kept = {entry.index: entry for entry in self.snapshot.live}
+        live = [self._entry(number, kept) for number in reader.numbers()]
         rest = self.entries[max(i64(0), index + 1 - self.first) :]
         self._begin_from(Snapshot(index, term, members, state, live), rest)
 
-    def _entry(self, index: i64) -> Entry:
+    def _entry(self, index: i64, kept: dict[int, Entry]) -> Entry:
         """A live entry: from the log, or kept by the snapshot before."""
         if self.first <= index < self.first + len(self.entries):
             return self.entries[index - self.first]
-        if self.snapshot is not None:
-            for entry in self.snapshot.live:
-                if entry.index == index:
-                    return entry
-        raise SyntaxFault(f"a live entry at {index} that is not there")
+        found = kept.get(index)
+        if found is None:
+            raise SyntaxFault(f"a live entry at {index} that is not there")
+        return found
 
     def _begin_from(self, snapshot: Snapshot, entries: list[Entry]) -> None:
         self.snapshot = snapshot
