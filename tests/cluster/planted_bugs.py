@@ -118,8 +118,7 @@ BUGS: Final = (
         "raft/reads.py",
         "    confirmed = _confirmed_round(state)\n",
         "    confirmed = state.read_round\n",
-        MILD,
-        ("stale read",),
+        "read_index",
     ),
     Bug(
         "read before the leader knows what is committed",

@@ -13,7 +13,7 @@ from tests.forms import in_other_form
 pytestmark = pytest.mark.timeout(300)
 
 # The sources take longer.
-SEEDS = {"mild": 60, "harsh": 240} if build_info.is_compiled() else {"mild": 25, "harsh": 75}
+SEEDS = {"mild": 60, "harsh": 240} if build_info.is_compiled() else {"mild": 20, "harsh": 60}
 # By schedule: seeds that have found a fault.
 KEPT: dict[str, tuple[int, ...]] = {"mild": (), "harsh": ()}
 

@@ -10,6 +10,8 @@ import time
 from tests.cluster.simulation.schedule import SCHEDULES
 from tests.cluster.simulation.world import Result, World
 
+PROGRESS_EVERY = 500
+
 
 def main() -> int:
     arguments = _arguments()
@@ -46,6 +48,8 @@ def _many(seeds: range, names: list[str], arguments: argparse.Namespace) -> int:
     begun = time.process_time()
     steps = committed = elections = confirmed = 0
     for seed in seeds:
+        if seed != seeds.start and (seed - seeds.start) % PROGRESS_EVERY == 0:
+            print(f"{total} runs so far, {failures} failed", flush=True)
         for name in names:
             result = World(seed, SCHEDULES[name]).run()
             total += 1
