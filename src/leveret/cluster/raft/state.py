@@ -96,6 +96,7 @@ class State:
         if term > self.term:
             self.term = term
             self.vote = NOBODY
+            self.incoming = None  # chunks of two leaders are never mixed
         self.role = FOLLOWER
         self.leader = leader
         self.elapsed = 0
@@ -104,8 +105,6 @@ class State:
         self.progress.clear()
         self.reads = []
         self.transfer_target = NOBODY
-        if self.incoming is not None and leader == NOBODY:
-            self.incoming = None
 
     def is_in_lease(self) -> bool:
         """Whether a leader was heard of so recently that there is no need for another."""
