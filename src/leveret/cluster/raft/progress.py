@@ -20,8 +20,6 @@ PROBE: Final = 0
 REPLICATE: Final = 1
 SNAPSHOT: Final = 2
 
-STATE_NAMES: Final = ("probe", "replicate", "snapshot")
-
 
 class Progress:
     """One follower, or the leader itself."""
@@ -63,14 +61,12 @@ class Progress:
         self._bytes = 0
 
     def note_sent(self, last: i64, size_bytes: i64) -> None:
-        """A message with entries up to `last` is under way."""
-        if self.state == REPLICATE:
-            self.next = last + 1
-            self._ends.append(int(last))
-            self._sizes.append(int(size_bytes))
-            self._bytes += size_bytes
-        else:
-            self.is_paused = True
+        """A message with entries up to `last` is under way, and more may follow it."""
+        assert self.state == REPLICATE
+        self.next = last + 1
+        self._ends.append(int(last))
+        self._sizes.append(int(size_bytes))
+        self._bytes += size_bytes
 
     def is_full(self, count_max: i64, bytes_max: i64) -> bool:
         return len(self._ends) >= count_max or self._bytes >= bytes_max

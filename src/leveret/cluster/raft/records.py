@@ -47,7 +47,6 @@ SNAPSHOT: Final = 3
 INSTALL: Final = 4
 
 BLOCK_HEAD_BYTES: Final = 8
-RECORD_HEAD_BYTES: Final = 9
 _CRC_MASK: Final = 0x7FFF_FFFF  # sizes and sums alike have 31 bits
 
 
