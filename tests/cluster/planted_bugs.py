@@ -35,6 +35,13 @@ BUGS: Final = (
         ("durable vote",),
     ),
     Bug(
+        "vote forgotten by a restart",
+        "raft/records.py",
+        "        stored.vote = self.vote\n",
+        "",
+        "vote_lost_on_restart",
+    ),
+    Bug(
         "vote sent before it is synced",
         "raft/core.py",
         "ready.must_sync = is_vote or ready.snapshot",

@@ -2,9 +2,10 @@
 
 Every node applies the same commands in the same order and comes to the same state; time comes with
 the command, as the leader stamped it. What has to be told to others is returned as effects. The
-leader alone performs them, the others drop them; a leader change may lose or repeat effects, so a
-new leader calls `resume`, publishers send again what is not confirmed, and whoever is told
-something ignores what comes from a leader of an older term than it has heard of.
+leader alone performs them, and only those of entries of its own term: earlier ones may have been
+performed, and answered, long ago. A leader change may lose or repeat effects, so a new leader calls
+`resume` when its first entry is applied, publishers send again what is not confirmed, and whoever
+is told something ignores a leader of an older term than it has heard of.
 
 This is a machine of its own and not `leveret.engine.queue.Queue`: that one delivers into sessions
 of its node, keeps bodies and windows in memory, and writes its own log, all of which the replicated
