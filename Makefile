@@ -108,6 +108,14 @@ chaos-jobs: setup ## Kill nodes and workers of the jobs service for SECONDS, and
 	@tools/system_packages.sh "$(PYTHON)" jobs
 	@$(PY) -m tools.chaos_jobs --seconds $(or $(SECONDS),600) --node-kills $(or $(KILLS),50) $(ARGS)
 
+.PHONY: sim
+sim: setup ## Simulate Raft groups under faults, SEEDS of each schedule; SEED=7 replays one
+	@$(PY) -m tests.cluster.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000)) $(ARGS)
+
+.PHONY: bench-raft
+bench-raft: setup ## Measure what an entry costs a member of a Raft group
+	@$(PY) tools/bench_raft.py $(ARGS)
+
 .PHONY: scale
 scale: setup ## Measure 10,000 queues and a million waiting messages, killed and started again
 	@$(PY) -m tools.scale $(ARGS)

@@ -40,6 +40,10 @@
     │       │   └── PublishBlocked the broker takes no publishes now: an alarm
     │       ├── PublishClosed      the connection was lost, or the bus stopped
     │       └── TooLarge           more bytes than the bus or the broker takes
+    ├── ClusterError               a request that a member of a group cannot serve now
+    │   ├── NotLeader              another node leads, or none; names it
+    │   ├── Busy                   not now: a limit, or a change that is under way
+    │   └── ChangeRefused          a change of the members that makes no sense
     └── Closed                     the broker or queue was closed under the caller
         └── Refused                another broker refused something, and said why
 
@@ -219,6 +223,24 @@ class PublishClosed(PublishFailed):
 
 class TooLarge(PublishFailed):
     """The body has more bytes than the bus or the broker takes."""
+class ClusterError(LeveretError):
+    """A request that a member of a group cannot serve now."""
+
+
+class NotLeader(ClusterError):
+    """Another node leads the group, or none does."""
+
+    def __init__(self, leader: int) -> None:
+        super().__init__(f"node {leader} leads" if leader else "no node leads")
+        self.leader = leader  # 0 if none is known
+
+
+class Busy(ClusterError):
+    """Not now: a limit is reached, or a change is under way."""
+
+
+class ChangeRefused(ClusterError):
+    """A change of the members that makes no sense."""
 
 
 class Closed(LeveretError):

@@ -1,0 +1,319 @@
+"""One member of a Raft group, without I/O: inputs go in, a `Ready` comes out.
+
+    step(message)   from another member         ready()    what to write, send, apply; or None
+    tick()          time goes on                advance()  that is done
+    propose(data)   commands, if this leads     read()     a read that must see all before it
+
+`leveret.cluster.raft` says what the host owes; the parts of the algorithm are `election`,
+`replication`, `snapshots`, `reads` and `membership`. This module decides which of them an input
+goes to, by kind and term, and keeps the order of what is handed out.
+
+Asserts are Raft's own invariants. They stay on: a member that breaks one must stop.
+"""
+
+from mypy_extensions import i64
+
+from leveret.cluster.raft import membership
+from leveret.cluster.raft.chance import Chance
+from leveret.cluster.raft.config import Config
+from leveret.cluster.raft.election import (
+    ask_before,
+    on_pre_vote,
+    on_timeout_now,
+    on_vote,
+    on_vote_reply,
+)
+from leveret.cluster.raft.entry import COMMAND, NOBODY, Entry
+from leveret.cluster.raft.messages import (
+    APPEND,
+    APPEND_REFUSAL,
+    APPEND_REPLY,
+    BEAT,
+    BEAT_REPLY,
+    GRANTED,
+    PRE_VOTE,
+    PRE_VOTE_REPLY,
+    READ,
+    READ_REPLY,
+    SNAPSHOT,
+    SNAPSHOT_REPLY,
+    TIMEOUT_NOW,
+    VOTE,
+    VOTE_REPLY,
+    Message,
+)
+from leveret.cluster.raft.reads import answer_reads, begin_round, on_read, on_read_reply
+from leveret.cluster.raft.reads import read as begin_read
+from leveret.cluster.raft.ready import Ready
+from leveret.cluster.raft.replication import (
+    append_own,
+    broadcast_append,
+    broadcast_beat,
+    maybe_commit,
+    on_append,
+    on_append_refusal,
+    on_append_reply,
+    on_beat,
+    on_beat_reply,
+    tell_commit,
+)
+from leveret.cluster.raft.snapshot import Snapshot
+from leveret.cluster.raft.snapshots import on_snapshot, on_snapshot_reply
+from leveret.cluster.raft.state import LEADER, State
+from leveret.cluster.raft.stored import Stored
+from leveret.errors import Busy, NotLeader
+
+
+class Raft(State):
+    """One member; see the module."""
+
+    def __init__(self, config: Config, stored: Stored, seed: i64) -> None:
+        super().__init__(config, stored, Chance(seed))
+        self._under_way: Ready | None = None
+        # What the last `Ready` had to write
+        self._written_term: i64 = self.term
+        self._written_vote: i64 = self.vote
+        self._written_commit: i64 = self.commit
+
+    # Time
+
+    def tick(self) -> None:
+        """A tick of the host's clock."""
+        self.elapsed += 1
+        if self.role == LEADER:
+            self._tick_leader()
+        elif self.elapsed >= self.timeout and self.may_lead():
+            ask_before(self)
+
+    def _tick_leader(self) -> None:
+        if self.elapsed >= self.config.election_ticks:
+            self.elapsed = 0
+            self.transfer_target = NOBODY  # it had its time
+            if not self._hears_quorum():
+                self.become_follower(self.term, NOBODY)
+                return
+        self.beat_elapsed += 1
+        if self.beat_elapsed >= self.config.beat_ticks:
+            broadcast_beat(self)
+
+    def _hears_quorum(self) -> bool:
+        """Whether a majority was heard of since the last check; begins the next one."""
+        count: i64 = 0
+        for node, progress in self.progress.items():
+            is_voter = self.log.members().is_voter(node)
+            if is_voter and (progress.is_active or node == self.node):
+                count += 1
+            progress.is_active = False
+        return self.has_quorum(count)
+
+    # Messages
+
+    def step(self, message: Message) -> None:
+        """A message of another member; one of another group is of an old incarnation."""
+        if message.group != self.group or message.target != self.node:
+            return
+        if message.source == self.node:
+            return
+        if message.kind == PRE_VOTE:
+            on_pre_vote(self, message)
+            return
+        if message.term > self.term and not self._follow_term(message):
+            return
+        if message.term < self.term:
+            self._answer_late(message)
+        elif self.role == LEADER:
+            self._step_leader(message)
+        else:
+            self._step_follower(message)
+
+    def _follow_term(self, message: Message) -> bool:
+        """A later term; whether the message is to be looked at."""
+        kind = message.kind
+        if kind == VOTE and message.context == 0 and (self.is_in_lease() or self.role == LEADER):
+            return False
+        if kind == PRE_VOTE_REPLY and message.context == GRANTED:
+            on_vote_reply(self, message)  # its term is the one that was asked for
+            return False
+        is_leaders = kind == APPEND or kind == BEAT or kind == SNAPSHOT
+        self.become_follower(message.term, message.source if is_leaders else NOBODY)
+        return True
+
+    def _answer_late(self, message: Message) -> None:
+        """Tell a leader or candidate of the past which term it is; all else is of no use."""
+        kind = message.kind
+        if kind == APPEND or kind == BEAT or kind == SNAPSHOT:
+            self.send(self.message(BEAT_REPLY, message.source))
+        elif kind == VOTE:
+            self.send(self.message(VOTE_REPLY, message.source))
+
+    def _step_leader(self, message: Message) -> None:
+        kind = message.kind
+        if kind == APPEND_REPLY:
+            if on_append_reply(self, message):
+                self._on_committed()
+        elif kind == BEAT_REPLY:
+            on_beat_reply(self, message)
+            answer_reads(self)
+        elif kind == APPEND_REFUSAL:
+            on_append_refusal(self, message)
+        elif kind == SNAPSHOT_REPLY:
+            on_snapshot_reply(self, message)
+        elif kind == READ:
+            on_read(self, message)
+        elif kind == VOTE:
+            on_vote(self, message)
+        else:
+            assert kind != APPEND and kind != BEAT and kind != SNAPSHOT, "two leaders in one term"
+
+    def _step_follower(self, message: Message) -> None:
+        kind = message.kind
+        if kind == APPEND or kind == BEAT or kind == SNAPSHOT:
+            self._on_leader(message)
+        elif kind == VOTE:
+            on_vote(self, message)
+        elif kind == VOTE_REPLY or kind == PRE_VOTE_REPLY:
+            on_vote_reply(self, message)
+        elif kind == TIMEOUT_NOW:
+            on_timeout_now(self)
+        elif kind == READ_REPLY:
+            on_read_reply(self, message)
+
+    def _on_leader(self, message: Message) -> None:
+        """A message of this term's leader."""
+        if self.leader != message.source:
+            assert self.leader == NOBODY, "two leaders in one term"
+            self.become_follower(self.term, message.source)
+        self.elapsed = 0
+        if message.kind == APPEND:
+            on_append(self, message)
+        elif message.kind == BEAT:
+            on_beat(self, message)
+        else:
+            on_snapshot(self, message)
+
+    def _on_committed(self) -> None:
+        """The leader has committed more."""
+        tell_commit(self)
+        begin_round(self)
+        membership.on_members_committed(self)
+
+    # What the host asks for
+
+    def propose(self, commands: list[bytes]) -> i64:
+        """Take commands into the log; the index of the first."""
+        if self.role != LEADER:
+            raise NotLeader(self.leader)
+        if self.transfer_target != NOBODY:
+            raise Busy("another node is about to lead")
+        if self.uncommitted_bytes > self.config.uncommitted_bytes_max:
+            raise Busy("too much is not committed yet")
+        first = self.log.last_index() + 1
+        index = first
+        entries: list[Entry] = []
+        for command in commands:
+            entries.append(Entry(index, self.term, COMMAND, command))
+            index += 1
+        append_own(self, entries)
+        broadcast_append(self)
+        return first
+
+    def read(self, number: i64) -> None:
+        """Begin a read; a later `Ready` answers it by this number, or nothing does."""
+        begin_read(self, number)
+
+    def add_non_voter(self, node: i64) -> i64:
+        return membership.add_non_voter(self, node)
+
+    def promote(self, node: i64) -> i64:
+        return membership.promote(self, node)
+
+    def remove(self, node: i64) -> i64:
+        return membership.remove(self, node)
+
+    def transfer(self, target: i64) -> None:
+        membership.transfer(self, target)
+
+    def compact(self, state: bytes, live: list[int]) -> Snapshot:
+        """Begin from the machine's state, as of the last applied entry."""
+        if self.log.unsaved is not None:
+            raise Busy("another snapshot is not written yet")
+        return self.log.compact(self.applied, state, live, self.config.trailing)
+
+    def is_quiet(self) -> bool:
+        """Whether nothing will happen but beats: every member has and has committed all."""
+        last = self.log.last_index()
+        if self.commit != last or self.applied != last or self.reads or self.outbox:
+            return False
+        for progress in self.progress.values():
+            if progress.match != last:
+                return False
+        return self.role == LEADER or self.leader != NOBODY
+
+    # Ready
+
+    def ready(self) -> Ready | None:
+        """What is to be done now, if anything and if the last one is done."""
+        if self._under_way is not None or not self._has_work():
+            return None
+        ready = Ready(self.term, self.vote, self.commit)
+        is_vote = self.term != self._written_term or self.vote != self._written_vote
+        ready.is_changed = is_vote or self.commit != self._written_commit
+        ready.snapshot = self.log.unsaved
+        ready.is_received = self.log.is_received
+        ready.entries = self.log.unstable()
+        # A commit index may be lost: it will be told again.
+        ready.must_sync = is_vote or ready.snapshot is not None or bool(ready.entries)
+        ready.messages = self.outbox
+        self.outbox = []
+        ready.answers = self.answers
+        self.answers = []
+        ready.committed = self._committed()
+        self._written_term = self.term
+        self._written_vote = self.vote
+        self._written_commit = self.commit
+        self._under_way = ready
+        return ready
+
+    def _has_work(self) -> bool:
+        if self.outbox or self.answers or self.handed < self.commit:
+            return True
+        if self.log.stable < self.log.last_index() or self.log.unsaved is not None:
+            return True
+        return (
+            self.term != self._written_term
+            or self.vote != self._written_vote
+            or self.commit != self._written_commit
+        )
+
+    def _committed(self) -> list[Entry]:
+        count = min(self.commit - self.handed, self.config.apply_count_max)
+        if count == 0:
+            return []
+        entries = self.log.entries
+        at = self.handed - self.log.base_index
+        assert at >= 0
+        self.handed += count
+        return entries[at : at + count]
+
+    def advance(self, ready: Ready) -> None:
+        """All that this asked for is done: written and synced, sent, applied."""
+        assert ready is self._under_way
+        self._under_way = None
+        if ready.snapshot is not None:
+            if self.log.unsaved is ready.snapshot:
+                self.log.unsaved = None
+            if ready.is_received:
+                self.applied = max(self.applied, ready.snapshot.index)
+        if ready.committed:
+            self.applied = max(self.applied, ready.committed[-1].index)
+        if ready.entries:
+            last = ready.entries[-1]
+            self.log.stable_to(last.index, last.term)
+            if self.role == LEADER:
+                self._count_own()
+
+    def _count_own(self) -> None:
+        """The leader's own entries count when they are synced, like everyone's."""
+        own = self.progress.get(self.node)
+        if own is not None and own.on_match(self.log.stable) and maybe_commit(self):
+            self._on_committed()

@@ -1,0 +1,106 @@
+"""Numbers and bytes in formats of the cluster: written by functions, read by `Reader`.
+
+Numbers are big-endian and never negative. What comes from a peer or a disk is read by a `Reader`
+only: it raises `SyntaxFault` where bytes are missing or a number cannot be, and never reads beyond
+its end.
+"""
+
+from typing import Final
+
+from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i32_be, write_i64_be
+from mypy_extensions import i32, i64, u8
+
+from leveret.errors import SyntaxFault
+
+U32_MAX: Final = 0x7FFF_FFFF  # sizes and counts; nothing here is as large as 2 GiB
+U64_MAX: Final = 0x3FFF_FFFF_FFFF_FFFF  # leaves room for arithmetic that must not wrap
+
+
+def write_u32(writer: BytesWriter, value: i64) -> None:
+    assert 0 <= value <= U32_MAX
+    write_i32_be(writer, i32(value))
+
+
+def write_u64(writer: BytesWriter, value: i64) -> None:
+    assert 0 <= value <= U64_MAX
+    write_i64_be(writer, value)
+
+
+def write_bytes(writer: BytesWriter, value: bytes) -> None:
+    """A size and that many bytes."""
+    write_u32(writer, len(value))
+    writer.write(value)
+
+
+def patch_u32(writer: BytesWriter, at: i64, value: i64) -> None:
+    """Put a number where room for it was left."""
+    assert 0 <= value <= U32_MAX
+    writer[at] = u8((value >> 24) & 0xFF)
+    writer[at + 1] = u8((value >> 16) & 0xFF)
+    writer[at + 2] = u8((value >> 8) & 0xFF)
+    writer[at + 3] = u8(value & 0xFF)
+
+
+class Reader:
+    """Reads fields one after the other, up to `end`."""
+
+    def __init__(self, data: bytes, at: i64, end: i64) -> None:
+        assert 0 <= at <= end <= len(data)
+        self.data = data
+        self.at: i64 = at
+        self.end: i64 = end
+
+    def _take(self, size: i64) -> i64:
+        """Where the next `size` bytes are, which are then behind us."""
+        at = self.at
+        if size > self.end - at:
+            raise SyntaxFault(f"{size} bytes wanted at {at}, {self.end - at} left")
+        self.at = at + size
+        return at
+
+    def left(self) -> i64:
+        return self.end - self.at
+
+    def u8(self) -> i64:
+        return self.data[self._take(1)]
+
+    def u32(self) -> i64:
+        value = i64(read_i32_be(self.data, self._take(4)))
+        if value < 0:
+            raise SyntaxFault(f"a size or count over {U32_MAX}")
+        return value
+
+    def u64(self) -> i64:
+        value = read_i64_be(self.data, self._take(8))
+        if value < 0 or value > U64_MAX:
+            raise SyntaxFault(f"a number over {U64_MAX}")
+        return value
+
+    def count(self, bytes_each: i64) -> i64:
+        """A count of things that take so many bytes at least: no more than there is room for."""
+        value = self.u32()
+        if value * bytes_each > self.end - self.at:
+            raise SyntaxFault(f"{value} things cannot be in {self.end - self.at} bytes")
+        return value
+
+    def raw(self, size: i64) -> bytes:
+        at = self._take(size)
+        return self.data[at : at + size]
+
+    def sized(self) -> bytes:
+        """A size and that many bytes."""
+        return self.raw(self.u32())
+
+    def numbers(self) -> list[int]:
+        """A count and that many numbers."""
+        return [self.u64() for _ in range(self.count(8))]
+
+    def require_end(self) -> None:
+        if self.at != self.end:
+            raise SyntaxFault(f"{self.end - self.at} bytes too many")
+
+
+def write_numbers(writer: BytesWriter, values: list[int]) -> None:
+    write_u32(writer, len(values))
+    for value in values:
+        write_u64(writer, value)

@@ -1,0 +1,88 @@
+"""Messages between the members of a group.
+
+Every message has a kind, a sender, a receiver, the group, and the sender's term (that of the
+coming election for PRE_VOTE). What the other fields mean:
+
+    kind             index               log_term       commit    hint         context
+    PRE_VOTE         last of candidate   of that                               1: forced
+    VOTE             last of candidate   of that                               1: forced
+    …VOTE_REPLY                                                                1: granted
+    APPEND           entry before        of that        leader's
+    APPEND_REPLY     last that matches
+    APPEND_REFUSAL   entry before        term at hint             where to try
+    BEAT                                                receiver's             round of reads
+    BEAT_REPLY                                                                 round of reads
+    SNAPSHOT         of the snapshot     of that        total     offset
+    SNAPSHOT_REPLY   of the snapshot     of that                  next offset
+    TIMEOUT_NOW
+    READ                                                                       the reader's number
+    READ_REPLY       may be read up to                                         the reader's number
+
+`commit` of a BEAT is never beyond what the receiver is known to have. `entries` belong to APPEND
+and follow `index`; `data` is a chunk of SNAPSHOT.
+"""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from leveret.cluster.raft.entry import Entry
+
+PRE_VOTE: Final = 1
+PRE_VOTE_REPLY: Final = 2
+VOTE: Final = 3
+VOTE_REPLY: Final = 4
+APPEND: Final = 5
+APPEND_REPLY: Final = 6
+APPEND_REFUSAL: Final = 7
+BEAT: Final = 8
+BEAT_REPLY: Final = 9
+SNAPSHOT: Final = 10
+SNAPSHOT_REPLY: Final = 11
+TIMEOUT_NOW: Final = 12
+READ: Final = 13
+READ_REPLY: Final = 14
+
+KIND_MAX: Final = READ_REPLY
+
+NAMES: Final = (
+    "",
+    "pre-vote",
+    "pre-vote reply",
+    "vote",
+    "vote reply",
+    "append",
+    "append reply",
+    "append refusal",
+    "beat",
+    "beat reply",
+    "snapshot",
+    "snapshot reply",
+    "timeout now",
+    "read",
+    "read reply",
+)
+
+REFUSED: Final = 0
+GRANTED: Final = 1
+FORCED: Final = 1
+
+_NO_ENTRIES: Final[list[Entry]] = []
+
+
+class Message:
+    """One message; fields that its kind has no use for are 0 or empty."""
+
+    def __init__(self, kind: i64, source: i64, target: i64, group: i64, term: i64) -> None:
+        self.kind: i64 = kind
+        self.source: i64 = source
+        self.target: i64 = target
+        self.group: i64 = group
+        self.term: i64 = term
+        self.index: i64 = 0
+        self.log_term: i64 = 0
+        self.commit: i64 = 0
+        self.hint: i64 = 0
+        self.context: i64 = 0
+        self.entries = _NO_ENTRIES
+        self.data = b""

@@ -1,0 +1,103 @@
+"""Reads that see all that was committed before them, without writing to the log (§6.4 of Raft's
+dissertation).
+
+A read remembers the commit index of the moment and waits until a majority has answered a round of
+beats begun after it: then no other leader had committed anything more when it came. A leader that
+has not committed an entry of its own term does not know yet what is committed; its reads wait for
+that. A follower passes reads on to the leader. A read that gets no answer, for a lost message or a
+leader that stepped down, is for the host to ask again.
+"""
+
+from mypy_extensions import i64
+
+from leveret.cluster.raft.entry import NOBODY
+from leveret.cluster.raft.messages import READ, READ_REPLY, Message
+from leveret.cluster.raft.ready import Answer
+from leveret.cluster.raft.replication import broadcast_beat
+from leveret.cluster.raft.state import LEADER, State, Waiting
+from leveret.errors import Busy, NotLeader
+
+
+def read(state: State, number: i64) -> None:
+    """Begin a read of this node's own."""
+    if state.role == LEADER:
+        if len(state.reads) >= state.config.reads_max:
+            raise Busy("too many reads wait")
+        _add(state, state.node, number)
+        return
+    if state.leader == NOBODY:
+        raise NotLeader(NOBODY)
+    message = state.message(READ, state.leader)
+    message.context = number
+    state.send(message)
+
+
+def on_read(state: State, message: Message) -> None:
+    """A follower asks on behalf of its reader; what is too much is dropped, to be asked again."""
+    if state.role == LEADER and len(state.reads) < state.config.reads_max:
+        _add(state, message.source, message.context)
+
+
+def on_read_reply(state: State, message: Message) -> None:
+    state.answers.append(Answer(message.context, message.index))
+
+
+def _add(state: State, source: i64, number: i64) -> None:
+    state.reads.append(Waiting(source, number))
+    begin_round(state)
+
+
+def begin_round(state: State) -> None:
+    """Begin a round of beats for the reads that wait for one, when the round before is over."""
+    if not state.has_committed_own_term():
+        return
+    is_begun = False
+    for waiting in state.reads:
+        if waiting.round != 0:
+            return
+        waiting.round = state.read_round + 1
+        waiting.index = state.commit
+        is_begun = True
+    if is_begun:
+        state.read_round += 1
+        broadcast_beat(state)
+        answer_reads(state)
+
+
+def answer_reads(state: State) -> None:
+    """Answer the reads whose round a majority has confirmed."""
+    if not state.reads:
+        return
+    confirmed = _confirmed_round(state)
+    left: list[Waiting] = []
+    for waiting in state.reads:
+        if waiting.round == 0 or waiting.round > confirmed:
+            left.append(waiting)
+        else:
+            _answer(state, waiting)
+    state.reads = left
+    if left and left[0].round == 0:
+        begin_round(state)
+
+
+def _confirmed_round(state: State) -> i64:
+    """The newest round that a majority of voters has answered; the leader answers at once."""
+    rounds: list[int] = []
+    for node in state.log.members().voters:
+        progress = state.progress.get(node)
+        if node == state.node:
+            rounds.append(int(state.read_round))
+        else:
+            rounds.append(0 if progress is None else int(progress.read_round))
+    rounds.sort()
+    return rounds[len(rounds) - state.log.members().quorum()]
+
+
+def _answer(state: State, waiting: Waiting) -> None:
+    if waiting.source == state.node:
+        state.answers.append(Answer(waiting.number, waiting.index))
+        return
+    reply = state.message(READ_REPLY, waiting.source)
+    reply.index = waiting.index
+    reply.context = waiting.number
+    state.send(reply)

@@ -1,0 +1,225 @@
+"""Bugs that Raft and the replicated queue can have, each noticed by a simulation or a trace.
+
+An edit is short and stands for a mistake that somebody could make. A bug names what must notice it:
+a schedule of the simulator, and by which rules it may be noticed, or a trace.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+MILD: Final = "mild"
+HARSH: Final = "harsh"
+SEEDS_MAX: Final = 60  # of a schedule, before a bug counts as missed
+
+
+@dataclass(frozen=True)
+class Bug:
+    """One edit of one file, and who must notice."""
+
+    name: str
+    file: str  # below src/leveret/cluster
+    text: str  # stands in it exactly once
+    instead: str
+    catcher: str  # a schedule, or the name of a trace
+    rules: tuple[str, ...] = ()  # of the checker; any of them
+
+
+BUGS: Final = (
+    # What is on disk
+    Bug(
+        "vote not written",
+        "raft/records.py",
+        "        write_u64(writer, ready.vote)\n",
+        "        write_u64(writer, 0)\n",
+        MILD,
+        ("durable vote",),
+    ),
+    Bug(
+        "vote forgotten by a restart",
+        "raft/records.py",
+        "        stored.vote = self.vote\n",
+        "",
+        "vote_lost_on_restart",
+    ),
+    Bug(
+        "vote sent before it is synced",
+        "raft/core.py",
+        "ready.must_sync = is_vote or ready.snapshot",
+        "ready.must_sync = ready.snapshot",
+        MILD,
+        ("durable term", "durable vote"),
+    ),
+    Bug(
+        "entries acknowledged before they are synced",
+        "raft/core.py",
+        "is_vote or ready.snapshot is not None or bool(ready.entries)",
+        "is_vote or ready.snapshot is not None",
+        MILD,
+        ("durable entries", "durable majority"),
+    ),
+    Bug(
+        "leader counts itself before its sync",
+        "raft/core.py",
+        "own.on_match(self.log.stable)",
+        "own.on_match(self.log.last_index())",
+        "own_sync",
+    ),
+    # Elections
+    Bug(
+        "votes twice in a term",
+        "raft/election.py",
+        "(state.vote == NOBODY and state.leader == NOBODY)",
+        "state.term > 0",
+        HARSH,
+        ("election safety", "assertion"),
+    ),
+    Bug(
+        "vote ignores how fresh the log is",
+        "raft/log.py",
+        "return term > last_term or (term == last_term and index >= self.last_index())",
+        "return True",
+        HARSH,
+        ("leader completeness", "state machine safety", "assertion"),
+    ),
+    # Entries
+    Bug(
+        "truncation without conflict",
+        "raft/log.py",
+        "while at < len(entries) and self.matches(entries[at].index, entries[at].term):",
+        "while at < len(entries) and entries[at].index <= commit:",
+        HARSH,
+        ("durable entries", "durable majority", "leader completeness", "assertion"),
+    ),
+    Bug(
+        "entries of an older term committed by count",
+        "raft/replication.py",
+        "if index <= state.commit or state.log.term(index) != state.term:",
+        "if index <= state.commit:",
+        "figure_8",
+    ),
+    Bug(
+        "acknowledgement of an older term counted",
+        "raft/core.py",
+        "        if message.term < self.term:\n",
+        "        if message.term < self.term and message.kind != APPEND_REPLY:\n",
+        "late_ack",
+    ),
+    Bug(
+        "committed beyond what was compared",
+        "raft/replication.py",
+        "state.commit_to(min(message.commit, last))",
+        "state.commit_to(min(message.commit, log.last_index()))",
+        "commit_bound",
+    ),
+    Bug(
+        "beat commits what the follower may not have",
+        "raft/replication.py",
+        "message.commit = min(progress.match, state.commit)",
+        "message.commit = state.commit",
+        MILD,
+        ("assertion", "state machine safety"),
+    ),
+    # Reads
+    Bug(
+        "read answered without asking the others",
+        "raft/reads.py",
+        "    confirmed = _confirmed_round(state)\n",
+        "    confirmed = state.read_round\n",
+        "read_index",
+    ),
+    Bug(
+        "read before the leader knows what is committed",
+        "raft/reads.py",
+        "    if not state.has_committed_own_term():\n        return\n",
+        "",
+        HARSH,
+        ("stale read",),
+    ),
+    # Members
+    Bug(
+        "two changes of the members at once",
+        "raft/membership.py",
+        "if state.log.members_index() > state.commit:",
+        "if state.log.members_index() > state.log.last_index():",
+        "change_overlap",
+    ),
+    Bug(
+        "change of the members before anything of the term is committed",
+        "raft/membership.py",
+        "    if not state.has_committed_own_term():\n        raise Busy",
+        "    if state.commit < 0:\n        raise Busy",
+        "change_too_early",
+    ),
+    Bug(
+        "members not taken back with their entry",
+        "raft/log.py",
+        "while len(self._members) > 1 and self._members_from[-1] >= first:",
+        "while len(self._members) > 1 and self._members_from[-1] > self.last_index() + 99:",
+        "change_taken_back",
+    ),
+    Bug(
+        "non-voters counted",
+        "raft/replication.py",
+        "for node in state.log.members().voters:",
+        "for node in state.log.members().everyone():",
+        MILD,
+        ("durable majority",),
+    ),
+    # Snapshots
+    Bug(
+        "snapshot without live entries",
+        "raft/core.py",
+        "return self.log.compact(self.applied, state, live, self.config.trailing)",
+        "return self.log.compact(self.applied, state, [], self.config.trailing)",
+        MILD,
+        ("body",),
+    ),
+    Bug(
+        "live entries not on disk",
+        "raft/records.py",
+        "write_numbers(writer, [int(entry.index) for entry in snapshot.live])",
+        "write_numbers(writer, [])",
+        HARSH,
+        ("body", "assertion"),
+    ),
+    Bug(
+        "snapshot cuts off what follows it",
+        "raft/snapshots.py",
+        "if state.log.matches(snapshot.index, snapshot.term):",
+        "if state.log.matches(snapshot.index, snapshot.term + 1):",
+        "snapshot_keeps_tail",
+    ),
+    # The queue
+    Bug(
+        "numbers of publishers lost with the snapshot",
+        "machine_state.py",
+        "contents.publishers = _read_pairs(reader)",
+        "_read_pairs(reader)",
+        MILD,
+        ("determinism", "duplicate", "order", "lost"),
+    ),
+    Bug(
+        "numbers of publishers not looked at",
+        "machine.py",
+        "if command.seq <= last:",
+        "if command.seq < last:",
+        MILD,
+        ("duplicate", "order"),
+    ),
+    Bug(
+        "clock used in apply",
+        "machine.py",
+        "max(contents.now_ms, command.time_ms)",
+        '__import__("time").monotonic_ns() // 1000',
+        MILD,
+        ("determinism",),
+    ),
+    Bug(
+        "verdict of an older delivery taken for the next",
+        "machine.py",
+        "            consumer.next_tag += 1\n",
+        "            consumer.next_tag += 1 - len(consumer.held)\n",
+        MILD,
+        ("settled again", "lost", "body", "assertion", "progress"),
+    ),
+)

@@ -1,0 +1,59 @@
+"""Seeds of the simulator, mild and harsh, none of which may break a rule.
+
+`make sim SEEDS=100000` runs more of them. A seed that failed once goes to KEPT for good.
+"""
+
+import time
+
+import pytest
+
+from leveret import build_info
+from tests.cluster.simulation.schedule import HARSH, MILD, SCHEDULES, Schedule
+from tests.cluster.simulation.world import World
+from tests.forms import in_other_form
+
+pytestmark = pytest.mark.timeout(300)
+
+# The sources take longer.
+SEEDS = {"mild": 60, "harsh": 240} if build_info.is_compiled() else {"mild": 20, "harsh": 60}
+# Of each schedule; a machine that is slow runs fewer seeds instead of longer.
+CPU_S_MAX = 30
+# By schedule: seeds that have found a fault.
+KEPT: dict[str, tuple[int, ...]] = {"mild": (), "harsh": ()}
+
+
+def check(seed: int, schedule: Schedule) -> None:
+    result = World(seed, schedule).run()
+    if result.failure is not None:
+        print("\n".join(result.notes))
+        pytest.fail(f"{result.failure}\nreplay: {result.replay()}")
+    assert result.confirmed > 0
+
+
+@pytest.mark.parametrize("schedule", [MILD, HARSH], ids=["mild", "harsh"])
+def test_no_seed_breaks_a_rule(schedule: Schedule, seed: int) -> None:
+    begun = time.process_time()
+    for number in range(SEEDS[schedule.name]):
+        check(seed * 1000 + number, schedule)
+        if time.process_time() - begun > CPU_S_MAX:
+            print(f"{number + 1} seeds in {CPU_S_MAX} s")
+            break
+
+
+@pytest.mark.parametrize("schedule", [MILD, HARSH], ids=["mild", "harsh"])
+def test_seeds_that_have_found_faults_pass(schedule: Schedule) -> None:
+    for number in KEPT[schedule.name]:
+        check(number, schedule)
+
+
+@pytest.mark.parametrize("name", list(SCHEDULES))
+def test_a_seed_replays_exactly(name: str) -> None:
+    first = World(5, SCHEDULES[name]).run()
+    again = World(5, SCHEDULES[name]).run()
+    assert (first.digest, first.steps) == (again.digest, again.steps)
+
+
+def test_both_forms_replay_a_seed_alike(compiled: bool) -> None:
+    words = in_other_form(compiled, "tests.cluster.simulation.digests", 5)
+    mine = [f"{World(5, schedule).run().digest:08x}" for schedule in SCHEDULES.values()]
+    assert words == mine

@@ -1,0 +1,11 @@
+"""Every scripted trace plays as its file says."""
+
+import pytest
+
+from tests.cluster.traces.script import difference, names
+
+
+@pytest.mark.parametrize("name", names())
+def test_trace_plays_as_written(name: str) -> None:
+    found = difference(name)
+    assert not found, found
