@@ -150,7 +150,8 @@ class StoppingQueueReader(QueueStreamReader):
 
 
 def drive(url: str, folder: Path, names: list[str]) -> None:
-    """Run queries until somebody kills this process."""
+    """Run queries until somebody kills this process; it does not outlive who started it."""
+    parent = os.getppid()
     sys.path.insert(0, str(ROOT))
     session = spark_session("chaos", master="local[16]", settings=SETTINGS, is_quick=True)
     session.sparkContext.setLogLevel("OFF")
@@ -164,8 +165,8 @@ def drive(url: str, folder: Path, names: list[str]) -> None:
         # One after the other: Spark gives up on readers that are slow to start.
         while not (own / "checkpoint/commits/0").exists():
             time.sleep(0.02)
-    while True:
-        time.sleep(60)
+    while os.getppid() == parent:
+        time.sleep(1)
 
 
 def load(source: Any, url: str, name: str, records: int) -> DataFrame:
