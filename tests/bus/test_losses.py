@@ -14,7 +14,7 @@ from typing import Final
 import aiormq.exceptions
 import pytest
 
-from leveret.bus import Bus, Delivery, PublishFailed, QueueType, fanout, topic
+from leveret.bus import Bus, BusSettings, Delivery, PublishFailed, QueueType, fanout, topic
 from tests.bus.nodes import Node
 from tests.bus.proxy import Proxy, proxy
 from tests.bus.stage import FAST, Placed, Seen, channel, pytestmark_bus
@@ -31,13 +31,13 @@ Loss = Callable[["Scene"], Awaitable[None]]
 class Scene:
     """A bus behind a proxy, and what its handler saw."""
 
-    def __init__(self, node: Node, line: Proxy, queue: str) -> None:
+    def __init__(self, node: Node, line: Proxy, queue: str, settings: BusSettings = FAST) -> None:
         self.node = node
         self.line = line
         self.queue = queue
         self.seen: Seen[int] = Seen()
         layout = topic.layout(queue, queue_type=QueueType.CLASSIC, retry_delay_ms=50)
-        self.bus = Bus(line.url, layout, settings=FAST)
+        self.bus = Bus(line.url, layout, settings=settings)
         self._number = 0
 
         @self.bus.on(Placed)
@@ -136,6 +136,16 @@ async def test_the_whole_topology_is_there_again(node: Node, prefix: str) -> Non
                 for queue in scene.bus.layout.consuming.queues:
                     await other.declare_queue(queue.name, passive=True)
                 await other.get_exchange(f"{prefix}.events.dlq")
+
+
+async def test_a_silent_broker_is_found_without_heartbeats(node: Node, prefix: str) -> None:
+    """By the probe alone. The broker never notices, so the old consumer keeps its window full."""
+    async with proxy(node.port) as line:
+        scene = Scene(node, line, f"{prefix}.events", replace(FAST, heartbeat_s=0))
+        async with scene.bus:
+            line.silence()
+            await scene.publish(3 * FAST.prefetch)
+            await scene.seen.wait(FAST.prefetch)
 
 
 @pytest.mark.parametrize("gone", ["queue", "exchange"])
