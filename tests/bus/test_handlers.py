@@ -45,7 +45,7 @@ async def test_a_plain_function_runs_off_the_loop(node: Node, prefix: str) -> No
     @bus.on(Placed)
     def block(event: Placed, delivery: Delivery) -> int:
         is_on_loop = threading.current_thread() is threading.main_thread()
-        blocked.wait(4)
+        blocked.wait(3.3)
         noted = seen.add((event.number, is_on_loop, delivery.is_redelivered))
         asyncio.run_coroutine_threadsafe(noted, loop).result()
         return 200

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Final
 
 import aiormq.exceptions
 import pytest
 
-from leveret.bus import Bus, Delivery, PublishFailed, QueueType, topic
+from leveret.bus import Bus, Delivery, PublishFailed, QueueType, fanout, topic
 from tests.bus.nodes import Node
 from tests.bus.proxy import Proxy, proxy
 from tests.bus.stage import FAST, Placed, Seen, channel, pytestmark_bus
@@ -135,6 +136,31 @@ async def test_the_whole_topology_is_there_again(node: Node, prefix: str) -> Non
                 for queue in scene.bus.layout.consuming.queues:
                     await other.declare_queue(queue.name, passive=True)
                 await other.get_exchange(f"{prefix}.events.dlq")
+
+
+@pytest.mark.parametrize("gone", ["queue", "exchange"])
+async def test_a_reject_is_not_lost_where_its_way_is_gone(
+    node: Node, prefix: str, gone: str
+) -> None:
+    """A broker drops a dead letter that leads nowhere; nothing but the bus looks before."""
+    settings = replace(FAST, probe_every_ms=60_000)
+    service = f"{prefix}-orders"
+    bus = Bus(node.url, fanout.layout(service, retry_delay_ms=30), settings=settings)
+    seen: Seen[int] = Seen()
+
+    @bus.on(Placed)
+    async def fail_once(event: Placed, delivery: Delivery) -> int:
+        await seen.add(delivery.retry_count)
+        return 200 if delivery.retry_count else 500
+
+    async with bus:
+        async with channel(node.url) as other:
+            if gone == "queue":
+                await other.queue_delete(f"{prefix}.retry-queue.{service}")
+            else:
+                await other.exchange_delete(f"{prefix}.retry-exchange.{service}")
+        await bus.publish(Placed(1))
+        await seen.wait_for({0, 1}, AGAIN_S)
 
 
 async def test_it_consumes_again_after_kill_9(node: Node, prefix: str) -> None:

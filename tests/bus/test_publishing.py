@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import aiormq.exceptions
@@ -11,6 +15,7 @@ import msgspec
 import pydantic
 import pytest
 
+import leveret
 from leveret.bus import (
     Bus,
     BusSettings,
@@ -18,6 +23,7 @@ from leveret.bus import (
     Nacked,
     NotConnected,
     NotEncodable,
+    PublishBlocked,
     PublishClosed,
     PublishOptions,
     PublishTimeout,
@@ -162,6 +168,23 @@ async def test_not_encodable(node: Node, prefix: str) -> None:
         assert await seen.wait(1) == [Placed(2)], "the connection has not noticed"
 
 
+async def test_a_message_that_closes_the_channel_ends_soon(node: Node, prefix: str) -> None:
+    bus, seen = reader(node, f"{prefix}.events")
+    async with bus:
+        with pytest.raises(PublishClosed, match="PRECONDITION_FAILED"):
+            await bus.publish(Placed(1), headers={"CC": 5})
+        await bus.publish(Placed(2))
+        await seen.wait(1)
+    assert seen.all == [Placed(2)]
+
+
+def test_pydantic_is_imported_by_nobody_but_its_users() -> None:
+    code = "import sys, leveret.bus, leveret.bus.testing; sys.exit('pydantic' in sys.modules)"
+    form = str(Path(leveret.__file__).parents[1])
+    command = [sys.executable, "-c", code]
+    subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": form})
+
+
 async def test_timeout(node: Node, prefix: str) -> None:
     async with proxy(node.port) as line:
         async with Bus(line.url, plain(f"{prefix}.q"), settings=FAST) as bus:
@@ -170,6 +193,25 @@ async def test_timeout(node: Node, prefix: str) -> None:
             line.silence()
             with pytest.raises(PublishTimeout):
                 await bus.publish(Placed(1), timeout_ms=200)
+
+
+async def test_blocked(prefix: str) -> None:
+    """An alarm of the broker has its own error, and what was blocked goes on after it."""
+    with broker(memory_high=10_000_000.0) as url:
+        bus = Bus(url, fanout.layout(f"{prefix}-a"), settings=FAST)
+        async with channel(url) as other:
+            exchange = await other.declare_exchange(
+                f"{prefix}.main-exchange", "fanout", durable=True
+            )
+            queue = await other.declare_queue("keeps")
+            await queue.bind(exchange)
+            async with bus:
+                with pytest.raises(PublishBlocked):
+                    for _ in range(2_000):
+                        await bus.publish(Shipped(1, "x" * 50_000), timeout_ms=2_000)
+                publishing = asyncio.get_running_loop().create_task(bus.publish(Shipped(2)))
+                await queue.purge()
+                await publishing
 
 
 async def test_closed(node: Node, prefix: str) -> None:

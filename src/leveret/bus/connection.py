@@ -22,7 +22,7 @@ from yarl import URL
 from leveret.bus.settings import BusSettings
 from leveret.errors import NotConnected
 
-CLOSE_S: Final = 3.0  # for goodbyes
+CLOSE_S: Final = 1.0  # for goodbyes
 
 _T = TypeVar("_T")
 _log: Final = logging.getLogger(__name__)
@@ -81,6 +81,7 @@ class BrokerConnection:
         except (OSError, TimeoutError, aiormq.AMQPError) as fault:
             if transports.writer is not None:
                 transports.writer.transport.abort()
+            await connection.close()  # nothing is open, but it would look after itself later
             text = str(fault) or type(fault).__name__
             raise NotConnected(f"{_without_password(address)}: {text}") from fault
         return cls(connection, transports, settings)

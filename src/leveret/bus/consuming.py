@@ -38,16 +38,35 @@ _log: Final = logging.getLogger(__name__)
 class ConsumingSession(Session):
     """A channel with one consumer."""
 
-    consumer_tag = ""
-    queue = ""
+    def __init__(
+        self,
+        connection: BrokerConnection,
+        channel: aiormq.abc.AbstractChannel,
+        since_ms: int,
+        layout: Layout,
+        consumer_tag: str,
+    ) -> None:
+        super().__init__(connection, channel, since_ms)
+        self.queue = layout.queue
+        self.consumer_tag = consumer_tag
+        self._retry_queue = layout.retry_queue
+        self._retry_exchange = layout.retry_exchange
 
     async def probe(self) -> str:
         """Ask on the consumer's own channel, where a cancel would have come before the answer."""
+        await self.require_retry_path()
         declared = await self.connection.ask(self.channel.queue_declare(self.queue, passive=True))
         consumers: dict[str, Any] = getattr(self.channel, "consumers", {})
         if self.consumer_tag not in consumers:
             return "the broker cancelled the consumer"
         return "" if declared.consumer_count else "the broker lists no consumer"
+
+    async def require_retry_path(self) -> None:
+        """Raise where a reject would lead nowhere: brokers drop such a message without a word."""
+        ask, channel = self.connection.ask, self.channel
+        if self._retry_exchange != DEFAULT_EXCHANGE:
+            await ask(channel.exchange_declare(self._retry_exchange, passive=True))
+        await ask(channel.queue_declare(self._retry_queue, passive=True))
 
 
 class Consumer:
@@ -86,7 +105,9 @@ class Consumer:
         try:
             await declare(connection, self._layout.consuming)
             channel = await connection.channel()
-            session = ConsumingSession(connection, channel, self._clock.now_ms())
+            tag = f"{self._layout.service}-{self._rng.getrandbits(64):016x}"
+            now_ms = self._clock.now_ms()
+            session = ConsumingSession(connection, channel, now_ms, self._layout, tag)
             await self._consume(session)
             return session
         except BaseException:
@@ -95,8 +116,6 @@ class Consumer:
 
     async def _consume(self, session: ConsumingSession) -> None:
         channel = session.channel
-        session.queue = self._layout.queue
-        session.consumer_tag = f"{self._layout.service}-{self._rng.getrandbits(64):016x}"
         channel.on_consumer_cancel_callbacks.add(
             lambda frame: session.lose("the broker cancelled the consumer")
         )
@@ -148,7 +167,7 @@ class Consumer:
             await self._wait(message.delivery)
             await self._give_back(session, message)
         elif decision.act is Act.REJECT:
-            await self._reject(session, message, requeue=False)
+            await self._retry(session, message)
         elif decision.act is Act.ACK or await self._is_copied(session, message, decision, outcome):
             message.is_settled = True
             await self._tell(session, session.channel.basic_ack(message.tag))
@@ -222,6 +241,16 @@ class Consumer:
                 await self._stopping.wait()
         except TimeoutError:
             return
+
+    async def _retry(self, session: ConsumingSession, message: Received) -> None:
+        """Reject, once it is sure that the message will come back."""
+        try:
+            await session.require_retry_path()
+        except (Silent, aiormq.AMQPError, aiormq.ChannelInvalidStateError) as fault:
+            # It stays unsettled, so it is delivered again when the topology is whole.
+            session.lose(str(fault))
+            return
+        await self._reject(session, message, requeue=False)
 
     async def _give_back(self, session: ConsumingSession, message: Received) -> None:
         await self._reject(session, message, requeue=True)

@@ -75,6 +75,7 @@ def layout(
         dlq=dlq_name(service),
         dead_letters=Target(DEFAULT_EXCHANGE, dlq_name(service)),
         retry_queue=retry_queue(service),
+        retry_exchange=retry_exchange(service),
         first_delay_ms=retry_delay_ms,
         retries_max=retries_max,
         exchange=main_exchange(service),

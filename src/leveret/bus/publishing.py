@@ -38,6 +38,8 @@ from leveret.errors import (
 )
 
 FAILURES_MAX: Final = 1_000  # kept of what was sent and failed
+# A message on which the broker closes the channel is not to close it for all others for long.
+REFUSALS_MAX: Final = 3
 
 _TOO_LARGE: Final = re.compile(r"message size (\d+)")
 _log: Final = logging.getLogger(__name__)
@@ -45,6 +47,10 @@ _log: Final = logging.getLogger(__name__)
 
 class _Lost(Exception):
     """The session ended before the confirm."""
+
+    def __init__(self, text: str, *, is_refusal: bool = False) -> None:
+        super().__init__(text)
+        self.is_refusal = is_refusal  # the broker closed the channel, perhaps because of this one
 
 
 class PublishingSession(Session):
@@ -86,7 +92,8 @@ class PublishingSession(Session):
         except Exception as fault:
             if _is_too_large(fault, len(message.body)):
                 raise TooLarge(message.message_id, str(fault)) from fault
-            raise _Lost(str(fault) or type(fault).__name__) from fault
+            is_refusal = isinstance(fault, aiormq.exceptions.AMQPChannelError)
+            raise _Lost(str(fault) or type(fault).__name__, is_refusal=is_refusal) from fault
 
     async def _late(self, message_id: str, timeout_s: float) -> PublishTimeout:
         if await self.connection.is_blocked():
@@ -133,6 +140,7 @@ class Publisher:
     async def _publish(self, message: Outgoing, timeout_ms: int) -> None:
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + timeout_ms / 1000
+        refusals = 0
         while True:
             session = await self._session(message.message_id, deadline_s - loop.time())
             try:
@@ -140,7 +148,9 @@ class Publisher:
                 return
             except _Lost as lost:
                 session.lose(str(lost))
-                if not self._settings.resend or self._is_stopping:
+                refusals += lost.is_refusal
+                is_over = refusals >= REFUSALS_MAX or self._is_stopping
+                if is_over or not self._settings.resend:
                     raise PublishClosed(message.message_id, str(lost)) from lost
                 _log.info("message %s is published again: %s", message.message_id, lost)
 

@@ -59,6 +59,7 @@ def layout(
         dlq=dlq_name(queue),
         dead_letters=Target(dlq_name(queue)),
         retry_queue=retry_queue(queue),
+        retry_exchange=DEFAULT_EXCHANGE,
         first_delay_ms=retry_delay_ms,
         retries_max=max_retries,
         exchange=exchange,

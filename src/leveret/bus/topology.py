@@ -115,6 +115,7 @@ class Layout:
     dlq: str
     dead_letters: Target
     retry_queue: str
+    retry_exchange: str  # by which rejected messages get there
     first_delay_ms: int
     retries_max: int
     exchange: str
