@@ -56,7 +56,7 @@ async def _play(node: Node, topology: str, asked: argparse.Namespace) -> bool:
                 for _ in range(asked.rounds):
                     await play.round(name, rng)
         except TimeoutError:
-            ledger.late += 1  # it did not come back at all
+            ledger.late += 1  # it did not come back at all, or not all of it
         row = {"broker": node.name, "topology": topology, "loss": name, **ledger.row()}
         row["took_s"] = round(time.monotonic() - started_s, 1)
         _print(row, as_json=asked.json)

@@ -14,9 +14,9 @@ from tests.bus.nodes import Node
 from tools.chaos_bus.proxy import Proxy
 
 ANSWER_S: Final = 30.0
-# RabbitMQ 3: a quorum queue that is declared again within some 50 ms of its deletion tells its
-# consumers nothing, counts them still, and delivers to nobody. No client could know.
-CANCELLED_S: Final = 0.1
+# RabbitMQ 3: within some 50 ms of its deletion a quorum queue still confirms what it loses; if it
+# is declared again then, it tells its consumers nothing, counts them still, and delivers to nobody.
+CANCELLED_S: Final = 0.2
 
 
 class Scene:
@@ -26,6 +26,7 @@ class Scene:
         self.node = node
         self.proxy = proxy
         self.layout = layout
+        self.on_deleted: Callable[[], None] = lambda: None  # the queue, and all that was in it
 
 
 async def broker_killed(scene: Scene) -> None:
@@ -56,7 +57,6 @@ async def channel_error(scene: Scene) -> None:
 async def server_cancel(scene: Scene) -> None:
     """The broker cancels the consumer; its queue is there, as it was."""
     connection = await _delete(scene)
-    await asyncio.sleep(CANCELLED_S)
     channel = await connection.channel(timeout=ANSWER_S)
     topology = scene.layout.consuming
     for queue in topology.queues:
@@ -80,6 +80,8 @@ async def _delete(scene: Scene) -> aiormq.abc.AbstractConnection:
         connection = await aiormq.connect(scene.node.url)
     channel = await connection.channel(timeout=ANSWER_S)
     await channel.queue_delete(scene.layout.queue, timeout=ANSWER_S)
+    await asyncio.sleep(CANCELLED_S)
+    scene.on_deleted()
     return connection
 
 
@@ -92,5 +94,5 @@ LOSSES: Final[dict[str, Loss]] = {
     "server-cancel": server_cancel,
     "queue-deleted": queue_deleted,
 }
-# What waits in a queue goes with it, whoever reads it: these losses start from an empty one.
+# What waits in a queue goes with it, whoever reads it: nothing may be published until it is gone.
 DESTROYS: Final = frozenset(("server-cancel", "queue-deleted"))

@@ -47,6 +47,7 @@ class Play:
         self._next = 0
         self._unconfirmed = 0
         self._may_publish = asyncio.Event()
+        scene.on_deleted = self._may_publish.set
         self._ledger = ledger
         self.bus = Bus(scene.proxy.url, scene.layout, settings=BusSettings(stop_deadline_ms=5000))
         self.bus.on(Ping)(self._handle)
@@ -90,7 +91,6 @@ class Play:
             await self._drain()
         await asyncio.sleep(rng.random() * 0.2)  # anywhere between two messages
         consumes = self._scene.proxy.consumes
-        self._may_publish.set()
         await LOSSES[name](self._scene)
         await self._recovered(consumes)
         await self._drain()
@@ -118,11 +118,10 @@ class Play:
         return range(number + 1, self._next + 1)
 
     async def _drain(self) -> None:
-        """Publish no more, and wait until everything is handled; what is not then, is lost."""
+        """Publish no more, and wait until everything is handled. TimeoutError: some are lost."""
         self._may_publish.clear()
         ledger = self._ledger
-        with contextlib.suppress(TimeoutError):
-            await _until(lambda: not self._unconfirmed and not ledger.lost, ALL_WITHIN_S)
+        await _until(lambda: not self._unconfirmed and not ledger.lost, ALL_WITHIN_S)
 
 
 async def _until(holds: Callable[[], bool], within_s: float) -> None:
