@@ -17,7 +17,7 @@ from leveret.definitions import Book
 from leveret.engine.broker import Broker
 from leveret.engine.session import Session
 from leveret.engine.vhost import Vhost
-from leveret.errors import JobsError
+from leveret.errors import ConfigError, JobsError
 from leveret.runtime.job_tokens import JobTokens
 
 STOP_WITHIN_S: Final = 10.0
@@ -62,6 +62,8 @@ class Jobs:
     async def start(self) -> None:
         """Open the store if it has something to do by itself. Raises ConfigError."""
         settings = self._host.settings
+        if bool(settings.jobs_redis) != bool(settings.jobs_postgres):
+            raise ConfigError("jobs_redis and jobs_postgres: one is of no use without the other")
         if settings.jobs_token_secret or settings.jobs_token_key is not None:
             self._own_tokens()  # a key that cannot be used is told at once
         kinds = self._host.broker.register.kinds()
