@@ -14,7 +14,7 @@ PYTEST_FLAGS ?=
 INTERPRETED := PYTHONPATH="$(CURDIR)/src"
 PYTEST := $(PY) -m pytest $(PYTEST_FLAGS)
 BENCH_FLAGS = $(if $(ROWS),--rows $(ROWS)) $(if $(TIME),--seconds $(TIME)) $(if $(SAVE),--save)
-CHECKED := src tests tools setup.py
+CHECKED := src tests tools examples setup.py
 
 .PHONY: help
 help: ## List what can be made
@@ -88,6 +88,11 @@ fuzz: setup ## Fuzz the decoders and a running broker
 chaos: setup ## Kill the broker while it is used, KILLS times, and count the messages
 	@$(PY) -m tools.chaos --kills $(or $(KILLS),500)
 
+.PHONY: chaos-jobs
+chaos-jobs: setup ## Kill nodes and workers of the jobs service for SECONDS, and count the jobs
+	@tools/system_packages.sh "$(PYTHON)" jobs
+	@$(PY) -m tools.chaos_jobs --seconds $(or $(SECONDS),600) --node-kills $(or $(KILLS),50) $(ARGS)
+
 .PHONY: scale
 scale: setup ## Measure 10,000 queues and a million waiting messages, killed and started again
 	@$(PY) -m tools.scale $(ARGS)
@@ -108,6 +113,12 @@ bench-profile: setup ## Show what the microseconds of a message go to, by perf
 .PHONY: bench-report
 bench-report: setup ## Draw the history of saved runs as a page and a table
 	@$(PY) tools/bench.py report $(ARGS)
+
+.PHONY: bench-jobs
+bench-jobs: setup ## Measure jobs beside procrastinate and arq; ROUNDS=1 ARGS="--backlog 0" choose
+	@tools/system_packages.sh "$(PYTHON)" jobs
+	@$(PY) -m pip install -q -c constraints.txt -r tools/benchmark_jobs/requirements.txt
+	@$(PY) tools/bench_jobs.py $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SAVE),--save $(SAVE)) $(ARGS)
 
 .PHONY: guard
 guard: setup ## Count the instructions of the hot paths and compare them with the record

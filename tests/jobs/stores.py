@@ -13,15 +13,18 @@ from typing import Any, Protocol, TypeVar
 
 from leveret.storage.disk import Disk
 from leveret.testing import BrokerUrl, ManualClock, broker
+from tests.jobs.servers import shared_postgres, shared_redis
 
 HOUR_S = 3600
 T = TypeVar("T")
+MINUTE_MS = 60_000
 
 
 class Service(Protocol):
     """A running service."""
 
     moves_clock: bool  # time passes by hand: any span of it costs nothing
+    keeps_leases: bool  # over a restart of the node
 
     @property
     def port(self) -> int:
@@ -47,6 +50,7 @@ class EmbeddedService:
     """A broker in this process, on a clock that is moved by hand."""
 
     moves_clock = True
+    keeps_leases = False
 
     def __init__(self, folder: Path, **settings: Any) -> None:
         self._folder = folder
@@ -96,4 +100,44 @@ def embedded(folder: Path, **settings: Any) -> Iterator[EmbeddedService]:
         service.stop()
 
 
-FACTORIES: dict[str, Factory] = {"embedded": embedded}
+class ShardsService(EmbeddedService):
+    """A broker in this process whose jobs are in Redis and two PostgreSQL databases."""
+
+    keeps_leases = True
+
+    def pass_time(self, seconds: float) -> None:
+        """Through every full minute on the way, as schedules have it."""
+        end_ms = self.clock.now_ms() + round(seconds * 1000)
+        while (now_ms := self.clock.now_ms()) < end_ms:
+            minute_ms = (now_ms // MINUTE_MS + 1) * MINUTE_MS
+            self.clock.advance(min(minute_ms, end_ms) - now_ms)
+            self._wake()
+
+    def _wake(self) -> None:
+        loop, _ = self.clock._listeners[-1]
+        if not loop.is_closed():
+            asyncio.run_coroutine_threadsafe(_wake(self.url.node), loop).result(30)
+
+
+async def _wake(node: Any) -> None:
+    """What the store does by itself within half a second."""
+    store = await node.jobs.store()
+    for shard in store._shards:
+        await store._ticker.look(shard)
+
+
+@contextlib.contextmanager
+def shards(folder: Path, **settings: Any) -> Iterator[ShardsService]:
+    """The store on Redis and PostgreSQL."""
+    with shared_postgres().databases(2) as dsns:
+        redis_url = shared_redis().fresh_url()
+        settings |= {"jobs_redis": redis_url, "jobs_postgres": " ".join(dsns)}
+        service = ShardsService(folder, **settings)
+        service.start()
+        try:
+            yield service
+        finally:
+            service.stop()
+
+
+FACTORIES: dict[str, Factory] = {"embedded": embedded, "shards": shards}

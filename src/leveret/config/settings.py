@@ -206,6 +206,15 @@ class Settings:
         metavar="DSN",
         repeats=True,
     )
+    jobs_sync: str = _option(
+        "interval",
+        "When the local log of jobs on Redis and PostgreSQL is synced: always, before each answer;"
+        " interval, every few milliseconds, as Redis has the second copy; never.",
+        choices=("always", "interval", "never"),
+    )
+    jobs_slow_mode: bool = _option(
+        False, "While Redis is down, write jobs to PostgreSQL instead of refusing them."
+    )
     handshake_timeout_ms: int = _option(
         10_000, "A client must have logged in after this time.", unit="ms", low=1, high=600_000
     )

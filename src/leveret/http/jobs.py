@@ -60,8 +60,10 @@ async def dequeue(call: Call) -> Response:
     limits.require_lease(lease_ms)
     wait_ms = span_ms_of(query.get("wait"), "wait") or 0
     limits.require_wait(wait_ms)
-    taking = call.store.dequeue(namespace, topic, limit, lease_ms, wait_ms)
-    jobs = await (_unless_gone(call.request, taking) if wait_ms else taking)
+    jobs = await call.store.dequeue(namespace, topic, limit, lease_ms, 0)
+    if wait_ms and not jobs:
+        taking = call.store.dequeue(namespace, topic, limit, lease_ms, wait_ms)
+        jobs = await _unless_gone(call.request, taking)
     return json([leased(job) for job in jobs])
 
 

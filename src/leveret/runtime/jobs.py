@@ -9,6 +9,7 @@ import logging
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from random import Random
 from typing import Any, Final, Protocol
 
 from leveret.auth import ADMINISTRATOR, Directory
@@ -87,10 +88,27 @@ class Jobs:
             from importlib import import_module
 
             shards = import_module("leveret.jobs.service.shards")
-            return shards.open_store(settings, self._folder)
+            return shards.open_store(
+                redis_url=str(settings.jobs_redis),
+                dsns=settings.jobs_postgres.split(),
+                data=self._log_folder(),
+                clock=self._host,
+                random=Random(),
+                settings=shards.ShardsSettings(
+                    sync=settings.jobs_sync,
+                    is_slow_mode=settings.jobs_slow_mode,
+                    rate_max=settings.jobs_rate or None,
+                ),
+            )
         from leveret.jobs.service.embedded import EmbeddedStore
 
         return EmbeddedStore(_EmbeddedHost(self._host), rate=settings.jobs_rate)
+
+    def _log_folder(self) -> Path:
+        """Where the store on Redis and PostgreSQL keeps what is on its way there."""
+        if self._folder is None:
+            raise ConfigError("jobs on Redis and PostgreSQL need a data directory")
+        return self._folder / "jobs"
 
     async def stop(self) -> None:
         """Take no more and bring everything where it is safe; `has_failed` tells if that failed."""

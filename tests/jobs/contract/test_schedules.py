@@ -76,7 +76,8 @@ def test_what_was_missed_fires_once_after_a_restart(own_service: Service) -> Non
     stopped_and_late(own_service, 3600)
     api = Api(own_service.port, token, "n")
     again = api.dequeue(TOPIC, lease=10_000)
-    assert [job["attempt"] for job in again] == [1, 1]  # the one that was leased, and one missed
+    # One that was missed, and the one that was leased unless its lease has outlived the node.
+    assert [job["attempt"] for job in again] == [1] * (1 if own_service.keeps_leases else 2)
     own_service.pass_time(600)
     assert len(api.dequeue(TOPIC, lease=10_000)) == 1
 

@@ -168,7 +168,7 @@ def test_long_errors_and_histories_are_cut(api: Api) -> None:
 def test_after_a_restart_leased_jobs_are_ready_and_their_tokens_stale(
     own_service: Service,
 ) -> None:
-    if not own_service.moves_clock:
+    if own_service.keeps_leases:
         pytest.skip("leases outlive a node of this store")
     token = own_service.token("n")
     api = Api(own_service.port, token, "n")

@@ -1,0 +1,258 @@
+"""What the store asks of Redis: buffers, prefetched ids, keys, rates; each within a deadline.
+
+While Redis is known to be down every call raises JobsUnavailable at once; a probe brings it back.
+No command is ever sent twice: after an error nobody knows whether it was carried out, or how much
+of a script, and the caller must think about both cases.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
+
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.exceptions import RedisError, ResponseError
+
+from leveret.errors import JobsUnavailable
+from leveret.jobs.service.shards import entries, scripts
+from leveret.jobs.service.shards.entries import Entry
+from leveret.jobs.service.shards.settings import FLUSH_BYTES, FLUSH_READ, ShardsSettings
+
+Answer = TypeVar("Answer")
+Topic = tuple[str, str]  # namespace, topic
+
+CONNECTIONS_MAX: Final = 32
+
+log = logging.getLogger(__name__)
+
+
+class Memory:
+    """The Redis of the store."""
+
+    def __init__(self, url: str, settings: ShardsSettings) -> None:
+        self._settings = settings
+        parts = urlsplit(url)
+        self.name: Final = f"redis ({parts.hostname or 'local'}:{parts.port or 6379})"
+        # `_ask` has the deadline. With `socket_timeout` the library loses cancellations on
+        # Python 3.11.
+        pool: Any = BlockingConnectionPool.from_url(
+            url,
+            max_connections=CONNECTIONS_MAX,
+            timeout=settings.deadline_s,
+            socket_connect_timeout=settings.deadline_s,
+        )
+        self._redis: Any = Redis.from_pool(pool)
+        self.is_up = False
+        self.on_up: Callable[[], Awaitable[None]] | None = None
+        self._push: Any = self._redis.register_script(scripts.PUSH)
+        self._trim: Any = self._redis.register_script(scripts.TRIM)
+        self._pop: Any = self._redis.register_script(scripts.POP)
+        self._take_back: Any = self._redis.register_script(scripts.TAKE_BACK)
+        self._rate: Any = self._redis.register_script(scripts.RATE)
+        self._renew: Any = self._redis.register_script(scripts.RENEW)
+        self._forget: Any = self._redis.register_script(scripts.FORGET)
+
+    def require(self) -> None:
+        if not self.is_up:
+            raise JobsUnavailable(f"{self.name} does not answer")
+
+    async def _ask(self, question: Awaitable[Answer]) -> Answer:
+        try:
+            async with asyncio.timeout(self._settings.deadline_s):
+                return await question
+        except ResponseError as error:  # out of memory, read-only, loading
+            raise JobsUnavailable(f"{self.name} refuses: {error}") from error
+        except (RedisError, OSError, TimeoutError) as error:
+            self._open_breaker(error)
+            raise JobsUnavailable(f"{self.name} does not answer: {error}") from error
+
+    def _open_breaker(self, error: BaseException) -> None:
+        if self.is_up:
+            log.warning("%s is down: %s", self.name, str(error) or type(error).__name__)
+        self.is_up = False
+
+    # ---- health
+
+    async def probe(self) -> None:
+        """Ask whether it is there; open or close the breaker by the answer."""
+        try:
+            await self._ask(self._redis.ping())
+            if not self.is_up and self.on_up is not None:
+                await self.on_up()
+        except JobsUnavailable as error:
+            self._open_breaker(error)
+            return
+        if not self.is_up:
+            log.info("%s is up", self.name)
+        self.is_up = True
+
+    async def watch(self) -> None:
+        """Probe as long as the node lives."""
+        while True:
+            await asyncio.sleep(self._settings.probe_s)
+            await self.probe()
+
+    async def close(self) -> None:
+        self.is_up = False
+        await self._redis.aclose()
+        await self._redis.connection_pool.disconnect()
+
+    # ---- putting in
+
+    async def push(self, jobs: list[Entry], now_ms: int, is_checked: bool) -> list[bytes]:
+        """Buffer a batch, or nothing of it; a word and what the keys stood for (scripts.PUSH)."""
+        arguments: list[Any] = [self._settings.buffer_max, now_ms, int(is_checked)]
+        for job in jobs:
+            key, kept_ms = "", 0
+            if job.idempotency_key is not None:
+                key = scripts.idempotency_key(job.namespace, job.idempotency_key)
+                late_ms = max(job.deliver_after_ms - now_ms, 0)
+                kept_ms = self._settings.keys_kept_ms + late_ms
+            arguments += (
+                scripts.buffer_key(job.namespace, job.topic),
+                _member((job.namespace, job.topic)),
+                key,
+                kept_ms,
+                job.id,
+                entries.encode(job),
+            )
+        answer: list[bytes] = await self._ask(
+            self._push(keys=[scripts.BUFFERS, scripts.KEYS_SINCE], args=arguments)
+        )
+        return answer
+
+    async def rate(self, namespace: str, jobs: int, most: int) -> int:
+        """Count jobs against a rate; 0, or in how many ms to come back."""
+        closed_ms: int = await self._ask(
+            self._rate(keys=[scripts.rate_key(namespace)], args=[jobs, most])
+        )
+        return closed_ms
+
+    # ---- idempotency keys
+
+    async def keys_since(self, until_ms: int) -> None:
+        """Note until when PostgreSQL may know keys that Redis does not, unless that is noted."""
+        await self._ask(self._redis.set(scripts.KEYS_SINCE, until_ms, nx=True))
+
+    async def keys_until(self, until_ms: int) -> None:
+        """Note that PostgreSQL knows keys until a time that Redis has not seen."""
+        await self._ask(self._redis.set(scripts.KEYS_SINCE, until_ms))
+
+    async def remember(self, namespace: str, key: str, id: int) -> None:
+        """Tell Redis of a key that PostgreSQL knows."""
+        name, kept_ms = scripts.idempotency_key(namespace, key), self._settings.keys_kept_ms
+        await self._ask(self._redis.set(name, id, nx=True, px=kept_ms))
+
+    async def forget(self, keys: list[tuple[str, str, int]]) -> None:
+        """Drop keys (namespace, key, id) that still stand for these ids."""
+        if keys:
+            names = [scripts.idempotency_key(namespace, key) for namespace, key, _ in keys]
+            await self._ask(self._forget(keys=names, args=[id for _, _, id in keys]))
+
+    # ---- flushing
+
+    async def buffers(self) -> list[Topic]:
+        """Topics that have jobs in a buffer."""
+        members: set[bytes] = await self._ask(self._redis.smembers(scripts.BUFFERS))
+        return [_topic(member) for member in members]
+
+    async def buffered(self, topic: Topic) -> int:
+        length: int = await self._ask(self._redis.llen(scripts.buffer_key(*topic)))
+        return length
+
+    async def read(self, topic: Topic, most: int) -> list[bytes]:
+        """The first jobs of a buffer, as many as fit into one insert."""
+        found: list[bytes] = []
+        size = 0
+        while len(found) < most and size < FLUSH_BYTES:
+            end = min(len(found) + FLUSH_READ, most) - 1
+            key = scripts.buffer_key(*topic)
+            some: list[bytes] = await self._ask(self._redis.lrange(key, len(found), end))
+            found += some
+            size += sum(map(len, some))
+            if len(some) < FLUSH_READ:
+                break
+        return found
+
+    async def trim(self, topic: Topic, ids: list[int], priority: int | None) -> bool:
+        """Take jobs that are in their table off the buffer.
+
+        Whether something less urgent than `priority`, the most urgent of them that is ready, is
+        prefetched.
+        """
+        shown = "" if priority is None else priority
+        arguments = [_member(topic), shown, *(entries.encode_id(id) for id in ids)]
+        keys = [scripts.buffer_key(*topic), scripts.BUFFERS, scripts.queue_key(*topic)]
+        return bool(await self._ask(self._trim(keys=keys, args=arguments)))
+
+    # ---- prefetched
+
+    async def pop(self, topic: Topic, most: int) -> list[int] | None:
+        """Prefetched ids; None while jobs wait in the topic's buffer."""
+        keys = [scripts.buffer_key(*topic), scripts.queue_key(*topic)]
+        answer: list[bytes] = await self._ask(self._pop(keys=keys, args=[most]))
+        return None if answer[0] == b"buffered" else [_id(shown) for shown in answer[1:]]
+
+    async def prefetched(self, topic: Topic) -> int:
+        length: int = await self._ask(self._redis.llen(scripts.queue_key(*topic)))
+        return length
+
+    async def add_prefetched(
+        self, topic: Topic, jobs: list[tuple[int, int]], expires_ms: int
+    ) -> None:
+        """Append ids with their priorities, the most urgent first."""
+        key = scripts.queue_key(*topic)
+
+        async def work() -> None:
+            async with self._redis.pipeline(transaction=True) as pipe:
+                pipe.rpush(key, *(f"{id}:{priority}" for id, priority in jobs))
+                pipe.pexpire(key, expires_ms)
+                await pipe.execute()
+
+        await self._ask(work())
+
+    async def take_back(self, topic: Topic) -> list[int]:
+        """All prefetched ids of a topic, off its list."""
+        ids: list[bytes] = await self._ask(self._take_back(keys=[scripts.queue_key(*topic)]))
+        return [_id(shown) for shown in ids]
+
+    # ---- the shard map
+
+    async def save_map(self, overrides: dict[Topic, int]) -> None:
+        async def work() -> None:
+            async with self._redis.pipeline(transaction=True) as pipe:
+                pipe.delete(scripts.SHARDS)
+                if overrides:
+                    pipe.hset(scripts.SHARDS, mapping={_member(t): s for t, s in overrides.items()})
+                await pipe.execute()
+
+        await self._ask(work())
+
+    async def saved_map(self) -> dict[Topic, int]:
+        found: dict[bytes, bytes] = await self._ask(self._redis.hgetall(scripts.SHARDS))
+        return {_topic(member): int(shard) for member, shard in found.items()}
+
+    # ---- numbers of nodes
+
+    async def lease_node(self, number: int, owner: str, lease_ms: int) -> bool:
+        key = scripts.node_key(number)
+        return bool(await self._ask(self._redis.set(key, owner, nx=True, px=lease_ms)))
+
+    async def renew_node(self, number: int, owner: str, lease_ms: int) -> bool:
+        """Renew a lease, or end it with 0; False if it was not ours any more."""
+        key = scripts.node_key(number)
+        return bool(await self._ask(self._renew(keys=[key], args=[owner, lease_ms])))
+
+
+def _member(topic: Topic) -> bytes:
+    return "\0".join(topic).encode()
+
+
+def _id(shown: bytes) -> int:
+    return int(shown.partition(b":")[0])
+
+
+def _topic(member: bytes) -> Topic:
+    namespace, _, topic = member.decode().partition("\0")
+    return namespace, topic

@@ -1,0 +1,273 @@
+"""Real servers for tests of jobs: PostgreSQL and Redis, on free ports, in a temporary folder.
+
+PostgreSQL refuses to run as root; then its processes run as a user that has nothing else. Syncs are
+off: tests kill processes, not the machine.
+"""
+
+import asyncio
+import atexit
+import functools
+import os
+import pwd
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import asyncpg
+import redis
+
+START_S = 60.0
+_POSTGRES_FOLDERS = ("/usr/lib/postgresql/*/bin", "/usr/local/pgsql/bin", "/opt/homebrew/bin")
+_USERS = ("postgres", "nobody")
+_OPTIONS = {
+    "listen_addresses": "127.0.0.1",
+    "unix_socket_directories": "",
+    "fsync": "off",
+    "full_page_writes": "off",
+    "max_connections": "200",
+    "shared_buffers": "64MB",
+    "log_min_messages": "fatal",
+    "deadlock_timeout": "200ms",
+}
+
+
+def free_port() -> int:
+    with closing(socket.socket()) as taken:
+        taken.bind(("127.0.0.1", 0))
+        port: int = taken.getsockname()[1]
+        return port
+
+
+def _program(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        for folder in _POSTGRES_FOLDERS:
+            base, _, rest = folder.partition("*")
+            paths = sorted(Path(base).glob("*" + rest)) if rest else [Path(folder)]
+            for path in reversed(paths):
+                if (path / name).exists():
+                    return str(path / name)
+        raise RuntimeError(f"{name} is not installed: tools/system_packages.sh brings it")
+    return found
+
+
+def _unprivileged() -> dict[str, Any]:
+    """Arguments of subprocess that leave root."""
+    if os.getuid() != 0:
+        return {}
+    for name in _USERS:
+        try:
+            entry = pwd.getpwnam(name)
+        except KeyError:
+            continue
+        return {"user": entry.pw_uid, "group": entry.pw_gid}
+    raise RuntimeError("there is no user to run PostgreSQL as")
+
+
+class Process:
+    """A server that can be killed and started again on its port and data."""
+
+    def __init__(self) -> None:
+        self.port = free_port()
+        self.folder = Path(tempfile.mkdtemp(prefix="leveret-jobs-"))
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def command(self) -> list[str]:
+        raise NotImplementedError
+
+    def answers(self) -> bool:
+        raise NotImplementedError
+
+    def start(self) -> None:
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                self.command(), stdout=log, stderr=log, cwd=self.folder, **self.privileges()
+            )
+        end = time.monotonic() + START_S
+        while not self.answers():
+            if time.monotonic() > end or self._process.poll() is not None:
+                raise RuntimeError((self.folder / "log").read_text())
+            time.sleep(0.02)
+
+    def privileges(self) -> dict[str, Any]:
+        return {}
+
+    def end(self, number: int = signal.SIGKILL) -> None:
+        """Send a signal and wait for the end."""
+        if self._process is not None:
+            self._process.send_signal(number)
+            self._process.wait(START_S)
+            self._process = None
+
+    def restart(self, number: int = signal.SIGINT) -> None:
+        self.end(number)
+        self.start()
+
+    def remove(self) -> None:
+        self.end(signal.SIGQUIT if isinstance(self, Postgres) else signal.SIGKILL)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+Server = TypeVar("Server", bound=Process)
+
+
+class Postgres(Process):
+    """A cluster with any number of databases."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._data = self.folder / "data"
+        privileges = _unprivileged()
+        if privileges:
+            os.chown(self.folder, privileges["user"], privileges["group"])
+        initdb = [_program("initdb"), "-D", str(self._data), "-U", "leveret", "-A", "trust"]
+        subprocess.run(
+            [*initdb, "-N", "-E", "UTF8", "--locale=C"],
+            check=True,
+            capture_output=True,
+            cwd=self.folder,
+            **privileges,
+        )
+
+    def privileges(self) -> dict[str, Any]:
+        return _unprivileged()
+
+    def command(self) -> list[str]:
+        options = [f"--{name}={value}" for name, value in _OPTIONS.items()]
+        return [_program("postgres"), "-D", str(self._data), "-p", str(self.port), *options]
+
+    def dsn(self, database: str = "postgres") -> str:
+        return f"postgresql://leveret@127.0.0.1:{self.port}/{database}"
+
+    def answers(self) -> bool:
+        command = [_program("pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+        return subprocess.run(command, check=False).returncode == 0
+
+    @contextmanager
+    def databases(self, count: int) -> Iterator[list[str]]:
+        """Fresh databases, dropped at the end."""
+        names = [f"jobs_{secrets.token_hex(4)}" for _ in range(count)]
+        self._execute([f"CREATE DATABASE {name}" for name in names])
+        yield [self.dsn(name) for name in names]
+        self._execute([f"DROP DATABASE {name} WITH (FORCE)" for name in names])
+
+    def _execute(self, statements: list[str]) -> None:
+        async def run() -> None:
+            connection = await asyncpg.connect(self.dsn(), timeout=10)
+            for statement in statements:
+                await connection.execute(statement)
+            await connection.close()
+
+        asyncio.run(run())
+
+
+class RedisServer(Process):
+    """Redis, in memory only."""
+
+    _database = 0
+
+    def command(self) -> list[str]:
+        port = str(self.port)
+        return [_program("redis-server"), "--port", port, "--save", "", "--databases", "4096"]
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def fresh_url(self) -> str:
+        """A database that nobody has used."""
+        self._database += 1
+        return f"redis://127.0.0.1:{self.port}/{self._database}"
+
+    def answers(self) -> bool:
+        with closing(redis.Redis(port=self.port)) as client:
+            try:
+                return bool(client.ping())
+            except redis.RedisError:
+                return False
+
+    def wipe(self) -> None:
+        with closing(redis.Redis(port=self.port)) as client:
+            client.flushall()
+
+
+@functools.cache
+def shared_postgres() -> Postgres:
+    """One cluster for all tests of this process."""
+    return _started(Postgres())
+
+
+@functools.cache
+def shared_redis() -> RedisServer:
+    return _started(RedisServer())
+
+
+def _started(server: Server) -> Server:
+    atexit.register(server.remove)
+    server.start()
+    return server
+
+
+class Proxy:
+    """Relays TCP to a port, until it is told to stall: then bytes wait, and nothing is closed."""
+
+    def __init__(self, target: int) -> None:
+        self._target = target
+        self._flowing = asyncio.Event()
+        self._flowing.set()
+        self._server: asyncio.Server | None = None
+        self._pumps: set[asyncio.Task[None]] = set()
+        self._writers: list[asyncio.StreamWriter] = []
+        self.port = 0
+
+    async def __aenter__(self) -> "Proxy":
+        self._server = await asyncio.start_server(self._relay, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        for pump in self._pumps:
+            pump.cancel()
+        await asyncio.gather(*self._pumps, return_exceptions=True)
+        for writer in self._writers:
+            writer.close()
+
+    def stall(self) -> None:
+        self._flowing.clear()
+
+    def flow(self) -> None:
+        self._flowing.set()
+
+    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            there = await asyncio.open_connection("127.0.0.1", self._target)
+        except OSError:
+            writer.close()
+            return
+        loop = asyncio.get_running_loop()
+        self._writers += (writer, there[1])
+        for source, sink in ((reader, there[1]), (there[0], writer)):
+            pump = loop.create_task(self._pump(source, sink))
+            self._pumps.add(pump)
+            pump.add_done_callback(self._pumps.discard)
+
+    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        try:
+            while data := await source.read(65536):
+                await self._flowing.wait()
+                sink.write(data)
+                await sink.drain()
+        except OSError:
+            pass
+        finally:
+            sink.close()

@@ -1,0 +1,57 @@
+"""Servers for the whole session, and fresh databases for each test."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.jobs.servers import Postgres, RedisServer, shared_postgres, shared_redis
+from tests.jobs.shards.nodes import Place
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Postgres:
+    return shared_postgres()
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> RedisServer:
+    return shared_redis()
+
+
+@pytest.fixture
+def place(postgres: Postgres, redis_server: RedisServer, tmp_path: Path) -> Iterator[Place]:
+    """Two empty shards and an empty Redis."""
+    with postgres.databases(2) as dsns:
+        yield Place(redis_server.fresh_url(), dsns, tmp_path)
+
+
+@pytest.fixture(scope="session")
+def other_postgres() -> Iterator[Postgres]:
+    """A second cluster, for tests that take one away."""
+    server = Postgres()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
+@pytest.fixture
+def apart(
+    postgres: Postgres, other_postgres: Postgres, redis_server: RedisServer, tmp_path: Path
+) -> Iterator[Place]:
+    """Two shards in two clusters: the second can be taken away."""
+    with postgres.databases(1) as first, other_postgres.databases(1) as second:
+        yield Place(redis_server.fresh_url(), first + second, tmp_path)
+
+
+@pytest.fixture
+def own_redis() -> Iterator[RedisServer]:
+    """A Redis that a test can take away."""
+    server = RedisServer()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()

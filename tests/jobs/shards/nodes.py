@@ -1,0 +1,127 @@
+"""Nodes of the service in a test, and what they are asked for."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import asyncpg
+
+from leveret.clock import Clock
+from leveret.errors import JobsError
+from leveret.jobs.service.items import NewJob
+from leveret.jobs.service.shards import ShardsSettings, ShardsStore, open_store
+from leveret.jobs.service.shards.routing import slot_of
+
+STOP_S = 10.0
+# Short times, so that what waits for time does not make tests wait; no deadline a test depends on.
+QUICK = ShardsSettings(probe_s=0.1, tick_s=0.1, sweep_after_s=0.4, flush_interval_ms=100)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where nodes run."""
+
+    redis_url: str
+    dsns: list[str]
+    folder: Path
+
+    def store(
+        self, name: str = "a", clock: Clock | None = None, settings: ShardsSettings = QUICK
+    ) -> ShardsStore:
+        return open_store(
+            redis_url=self.redis_url,
+            dsns=self.dsns,
+            data=self.folder / name,
+            clock=clock or Clock(),
+            random=Random(1),
+            settings=settings,
+        )
+
+    def at(self, **changes: Any) -> "Place":
+        return replace(self, **changes)
+
+    @asynccontextmanager
+    async def node(
+        self, name: str = "a", clock: Clock | None = None, settings: ShardsSettings = QUICK
+    ) -> AsyncIterator[ShardsStore]:
+        """A node that runs, and is stopped at the end."""
+        store = self.store(name, clock, settings)
+        await store.start()
+        try:
+            yield store
+        finally:
+            await store.stop(STOP_S)
+
+    async def rows(self, sql: str, *arguments: object, shard: int | None = None) -> list[Any]:
+        """What databases answer, one after the other."""
+        found: list[Any] = []
+        for dsn in self.dsns if shard is None else [self.dsns[shard]]:
+            connection = await asyncpg.connect(dsn, timeout=10)
+            found += await connection.fetch(sql, *arguments)
+            await connection.close()
+        return found
+
+    async def is_empty(self, table: str) -> bool:
+        return not await self.rows(f"SELECT FROM {table}")
+
+
+async def abandon(store: ShardsStore) -> None:
+    """End a node as kill -9 does: nothing is flushed, nothing is told to anybody."""
+    await store._close()
+
+
+def topic_on(shard: int, shards: int = 2, namespace: str = "n") -> str:
+    """A topic that lives on a shard."""
+    return next(
+        name
+        for name in (f"t{number}" for number in range(1000))
+        if slot_of((namespace, name)) % shards == shard
+    )
+
+
+def new(topic: str = "t", payload: bytes = b"x", **more: Any) -> NewJob:
+    return NewJob(namespace="n", topic=topic, payload=payload, **more)
+
+
+async def drain(store: ShardsStore, topic: str, limit: int = 100) -> list[bytes]:
+    """Payloads of everything that is ready, each acknowledged."""
+    from leveret.jobs.service.items import Handle
+
+    found: list[bytes] = []
+    while jobs := await store.dequeue("n", topic, limit, None, 0):
+        await store.ack("n", topic, [Handle(job.id, job.token) for job in jobs])
+        found += [job.payload for job in jobs]
+    return found
+
+
+async def refuses(work: Any, kind: type[JobsError] = JobsError) -> str:
+    """The text of the error that a call raises."""
+    try:
+        await work
+    except kind as error:
+        return str(error)
+    raise AssertionError(f"no {kind.__name__} was raised")
+
+
+async def eventually(is_so: Callable[[], bool | Awaitable[bool]], within_s: float = 20.0) -> None:
+    """Wait until something is so that nobody tells."""
+    async with asyncio.timeout(within_s):
+        while True:
+            answer = is_so()
+            if answer if isinstance(answer, bool) else await answer:
+                return
+            await asyncio.sleep(0.02)
+
+
+def hold_flushers(store: ShardsStore) -> None:
+    """What is buffered stays there until somebody asks for it."""
+    for flusher in store._flushers:
+        flusher.signal = _nothing  # type: ignore[method-assign]
+
+
+def _nothing(topic: tuple[str, str]) -> None:
+    pass

@@ -1,0 +1,429 @@
+"""What each failure does: shards, Redis, the network and nodes go away, with real servers."""
+
+import asyncio
+import signal
+from dataclasses import dataclass
+
+import msgspec
+import pytest
+
+from leveret.errors import JobsDraining, JobsUnavailable
+from leveret.jobs.service.items import Handle
+from leveret.jobs.service.shards import ShardsStore
+from leveret.jobs.service.shards.entries import decode
+from leveret.jobs.service.store import Outcome
+from tests.jobs.servers import Postgres, Proxy, RedisServer
+from tests.jobs.shards.nodes import (
+    QUICK,
+    Place,
+    abandon,
+    drain,
+    eventually,
+    hold_flushers,
+    new,
+    refuses,
+    topic_on,
+)
+
+pytestmark = pytest.mark.compiled_only("the store is the same in both forms")
+
+SHORT = msgspec.structs.replace(QUICK, deadline_s=0.5)
+UNSWEPT = msgspec.structs.replace(SHORT, sweep_after_s=600.0)
+SLOW_MODE = msgspec.structs.replace(QUICK, is_slow_mode=True)
+
+
+async def until(store: ShardsStore, topic: str, count: int) -> list[bytes]:
+    """Payloads of a topic, as soon as there are so many."""
+    found: list[bytes] = []
+    async with asyncio.timeout(30):
+        while len(found) < count:
+            try:
+                found += await drain(store, topic)
+            except JobsUnavailable:
+                pass
+            await asyncio.sleep(0.02)
+    return found
+
+
+def _through(proxy: Proxy, url: str) -> str:
+    return f"redis://127.0.0.1:{proxy.port}/{url.rpartition('/')[2]}"
+
+
+@dataclass
+class Shaken:
+    """Whether calls succeed again after a failure."""
+
+    store: ShardsStore
+
+    async def recovers(self, topic: str) -> None:
+        async with asyncio.timeout(30):
+            while True:
+                try:
+                    await self.store.enqueue([new(topic, b"again")])
+                    return
+                except JobsUnavailable:
+                    await asyncio.sleep(0.05)
+
+
+# ---- a shard is down
+
+
+def test_a_shard_that_is_down_is_named_and_the_others_work(
+    apart: Place, other_postgres: Postgres
+) -> None:
+    here, there = topic_on(0), topic_on(1)
+
+    async def main() -> None:
+        async with apart.node() as store:
+            await store.enqueue([new(there, b"kept")])
+            assert await drain(store, there) == [b"kept"]
+            other_postgres.end(signal.SIGKILL)
+            try:
+                await eventually(lambda: not store._shards[1].is_up)  # by the probe alone
+                for call in (
+                    store.enqueue([new(there)]),
+                    store.enqueue([new(here), new(there)]),
+                    store.dequeue("n", there, 1, None, 0),
+                    store.ack("n", there, [Handle(1)]),
+                ):
+                    assert "shard 1" in await refuses(call, JobsUnavailable)
+                await store.enqueue([new(here, b"here")])
+                assert await drain(store, here) == [b"here"]
+            finally:
+                other_postgres.start()
+            await Shaken(store).recovers(there)
+            assert await until(store, there, 1) == [b"again"]
+
+    asyncio.run(main())
+
+
+def test_what_was_buffered_for_a_shard_is_kept_until_it_is_back(
+    apart: Place, other_postgres: Postgres
+) -> None:
+    there = topic_on(1)
+
+    async def main() -> None:
+        async with apart.node() as store:
+            other_postgres.end(signal.SIGKILL)
+            try:
+                taken = 0
+                for _ in range(1000):  # the breaker is closed until somebody notices
+                    try:
+                        await store.enqueue([new(there, b"%d" % taken)])
+                    except JobsUnavailable:
+                        break
+                    taken += 1
+                assert taken > 0
+            finally:
+                other_postgres.start()
+            found = await until(store, there, taken)
+            assert sorted(found, key=int) == [b"%d" % number for number in range(taken)]
+
+    asyncio.run(main())
+
+
+def test_a_node_starts_while_a_shard_is_down(apart: Place, other_postgres: Postgres) -> None:
+    here, there = topic_on(0), topic_on(1)
+
+    async def main() -> None:
+        other_postgres.end(signal.SIGKILL)
+        try:
+            store = apart.store()
+            await store.start()
+            await store.enqueue([new(here, b"here")])
+            assert "shard 1" in await refuses(store.enqueue([new(there)]), JobsUnavailable)
+        finally:
+            other_postgres.start()
+        await Shaken(store).recovers(there)
+        assert await until(store, there, 1) == [b"again"]
+        await store.stop(10)
+
+    asyncio.run(main())
+
+
+def test_a_restarted_postgresql_loses_nothing(apart: Place, other_postgres: Postgres) -> None:
+    there = topic_on(1)
+
+    async def main() -> None:
+        async with apart.node() as store:
+            sent: list[bytes] = []
+
+            async def send() -> None:
+                for number in range(300):
+                    try:
+                        await store.enqueue([new(there, b"%d" % number)])
+                        sent.append(b"%d" % number)
+                    except JobsUnavailable:
+                        await asyncio.sleep(0.01)
+
+            async with asyncio.TaskGroup() as group:
+                group.create_task(send())
+                await asyncio.sleep(0.05)
+                await asyncio.to_thread(other_postgres.restart, signal.SIGQUIT)
+            assert len(sent) > 10
+            assert sorted(await until(store, there, len(sent))) == sorted(sent)
+
+    asyncio.run(main())
+
+
+# ---- Redis is down
+
+
+def test_without_redis_writes_fail_and_reads_go_to_postgresql(
+    place: Place, own_redis: RedisServer
+) -> None:
+    async def main() -> None:
+        async with place.at(redis_url=own_redis.url).node() as store:
+            await store.enqueue([new(payload=b"1"), new(payload=b"2")])
+            (first,) = await store.dequeue("n", "t", 1, None, 0)
+            own_redis.end()
+            assert "redis" in await refuses(store.enqueue([new()]), JobsUnavailable)
+            assert await store.ack("n", "t", [Handle(first.id, first.token)]) == [Outcome.DONE]
+            assert await drain(store, "t") == [b"2"]
+            own_redis.start()
+            await Shaken(store).recovers("t")
+            assert await until(store, "t", 1) == [b"again"]
+
+    asyncio.run(main())
+
+
+def test_nothing_of_a_call_that_failed_is_delivered_later(
+    place: Place, own_redis: RedisServer
+) -> None:
+    async def main() -> None:
+        there = place.at(redis_url=own_redis.url)
+        store = there.store()
+        await store.start()
+        own_redis.end()
+        await refuses(store.enqueue([new(payload=b"failed")]), JobsUnavailable)
+        await abandon(store)
+        own_redis.start()
+        async with there.node() as store:  # the log is replayed
+            await store.enqueue([new(payload=b"later")])
+            assert await until(store, "t", 1) == [b"later"]
+            assert await drain(store, "t") == []
+
+    asyncio.run(main())
+
+
+def test_slow_mode_writes_to_postgresql(place: Place, own_redis: RedisServer) -> None:
+    async def main() -> None:
+        async with place.at(redis_url=own_redis.url).node(settings=SLOW_MODE) as store:
+            (first,) = await store.enqueue([new(payload=b"1", idempotency_key="k")])
+            assert await drain(store, "t") == [b"1"]
+            own_redis.end()
+            await refuses(store.enqueue([new()]), JobsUnavailable)  # which finds it gone
+            ids = await store.enqueue([new(payload=b"2"), new(idempotency_key="k")])
+            assert ids[1] == first
+            assert await drain(store, "t") == [b"2"]
+            own_redis.start()
+
+    asyncio.run(main())
+
+
+def test_slow_mode_makes_ids_also_when_the_lease_in_redis_is_over(
+    place: Place, own_redis: RedisServer
+) -> None:
+    brief = msgspec.structs.replace(SLOW_MODE, node_lease_ms=400)
+
+    async def main() -> None:
+        async with place.at(redis_url=own_redis.url).node(settings=brief) as store:
+            own_redis.end()
+            await eventually(lambda: (store._numbers.number or 0) >= 768)
+            await store.enqueue([new(payload=b"1")])
+            assert await drain(store, "t") == [b"1"]
+            own_redis.start()
+            await eventually(lambda: (store._numbers.number or 1023) < 768)
+
+    asyncio.run(main())
+
+
+def test_a_wiped_redis_loses_nothing(place: Place, redis_server: RedisServer) -> None:
+    async def main() -> None:
+        async with place.node() as store:
+            hold_flushers(store)
+            await store.enqueue([new(payload=b"%d" % number) for number in range(20)])
+            redis_server.wipe()
+            found = await until(store, "t", 20)
+            assert sorted(found, key=int) == [b"%d" % number for number in range(20)]
+
+    asyncio.run(main())
+
+
+def test_prefetched_jobs_come_back_when_redis_is_wiped(
+    place: Place, redis_server: RedisServer
+) -> None:
+    ahead = msgspec.structs.replace(QUICK, prefetch_lease_ms=300)
+
+    async def main() -> None:
+        async with place.node(settings=ahead) as store:
+            await store.enqueue([new(payload=b"%d" % number) for number in range(5)])
+            await store._flush(("n", "t"))
+            await store._prefetcher.prefetch(("n", "t"))
+            rows = await place.rows("SELECT status FROM items")
+            assert {row["status"] for row in rows} == {"leased"}
+            redis_server.wipe()
+            found = await until(store, "t", 5)
+            assert sorted(found) == [b"0", b"1", b"2", b"3", b"4"]
+
+    asyncio.run(main())
+
+
+# ---- nodes die
+
+
+def test_a_killed_node_replays_its_log(place: Place, redis_server: RedisServer) -> None:
+    async def main() -> None:
+        store = place.store()
+        await store.start()
+        hold_flushers(store)
+        await store.enqueue([new(payload=b"%d" % number) for number in range(50)])
+        await abandon(store)
+        redis_server.wipe()
+        async with place.node() as store:
+            found = await drain(store, "t")
+            assert found == [b"%d" % number for number in range(50)]
+
+    asyncio.run(main())
+
+
+def test_a_replay_does_not_bring_back_what_another_node_flushed_and_workers_acked(
+    place: Place,
+) -> None:
+    async def main() -> None:
+        store = place.store("a")
+        await store.start()
+        await store.enqueue([new(payload=b"1")])
+        await abandon(store)  # before its flusher had a turn
+        assert not await place.rows("SELECT FROM items")
+        async with place.node("b") as other:
+            assert await until(other, "t", 1) == [b"1"]
+            async with place.node("a") as store:
+                assert await drain(store, "t") == []
+                assert await drain(other, "t") == []
+                assert not store._wal.outstanding
+
+    asyncio.run(main())
+
+
+def test_two_nodes_that_flush_the_same_buffer_insert_each_job_once(place: Place) -> None:
+    async def main() -> None:
+        async with place.node("a") as first, place.node("b") as second:
+            for _ in range(20):
+                await first.enqueue([new(payload=b"x") for _ in range(20)])
+                await asyncio.gather(first._flush(("n", "t")), second._flush(("n", "t")))
+            assert len(await drain(first, "t")) + len(await drain(second, "t")) == 400
+
+    asyncio.run(main())
+
+
+def test_a_flusher_that_comes_late_does_not_bring_back_what_is_done(place: Place) -> None:
+    async def main() -> None:
+        async with place.node("a") as first, place.node("b") as second:
+            topic = "n", topic_on(0)
+            hold_flushers(first)
+            hold_flushers(second)
+            await first.enqueue([new(topic[1], b"1")])
+            read = [decode(raw) for raw in await second._memory.read(topic, 10)]
+            assert await until(first, topic[1], 1) == [b"1"]
+            await second._tables.put(second._shards[0], read)
+            assert await drain(first, topic[1]) == []
+            assert await drain(second, topic[1]) == []
+
+    asyncio.run(main())
+
+
+# ---- the network stalls
+
+
+@pytest.mark.parametrize("which", ["redis", "postgres"])
+def test_a_stalled_network_ends_every_call_by_its_deadline(
+    place: Place, redis_server: RedisServer, postgres: Postgres, which: str
+) -> None:
+    async def main() -> None:
+        port = redis_server.port if which == "redis" else postgres.port
+        async with Proxy(port) as proxy:
+            dsns = [dsn.replace(f":{postgres.port}/", f":{proxy.port}/") for dsn in place.dsns]
+            behind = (
+                place.at(redis_url=_through(proxy, place.redis_url))
+                if which == "redis"
+                else place.at(dsns=dsns)
+            )
+            async with behind.node(settings=SHORT) as store:
+                await store.enqueue([new(payload=b"1")])
+                assert await drain(store, "t") == [b"1"]
+                proxy.stall()
+                if which == "redis":
+                    assert "redis" in await refuses(store.enqueue([new()]), JobsUnavailable)
+                    assert await drain(store, "t") == []
+                else:
+                    calls = store.dequeue("n", "t", 1, None, 0)
+                    assert "shard" in await refuses(calls, JobsUnavailable)
+                    assert "shard" in await refuses(store.enqueue([new()]), JobsUnavailable)
+                proxy.flow()
+                await Shaken(store).recovers("t")
+                assert await until(store, "t", 1) == [b"again"]
+
+    asyncio.run(main())
+
+
+def test_a_push_that_arrives_after_its_call_failed_is_void(
+    place: Place, redis_server: RedisServer
+) -> None:
+    """The bytes are on their way when the deadline passes, and Redis gets them later."""
+
+    async def main() -> None:
+        async with Proxy(redis_server.port) as proxy:
+            behind = place.at(redis_url=_through(proxy, place.redis_url))
+            # No sweep: the call itself makes it void, before it raises.
+            async with behind.node(settings=UNSWEPT) as store, place.node("b") as other:
+                await store.enqueue([new(payload=b"1")])
+                assert await drain(store, "t") == [b"1"]
+                proxy.stall()
+                failed = new(payload=b"late", idempotency_key="k")
+                await refuses(store.enqueue([failed]), JobsUnavailable)
+                proxy.flow()
+                await Shaken(store).recovers("t")
+                assert await until(other, "t", 1) == [b"again"]
+                assert await drain(other, "t") == []
+                await other.enqueue([new(payload=b"new", idempotency_key="k")])
+                assert await until(other, "t", 1) == [b"new"]
+
+    asyncio.run(main())
+
+
+# ---- stopping
+
+
+def test_a_graceful_stop_brings_everything_to_the_tables(place: Place) -> None:
+    async def main() -> None:
+        store = place.store()
+        await store.start()
+        await store.enqueue([new(payload=b"x") for _ in range(500)])
+        await store.stop(20)
+        rows = await place.rows("SELECT count(*) AS jobs FROM items")
+        assert sum(row["jobs"] for row in rows) == 500
+        assert not list((place.folder / "a").glob("*.wal"))
+
+    asyncio.run(main())
+
+
+def test_a_stop_without_postgresql_fails_and_keeps_the_rest(
+    apart: Place, other_postgres: Postgres
+) -> None:
+    there = topic_on(1)
+
+    async def main() -> None:
+        store = apart.store()
+        await store.start()
+        other_postgres.end(signal.SIGKILL)
+        try:
+            await store.enqueue([new(there, b"kept")])
+            assert "1 jobs stay" in await refuses(store.stop(1.0), JobsUnavailable)
+            await refuses(store.enqueue([new(there)]), JobsDraining)
+        finally:
+            other_postgres.start()
+        async with apart.node() as store:
+            assert await until(store, there, 1) == [b"kept"]
+
+    asyncio.run(main())

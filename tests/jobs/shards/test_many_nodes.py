@@ -1,0 +1,268 @@
+"""Several nodes at once: migrations, numbers, keys, schedules, prefetched jobs, rates."""
+
+import asyncio
+
+import msgspec
+import pytest
+
+from leveret.errors import JobsOverRate, JobsUnavailable, NewerFormat
+from leveret.jobs.service.items import Handle, Schedule, TopicSettings
+from leveret.jobs.service.snowflake import node_of
+from leveret.testing import ManualClock
+from tests.jobs.servers import RedisServer
+from tests.jobs.shards.nodes import QUICK, Place, abandon, drain, eventually, new, topic_on
+
+pytestmark = pytest.mark.compiled_only("the store is the same in both forms")
+
+UNFLUSHED = msgspec.structs.replace(QUICK, flush_interval_ms=600_000)
+
+
+def test_nodes_that_start_at_once_migrate_once(place: Place) -> None:
+    async def main() -> None:
+        stores = [place.store(str(number)) for number in range(6)]
+        await asyncio.gather(*(store.start() for store in stores))
+        assert all(shard.is_up for store in stores for shard in store._shards)
+        rows = await place.rows("SELECT version FROM leveret_version", shard=0)
+        assert [row["version"] for row in rows] == [1, 2, 3, 4]
+        await asyncio.gather(*(store.stop(10) for store in stores))
+
+    asyncio.run(main())
+
+
+def test_a_database_of_a_later_version_is_refused(place: Place) -> None:
+    async def main() -> None:
+        async with place.node():
+            pass
+        await place.rows("INSERT INTO leveret_version VALUES (99)", shard=1)
+        store = place.store()
+        with pytest.raises(NewerFormat):
+            await store.start()
+        await abandon(store)
+
+    asyncio.run(main())
+
+
+def test_every_node_has_a_number_of_its_own(place: Place) -> None:
+    async def main() -> None:
+        async with place.node("a") as first, place.node("b") as second:
+            numbers = {first._numbers.number, second._numbers.number}
+            assert len(numbers) == 2
+            ids = await first.enqueue([new()] * 5) + await second.enqueue([new()] * 5)
+            assert {node_of(id) for id in ids} == numbers
+
+    asyncio.run(main())
+
+
+def test_a_lost_number_stops_the_making_of_ids_until_there_is_a_new_one(
+    place: Place, redis_server: RedisServer
+) -> None:
+    brief = msgspec.structs.replace(QUICK, node_lease_ms=400)
+
+    async def main() -> None:
+        async with place.node(settings=brief) as store:
+            old = store._numbers.number
+            await store._memory._redis.set(f"mqueue:node:{old}", "somebody else")
+            await eventually(lambda: store._numbers.number not in (old, None))
+            store._numbers._valid_until_s = 0.0
+            with pytest.raises(JobsUnavailable, match="number"):
+                await store.enqueue([new()])
+
+    asyncio.run(main())
+
+
+def test_a_wiped_redis_leases_no_number_twice(place: Place, redis_server: RedisServer) -> None:
+    async def main() -> None:
+        async with place.node("a") as first:
+            redis_server.wipe()
+            async with place.node("b") as second:  # which asks for the same numbers, in order
+                assert first._numbers.number != second._numbers.number
+
+    asyncio.run(main())
+
+
+def test_one_key_from_many_clients_of_two_nodes_is_one_job(
+    place: Place, redis_server: RedisServer
+) -> None:
+    job = new(payload=b"once", idempotency_key="k")
+
+    async def main() -> None:
+        async with place.node("a") as first, place.node("b") as second:
+            calls = [(first, second)[number % 2].enqueue([job]) for number in range(100)]
+            ids = {id for answer in await asyncio.gather(*calls) for id in answer}
+            assert len(ids) == 1
+            assert await drain(first, "t") == [b"once"]
+            assert {*await second.enqueue([job])} == ids  # done, and known
+        redis_server.wipe()
+        async with place.node("a") as first:
+            assert {*await first.enqueue([job])} == ids  # by the index
+            assert await first.enqueue([new(topic_on(1), idempotency_key="k")]) == list(ids)
+            assert await drain(first, "t") == []
+
+    asyncio.run(main())
+
+
+def test_a_key_is_unique_in_the_table_whatever_redis_says(
+    place: Place, redis_server: RedisServer
+) -> None:
+    async def main() -> None:
+        async with place.node(settings=UNFLUSHED) as store:
+            await store.enqueue([new(payload=b"first", idempotency_key="k")])
+            await store._memory._redis.delete("mqueue:key:n:k")  # half of its memory is gone
+            await store.enqueue([new(payload=b"second", idempotency_key="k")])
+            assert await drain(store, "t") == [b"first"]
+
+    asyncio.run(main())
+
+
+def test_keys_are_forgotten_after_their_time(place: Place) -> None:
+    brief = msgspec.structs.replace(QUICK, keys_kept_ms=200)
+
+    async def main() -> None:
+        async with place.node(settings=brief) as store:
+            (first,) = await store.enqueue([new(idempotency_key="k")])
+            await drain(store, "t")
+            await eventually(lambda: place.is_empty("keys"))
+            assert await store.enqueue([new(idempotency_key="k")]) != [first]
+
+    asyncio.run(main())
+
+
+def test_a_schedule_is_fired_once_by_many_nodes(place: Place) -> None:
+    clock = ManualClock()
+
+    async def main() -> None:
+        async with place.node("a", clock) as first, place.node("b", clock) as second:
+            await first.set_schedule(
+                Schedule(name="s", namespace="n", topic="t", cron="* * * * *", payload=b"tick")
+            )
+            assert [schedule.name for schedule in await second.schedules("n")] == ["s"]
+            for _ in range(3):
+                clock.advance(minutes=1)
+                (job,) = await second.dequeue("n", "t", 5, None, 10_000)
+                assert job.payload == b"tick"
+                assert await first.dequeue("n", "t", 5, None, 300) == []
+                await first.ack("n", "t", [Handle(job.id, job.token)])
+            assert await second.delete_schedule("n", "s")
+            assert not await first.delete_schedule("n", "s")
+
+    asyncio.run(main())
+
+
+def test_a_concurrency_limit_holds_over_nodes(place: Place) -> None:
+    async def main() -> None:
+        async with place.node("a") as first, place.node("b") as second:
+            await first.set_settings("n", "t", TopicSettings(concurrency_max=5))
+            await first.enqueue([new() for _ in range(40)])
+            calls = [(first, second)[n % 2].dequeue("n", "t", 3, None, 0) for n in range(20)]
+            jobs = [job for found in await asyncio.gather(*calls) for job in found]
+            assert len(jobs) == 5
+            await second.ack("n", "t", [Handle(jobs[0].id)])
+            assert len(await first.dequeue("n", "t", 3, None, 0)) == 1
+
+    asyncio.run(main())
+
+
+def test_a_rate_closes_the_namespace_and_says_for_how_long(place: Place) -> None:
+    limited = msgspec.structs.replace(QUICK, rate_max=10)
+
+    async def main() -> None:
+        async with place.node(settings=limited) as store:
+            await store.enqueue([new() for _ in range(10)])
+            with pytest.raises(JobsOverRate) as caught:
+                await store.enqueue([new()])
+            assert 0 < caught.value.retry_after_s <= 1
+            other = msgspec.structs.replace(new(), namespace="m")
+            await store.enqueue([other])
+            await asyncio.sleep(caught.value.retry_after_s + 0.02)
+            await store.enqueue([new()])
+
+    asyncio.run(main())
+
+
+# ---- prefetched jobs
+
+
+def test_prefetched_jobs_are_handed_out_in_order_under_a_new_lease(place: Place) -> None:
+    async def main() -> None:
+        async with place.node() as store:
+            topic = "n", "t"
+            await store.enqueue([new(payload=b"%d" % n, priority=n) for n in (3, 1, 2)])
+            await store._flush(topic)
+            await store._prefetcher.prefetch(topic)
+            assert await store._memory.prefetched(topic) == 3
+            (stats,) = await store.stats("n")
+            assert (stats.ready, stats.leased) == (3, 0)
+            jobs = await store.dequeue(*topic, 2, 60_000, 0)
+            assert [job.payload for job in jobs] == [b"1", b"2"]
+            rows = await place.rows("SELECT status, token FROM items ORDER BY priority")
+            assert [row["status"] for row in rows] == ["processing", "processing", "leased"]
+            assert [row["token"] for row in rows[:2]] == [job.token for job in jobs]
+
+    asyncio.run(main())
+
+
+def test_an_urgent_job_is_not_stuck_behind_prefetched_ones(place: Place) -> None:
+    async def main() -> None:
+        async with place.node("a") as first, place.node("b") as second:
+            await first.enqueue([new(payload=b"later", priority=5) for _ in range(20)])
+            await first._flush(("n", "t"))
+            await first._prefetcher.prefetch(("n", "t"))
+            await second.enqueue([new(payload=b"urgent", priority=1)])
+            (job,) = await first.dequeue("n", "t", 1, None, 0)
+            assert job.payload == b"urgent"
+
+    asyncio.run(main())
+
+
+def test_what_expired_in_the_list_is_not_handed_out_by_it(place: Place) -> None:
+    clock = ManualClock()
+    quiet = msgspec.structs.replace(QUICK, tick_s=600.0)
+
+    async def main() -> None:
+        async with place.node(clock=clock, settings=quiet) as store:
+            await store.enqueue([new(payload=b"1")])
+            await store._flush(("n", "t"))
+            await store._prefetcher.prefetch(("n", "t"))
+            clock.advance(ms=quiet.prefetch_lease_ms + 1)
+            (job,) = await store.dequeue("n", "t", 5, None, 0)
+            assert job.attempt == 1  # it went back to the table, without a failure
+            assert (await store.find("n", "t", job.id)).failures == []  # type: ignore[union-attr]
+
+    asyncio.run(main())
+
+
+def test_a_busy_topic_is_prefetched(place: Place) -> None:
+    busy = msgspec.structs.replace(QUICK, prefetch_from=2)
+
+    async def main() -> None:
+        async with place.node(settings=busy) as store:
+            await store.enqueue([new(payload=b"%d" % n) for n in range(200)])
+            found: list[bytes] = []
+            ahead = 0
+            while len(found) < 200:
+                jobs = await store.dequeue("n", "t", 1, None, 1000)
+                ahead += await store._memory.prefetched(("n", "t"))
+                found += [job.payload for job in jobs]
+            assert found == [b"%d" % n for n in range(200)]
+            assert ahead > 0
+
+    asyncio.run(main())
+
+
+# ---- marks
+
+
+def test_flush_marks_go_when_no_log_needs_them(place: Place) -> None:
+    clock = ManualClock()
+
+    async def main() -> None:
+        async with place.node("a", clock) as store:
+            await store.enqueue([new() for _ in range(10)])
+            assert len(await drain(store, "t")) == 10
+            assert len(await place.rows("SELECT FROM flush_marks")) == 10
+            clock.advance(minutes=5)
+            await eventually(lambda: place.is_empty("flush_marks"))
+            await store.enqueue([new(payload=b"after")])
+            assert await drain(store, "t") == [b"after"]
+
+    asyncio.run(main())

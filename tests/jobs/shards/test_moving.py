@@ -1,0 +1,133 @@
+"""The shard of a topic, and moving it while nodes are at work."""
+
+import asyncio
+
+import pytest
+
+from leveret.errors import JobsUnavailable
+from leveret.jobs.service.items import Handle, TopicSettings
+from leveret.jobs.service.shards.routing import carry, fnv32a, freeze, switch, thaw
+from leveret.jobs.service.store import Outcome
+from tests.jobs.shards.nodes import Place, abandon, drain, new, topic_on
+
+pytestmark = pytest.mark.compiled_only("the store is the same in both forms")
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [(b"", 0x811C9DC5), (b"a", 0xE40C292C), (b"foobar", 0xBF9CF968)],
+)
+def test_the_hash_is_fnv_1a(data: bytes, expected: int) -> None:
+    assert fnv32a(data) == expected
+
+
+def test_topics_are_spread_over_the_shards(place: Place) -> None:
+    async def main() -> None:
+        async with place.node() as store:
+            await store.enqueue([new(topic_on(0)), new(topic_on(1))])
+        for shard in (0, 1):
+            (row,) = await place.rows("SELECT topic FROM items", shard=shard)
+            assert row["topic"] == topic_on(shard)
+
+    asyncio.run(main())
+
+
+def test_a_topic_moves_while_jobs_go_in_and_out(place: Place) -> None:
+    topic = "n", topic_on(0)
+
+    async def main() -> None:
+        async with place.node("a") as first, place.node("b") as second:
+            await first.set_settings(*topic, TopicSettings(retries_max=3, backoff_ms=0))
+            sent: list[bytes] = []
+            got: list[bytes] = []
+            is_over = False
+
+            async def send() -> None:
+                while not is_over:
+                    payload = b"%d" % len(sent)
+                    await first.enqueue([new(topic[1], payload)])
+                    sent.append(payload)
+                    await asyncio.sleep(0.002)
+
+            async def work() -> None:
+                while not is_over or len(got) < len(sent):
+                    try:
+                        jobs = await second.dequeue(*topic, 5, None, 50)
+                        handles = [Handle(job.id, job.token) for job in jobs]
+                        outcomes = await second.ack(*topic, handles)
+                    except JobsUnavailable:
+                        continue
+                    assert set(outcomes) <= {Outcome.DONE}
+                    got.extend(job.payload for job in jobs)
+
+            async with asyncio.TaskGroup() as group:
+                group.create_task(send())
+                group.create_task(work())
+                for shard in (1, 0, 1):
+                    await asyncio.sleep(0.1)
+                    await freeze(place.dsns, topic)
+                    await carry(place.dsns, topic, shard)
+                    await switch(place.dsns, topic, shard)
+                    await thaw(place.dsns, topic)
+                await asyncio.sleep(0.1)
+                is_over = True
+            assert sorted(got) == sorted(sent)
+            assert (await first.settings(*topic)).retries_max == 3
+            assert not await place.rows("SELECT FROM items", shard=0)
+
+    asyncio.run(main())
+
+
+def test_a_thaw_without_a_switch_calls_it_off(place: Place) -> None:
+    topic = "n", topic_on(0)
+
+    async def main() -> None:
+        async with place.node() as store:
+            await store.enqueue([new(topic[1], b"1")])
+            await freeze(place.dsns, topic)
+            await carry(place.dsns, topic, 1)
+            await thaw(place.dsns, topic)
+            assert await drain(store, topic[1]) == [b"1"]
+
+    asyncio.run(main())
+
+
+def test_a_replay_after_a_move_brings_nothing_back(place: Place) -> None:
+    topic = "n", topic_on(0)
+
+    async def main() -> None:
+        store = place.store("a")
+        await store.start()
+        await store.enqueue([new(topic[1], b"1")])
+        await abandon(store)
+        async with place.node("b") as other:
+            (job,) = await other.dequeue(*topic, 1, None, 10_000)
+            await other.ack(*topic, [Handle(job.id)])
+            await freeze(place.dsns, topic)
+            await carry(place.dsns, topic, 1)
+            await switch(place.dsns, topic, 1)
+            await thaw(place.dsns, topic)
+            assert await place.rows("SELECT FROM flush_marks", shard=1)
+            async with place.node("a") as store:
+                assert await drain(store, topic[1]) == []
+                assert not store._wal.outstanding
+
+    asyncio.run(main())
+
+
+def test_the_copy_of_the_map_in_redis_serves_while_the_first_shard_is_down(place: Place) -> None:
+    topic = "n", topic_on(0)
+
+    async def main() -> None:
+        async with place.node():
+            pass
+        await switch(place.dsns, topic, 1)
+        await thaw(place.dsns, topic)
+        async with place.node():
+            pass
+        gone = place.at(dsns=["postgresql://leveret@127.0.0.1:1/none", place.dsns[1]])
+        async with gone.node("b") as store:
+            await store.enqueue([new(topic[1], b"1")])
+            assert await drain(store, topic[1]) == [b"1"]
+
+    asyncio.run(main())

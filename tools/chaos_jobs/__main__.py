@@ -1,0 +1,35 @@
+"""`make chaos-jobs`: kills for ten minutes, then the account of every job."""
+
+import argparse
+import sys
+import time
+from dataclasses import fields
+
+from tools.chaos_jobs.run import Plan, run
+
+FAULTS_SHOWN = 20
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    for one in fields(Plan):
+        flag = "--" + one.name.replace("_", "-")
+        parser.add_argument(flag, type=type(one.default), default=one.default)
+    plan = Plan(**vars(parser.parse_args()))
+    print(plan)
+    begin = time.monotonic()
+    account = run(plan, print)
+    print(
+        f"{account.confirmed} jobs confirmed, {account.refused} refused, {account.unknown} cut off;"
+        f" {account.done} done, {account.cut_off} acks cut off, {account.again} handed out again,"
+        f" {account.stale} stale acks;"
+        f" {time.monotonic() - begin:.0f} s"
+    )
+    for fault in account.faults[:FAULTS_SHOWN]:
+        print("fault:", fault)
+    print(f"{len(account.faults)} faults")
+    sys.exit(1 if account.faults else 0)
+
+
+if __name__ == "__main__":
+    main()
