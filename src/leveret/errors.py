@@ -223,6 +223,8 @@ class PublishClosed(PublishFailed):
 
 class TooLarge(PublishFailed):
     """The body has more bytes than the bus or the broker takes."""
+
+
 class ClusterError(LeveretError):
     """A request that a member of a group cannot serve now."""
 

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from leveret.config.option import Secret
 from leveret.config.settings import Settings
 from leveret.errors import ConfigError
+from leveret.jobs.service import items
 from leveret.runtime.job_tokens import JobTokens
 from tests.jobs.api import Api, payload
 from tests.jobs.stores import EmbeddedService, embedded
@@ -115,6 +116,28 @@ def test_a_topic_whose_queue_was_deleted_begins_anew(api: Api, channel: Any) -> 
     assert payload(api.take(TOPIC)) == b"3"
 
 
+@pytest.mark.parametrize("held_count", [0, 1])
+def test_a_queue_may_be_deleted_while_somebody_waits(
+    running: EmbeddedService, api: Api, channel: Any, held_count: int
+) -> None:
+    api.dequeue(TOPIC)
+    for _ in range(held_count):
+        api.enqueue(TOPIC, b"held")
+    held = api.dequeue(TOPIC)
+    with ThreadPoolExecutor(1) as worker:
+        waiting = worker.submit(api.dequeue, TOPIC, 1, wait=20)
+        while channel.queue_declare(TOPIC, passive=True).method.consumer_count == 0:
+            pass  # it has not begun to wait
+        channel.queue_delete(TOPIC)
+        (id,) = api.enqueue(TOPIC, b"new")
+        assert waiting.result(15) == []  # it waited for another queue
+    for job in held:
+        assert api.ack(TOPIC, job) == 404
+    assert api.take(TOPIC)["id"] == id
+    running.pass_time(60)
+    assert api.take(TOPIC)["attempt"] == 2
+
+
 def test_a_full_topic_takes_nothing_of_a_batch(api: Api, channel: Any) -> None:
     channel.queue_declare(
         "small", durable=True, arguments={"x-max-length": 2, "x-overflow": "reject-publish"}
@@ -140,6 +163,42 @@ def test_a_consumer_of_amqp_and_one_of_http_share_a_topic(api: Api, channel: Any
     assert sorted(over_amqp + over_http, key=int) == [b"%d" % n for n in range(20)]
 
 
+def test_long_histories_still_fit_the_frame_of_a_header(api: Api, channel: Any) -> None:
+    api.set_topic(TOPIC, retries_max=100)
+    (id,) = api.enqueue(TOPIC, b"")
+    for _ in range(22):
+        assert api.nack(TOPIC, api.take(TOPIC), "\x00" * 5000, delay=0) == 200
+    failures = api.job(TOPIC, id)["failures"]
+    assert [failure["attempt"] for failure in failures] == list(range(3, 23))
+    assert len(failures[-1]["error"]) == 4096
+    _, properties, _ = channel.basic_get(TOPIC)
+    assert len(json.loads(properties.headers["x-job-failures"])) == 20
+
+
+def test_who_waits_for_a_paused_topic_is_woken_when_it_goes_on(
+    running: EmbeddedService, api: Api
+) -> None:
+    login = {"Authorization": "Basic " + base64.b64encode(b"guest:guest").decode()}
+    management = Api(running.port, None, "")
+    (id,) = api.enqueue(TOPIC, b"")
+    path = f"/api/queues/{api.namespace}/{TOPIC}"
+    assert management.call("PUT", f"{path}/pause", {}, headers=login).status < 300
+    assert api.dequeue(TOPIC) == []
+    with ThreadPoolExecutor(1) as worker:
+        waiting = worker.submit(api.dequeue, TOPIC, 1, wait=20)
+        while not management.call("GET", path, headers=login).body["consumers"]:
+            pass  # it has not begun to wait
+        assert management.call("DELETE", f"{path}/pause", headers=login).status < 300
+        assert [job["id"] for job in waiting.result(15)] == [id]
+
+
+def test_one_answer_has_a_bounded_number_of_bytes(api: Api) -> None:
+    most = items.BATCH_BYTES_MAX // items.PAYLOAD_BYTES_MAX
+    for _ in range(most + 2):
+        api.enqueue(TOPIC, b"x" * items.PAYLOAD_BYTES_MAX)
+    assert [len(api.dequeue(TOPIC, 1000)) for _ in range(3)] == [most, 2, 0]
+
+
 def test_leased_jobs_show_as_unacknowledged(running: EmbeddedService, api: Api) -> None:
     api.enqueue(TOPIC, b"1", b"2")
     api.take(TOPIC)
@@ -156,9 +215,7 @@ def test_many_jobs_and_keys_survive_a_restart_and_keep_their_order(tmp_path: Pat
         ids = []
         for number in range(10):
             items = [
-                api.item(
-                    TOPIC, b"x" * 100, priority=-(n % 20 == 0), idempotency_key=f"{number}/{n}"
-                )
+                api.item(TOPIC, b"x", priority=-(n % 20 == 0), idempotency_key=f"{number}/{n}")
                 for n in range(1000)
             ]
             ids += api.call("POST", "/enqueue", items).body
@@ -205,6 +262,7 @@ def test_the_management_api_shows_who_waits_for_jobs(running: EmbeddedService, a
         assert answer.status == 200, answer.data
         return answer.body
 
+    assert api.dequeue(TOPIC) == []
     with ThreadPoolExecutor(1) as worker:
         waiting = worker.submit(api.dequeue, TOPIC, 1, wait=20)
         while not any(one["consumers"] for one in ask(f"queues/{api.namespace}")):

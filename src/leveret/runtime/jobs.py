@@ -63,6 +63,8 @@ class Jobs:
     async def start(self) -> None:
         """Open the store if it has something to do by itself. Raises ConfigError."""
         settings = self._host.settings
+        if bool(settings.jobs_redis) != bool(settings.jobs_postgres):
+            raise ConfigError("jobs_redis and jobs_postgres: one is of no use without the other")
         if settings.jobs_token_secret or settings.jobs_token_key is not None:
             self._own_tokens()  # a key that cannot be used is told at once
         kinds = self._host.broker.register.kinds()

@@ -41,6 +41,9 @@ FAILURES: Final = "x-job-failures"
 FAIR_KEY: Final = "x-job-fair-key"
 KEY: Final = "x-job-key"
 
+# AMQP consumers get the header in one frame: 131,072 bytes, as a rule.
+HISTORY_BYTES_MAX: Final = 96 * 1024
+_KEPT_BYTES: Final = (ERROR_BYTES_MAX, 1_024, 256)  # of errors before the last, at most
 _OCTET_MAX: Final = 255
 _encode: Final = msgspec.json.Encoder().encode
 _failures: Final = msgspec.json.Decoder(list[Failure])
@@ -63,13 +66,9 @@ class Envelope:
     def note_failure(self, error: str, now_ms: int) -> None:
         """Another attempt has failed."""
         self.attempts += 1
-        cut = error.encode("utf-8", "replace")[:ERROR_BYTES_MAX].decode("utf-8", "ignore")
+        cut = _cut(error, ERROR_BYTES_MAX)
         self.failures.append(Failure(attempt=self.attempts, time_ms=now_ms, error=cut))
         del self.failures[:-ERRORS_KEPT]
-
-    def forget_failures(self) -> None:
-        """Fresh retries; what went wrong before stays known."""
-        self.attempts = 0
 
     def header(self, payload_bytes: int) -> bytes:
         """The content header of the job's message."""
@@ -83,7 +82,7 @@ class Envelope:
         if self.attempts or ATTEMPTS in headers:
             headers[ATTEMPTS] = field_of(self.attempts)
         if self.failures:
-            headers[FAILURES] = field_of(_encode(self.failures).decode())
+            headers[FAILURES] = field_of(_history(self.failures))
         if self.fair_key is not None:
             headers[FAIR_KEY] = field_of(self.fair_key)
         if self.key is not None:
@@ -109,6 +108,22 @@ class Envelope:
             payload=payload,
             failures=self.failures,
         )
+
+
+def _history(failures: list[Failure]) -> str:
+    """Failures as JSON that leaves room in the frame of a header: of older ones, less is said."""
+    encoded = b""
+    for kept in _KEPT_BYTES:
+        for failure in failures[:-1]:
+            failure.error = _cut(failure.error, kept)
+        encoded = _encode(failures)
+        if len(encoded) <= HISTORY_BYTES_MAX:
+            break
+    return encoded.decode()
+
+
+def _cut(text: str, bytes_max: int) -> str:
+    return text.encode("utf-8", "replace")[:bytes_max].decode("utf-8", "ignore")
 
 
 def envelope_of(job: NewJob, id: int, now_ms: int) -> Envelope:
