@@ -14,7 +14,7 @@ PYTEST_FLAGS ?=
 INTERPRETED := PYTHONPATH="$(CURDIR)/src"
 PYTEST := $(PY) -m pytest $(PYTEST_FLAGS)
 BENCH_FLAGS = $(if $(ROWS),--rows $(ROWS)) $(if $(TIME),--seconds $(TIME)) $(if $(SAVE),--save)
-CHECKED := src tests tools setup.py
+CHECKED := src tests tools examples setup.py
 
 .PHONY: help
 help: ## List what can be made
@@ -113,6 +113,12 @@ bench-profile: setup ## Show what the microseconds of a message go to, by perf
 .PHONY: bench-report
 bench-report: setup ## Draw the history of saved runs as a page and a table
 	@$(PY) tools/bench.py report $(ARGS)
+
+.PHONY: bench-jobs
+bench-jobs: setup ## Measure jobs beside procrastinate and arq; ROUNDS=1 ARGS="--backlog 0" choose
+	@tools/system_packages.sh "$(PYTHON)" jobs
+	@$(PY) -m pip install -q -c constraints.txt -r tools/benchmark_jobs/requirements.txt
+	@$(PY) tools/bench_jobs.py $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SAVE),--save $(SAVE)) $(ARGS)
 
 .PHONY: guard
 guard: setup ## Count the instructions of the hot paths and compare them with the record

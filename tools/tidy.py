@@ -51,7 +51,7 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
         "runtime": "errors clock build_info histogram config patterns wire journal engine storage "
         "auth definitions amqp arrow tasks shovels jobs http metrics",
         "testing": "errors clock config engine storage runtime",
-        "cli": "errors build_info config definitions perf storage jobs bus pipeline runtime",
+        "cli": "errors clock build_info config definitions perf storage jobs bus pipeline runtime",
         "__main__": "cli",
     }.items()
 }

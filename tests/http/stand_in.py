@@ -10,7 +10,7 @@ from leveret.definitions import Book
 from leveret.engine.broker import Broker
 from leveret.engine.session import Outlet, Session
 from leveret.engine.tally import Counts
-from leveret.http.facts import Connected, Listener, LoopFacts, Machine, Opened
+from leveret.http.facts import Connected, Jobs, Listener, LoopFacts, Machine, Opened
 from leveret.http.pace import Slices
 from leveret.http.requests import Requests
 from leveret.shovels import Shovels
@@ -128,6 +128,10 @@ class Facts:
 
     @property
     def shovels(self) -> Shovels:
+        raise NotImplementedError
+
+    @property
+    def jobs(self) -> Jobs:
         raise NotImplementedError
 
     @property

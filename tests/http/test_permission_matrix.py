@@ -18,6 +18,7 @@ ENOUGH = {
     Needs.MONITORING: {"monitoring", "administrator"},
     Needs.METRICS: {"monitoring", "administrator"},  # where a login is wanted
     Needs.ADMINISTRATOR: {"administrator"},
+    Needs.JOBS: {"administrator"},  # or a token
 }
 TAGS = ("", "management", "policymaker", "monitoring", "administrator")
 # Of the password "pw", by RabbitMQ's SHA-256: quick to verify.
@@ -53,6 +54,8 @@ def test_operation_is_for_those_who_have_the_tag(url: BrokerUrl, operation: Oper
         path = path_of(operation)
         status, body, _ = ask_whole(url, operation.method, path, login=f"tag-{tag}:pw")
         is_refused = status == 401 and LACKING.search(body) is not None
+        if operation.needs is Needs.JOBS:  # no login will do but an administrator's
+            is_refused = status == 403
         assert is_refused is (tag not in ENOUGH[operation.needs]), (tag, status, body)
         assert status < 500 or status == 503, (tag, status, body)
 
@@ -65,7 +68,8 @@ def test_operation_asks_for_a_login(url: BrokerUrl, operation: Operation) -> Non
             assert status != 401 or operation.path == LOGIN
         elif login is None:
             assert status == 401
-            assert headers["WWW-Authenticate"].startswith("Basic ")
+            scheme = "Bearer" if operation.needs is Needs.JOBS else "Basic"
+            assert headers["WWW-Authenticate"].startswith(f"{scheme} ")
         else:
             assert status in (401, 429)
 

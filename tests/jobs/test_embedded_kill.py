@@ -12,7 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from tests.jobs.api import Api
+
+pytestmark = pytest.mark.compiled_only("the form makes no difference to what a kill leaves")
 
 READY = re.compile(r"leveret ready amqp=127\.0\.0\.1:\d+ http=127\.0\.0\.1:(\d+)\n")
 ROUNDS = 4

@@ -63,6 +63,8 @@ def views(url: BrokerUrl) -> dict[str, str]:
         "/queues/:vhost/:name/:tab": f"#/queues/%2F/{part}/messages",
         "/streams": "#/streams",
         "/streams/:vhost/:name": "#/streams/%2F/stream",
+        "/jobs": "#/jobs",
+        "/jobs/:namespace/:topic": f"#/jobs/%2F/{part}",
         "/exchanges": "#/exchanges",
         "/exchanges/:vhost/:name": f"#/exchanges/%2F/{part}",
         "/exchanges/:vhost/:name/:tab": f"#/exchanges/%2F/{part}/bindings",

@@ -28,17 +28,17 @@ DEFAULT_URL = "http://127.0.0.1:15672"
 
 
 @contextmanager
-def one_line_on_failure() -> Iterator[None]:
+def one_line_on_failure(program: str = "leveret ctl") -> Iterator[None]:
     """What goes wrong is one line and exit code 1."""
     try:
         yield
     except (NoAnswer, LeveretError) as fault:
-        typer.echo(f"leveret ctl: {fault}", err=True)
+        typer.echo(f"{program}: {fault}", err=True)
         raise typer.Exit(1) from fault
     except OSError as fault:
         reason = fault.strerror or str(fault)
         text = f"{fault.filename}: {reason}" if fault.filename else reason
-        typer.echo(f"leveret ctl: {text}", err=True)
+        typer.echo(f"{program}: {text}", err=True)
         raise typer.Exit(1) from fault
 
 

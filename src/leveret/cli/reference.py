@@ -4,13 +4,14 @@
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any, Final
 
 import typer
 
 from leveret.cli.app import app
 from leveret.cli.asking import SHARED
+from leveret.cli.jobs_asking import SHARED_BY_JOBS
 
 _HEAD: Final = """\
 # Command line
@@ -22,8 +23,11 @@ Every command of `leveret`. `leveret serve` has its options in [configuration.md
 
 Commands of `leveret ctl` that ask a running broker also take `--url` (or `LEVERET_URL`; default
 `http://127.0.0.1:15672`), `--user` (`LEVERET_USER`), `--password` (`LEVERET_PASSWORD`) and
-`--json`. What goes wrong is one line on standard error, and the exit code is 1; 2 for a misuse of
-the command. `leveret --install-completion` teaches your shell the commands.
+`--json`. Those of `leveret jobs`, besides `token`, take `--url`, `--token` (`LEVERET_JOBS_TOKEN`)
+or `--data` (the data directory of a node, whose secret then makes a token), `--namespace`
+(`LEVERET_JOBS_NAMESPACE`; default `default`) and `--json`. What goes wrong is one line on standard
+error, and the exit code is 1; 2 for a misuse of the command. `leveret --install-completion` teaches
+your shell the commands.
 """
 
 
@@ -42,7 +46,8 @@ def _commands(group: Any, path: str) -> Iterator[str]:
 
 def _section(command: Any, path: str) -> str:
     arguments = [p for p in command.params if p.param_type_name == "argument"]
-    own = [p for p in command.params if p.param_type_name == "option" and p.name not in SHARED]
+    shared = _shared_by(path)
+    own = [p for p in command.params if p.param_type_name == "option" and p.name not in shared]
     words = " ".join(_word(each) for each in arguments)
     lines = [f"\n## `{' '.join((path, words)).strip()}`\n", f"{command.help}\n"]
     if own:
@@ -50,6 +55,13 @@ def _section(command: Any, path: str) -> str:
         lines += [f"| `{', '.join((*p.opts, *p.secondary_opts))}` | {_cell(p)} |" for p in own]
         lines.append("")
     return "\n".join(lines)
+
+
+def _shared_by(path: str) -> Container[str]:
+    """Options that the head of the page tells of."""
+    if path == "leveret jobs token":
+        return ()
+    return SHARED_BY_JOBS if path.startswith("leveret jobs ") else SHARED
 
 
 def _word(argument: Any) -> str:

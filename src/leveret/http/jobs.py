@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from leveret.errors import JobsError, JobsInvalid
 from leveret.http.answers import json
-from leveret.http.jobs_access import CLIENT_GONE, Call, Problem, job_call, problem
+from leveret.http.jobs_access import CLIENT_GONE, MEDIA, Call, Problem, job_call, problem
 from leveret.http.jobs_shapes import Item, Leased, Settle, Settled, decoded, id_of, leased, settled
 from leveret.http.operations import Needs, Operation, Query, whole_body
 from leveret.jobs.service import limits
@@ -60,8 +60,10 @@ async def dequeue(call: Call) -> Response:
     limits.require_lease(lease_ms)
     wait_ms = span_ms_of(query.get("wait"), "wait") or 0
     limits.require_wait(wait_ms)
-    taking = call.store.dequeue(namespace, topic, limit, lease_ms, wait_ms)
-    jobs = await (_unless_gone(call.request, taking) if wait_ms else taking)
+    jobs = await call.store.dequeue(namespace, topic, limit, lease_ms, 0)
+    if wait_ms and not jobs:
+        taking = call.store.dequeue(namespace, topic, limit, lease_ms, wait_ms)
+        jobs = await _unless_gone(call.request, taking)
     return json([leased(job) for job in jobs])
 
 
@@ -235,6 +237,7 @@ def _settling(path: str, handler: Any, about: str) -> Operation:
         body=ONE_OR_MANY,
         answer=Settled | list[Settled],
         failures=SETTLE_REFUSALS,
+        failure_media=MEDIA,
         is_audited=False,
     )
 
@@ -250,6 +253,7 @@ OPERATIONS: Final = (
         body=list[Item],
         answer=list[int],
         failures=REFUSALS,
+        failure_media=MEDIA,
         is_audited=False,
     ),
     Operation(
@@ -267,6 +271,7 @@ OPERATIONS: Final = (
         ),
         answer=list[Leased],
         failures=REFUSALS,
+        failure_media=MEDIA,
         is_audited=False,
     ),
     _settling("/ack", ack, "Jobs are done."),

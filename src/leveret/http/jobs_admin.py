@@ -12,7 +12,7 @@ from leveret.errors import JobsInvalid, TokenRefused
 from leveret.http.access import facts_of, part_of, user_of
 from leveret.http.answers import Failure, json
 from leveret.http.jobs import PLACE, REFUSALS, SETTLE_REFUSALS, number_of, place_of, settle
-from leveret.http.jobs_access import ALL, Call, Problem, job_call, problem
+from leveret.http.jobs_access import ALL, MEDIA, Call, Problem, job_call, problem
 from leveret.http.jobs_shapes import (
     Dead,
     Deleted,
@@ -220,6 +220,7 @@ def _operation(method: str, path: str, handler: Any, about: str, **more: Any) ->
         about=about,
         group="jobs",
         needs=Needs.JOBS,
+        failure_media=MEDIA,
         is_audited=False,
         **facts,
     )

@@ -143,8 +143,10 @@ def _responses(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
     for status, text in _USUAL.items():
         responses[str(status)] = {"description": text, "content": failure}
     for status, kind in operation.failures:
-        content = {"application/json": {"schema": schemas[repr(kind)]}}
-        responses[str(status)] = {"description": "It failed.", "content": content}
+        media = operation.failure_media if status >= 400 else "application/json"
+        text = _USUAL.get(status, "It failed.") if status >= 400 else "Not all of it was done."
+        content = {media: {"schema": schemas[repr(kind)]}}
+        responses[str(status)] = {"description": text, "content": content}
     return responses
 
 

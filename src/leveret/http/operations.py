@@ -84,20 +84,26 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     media: str = "application/json"  # of the answer
     status: int = 200  # of success; 201 stands for 201 (made) or 204 (changed)
     failures: tuple[tuple[int, Any], ...] = ()  # statuses whose body is not the usual one
+    failure_media: str = "application/json"  # of those from 400 on
     is_audited: bool = True  # unless a GET; False for messages, which would bury all else
 
 
 def routes_of(operations: Sequence[Operation]) -> list[Route]:
     """One route for each path, in the order of the operations."""
+    return [Route(path, endpoint) for path, endpoint in endpoints_of(operations).items()]
+
+
+def endpoints_of(operations: Sequence[Operation]) -> dict[str, "Endpoint"]:
+    """What answers each path, in the order of the operations."""
     by_path: dict[str, dict[str, Operation]] = {}
     for operation in operations:
         methods = by_path.setdefault(operation.path, {})
         assert operation.method not in methods, f"{operation.method} {operation.path} twice"
         methods[operation.method] = operation
-    return [Route(path, _Endpoint(methods)) for path, methods in by_path.items()]
+    return {path: Endpoint(methods) for path, methods in by_path.items()}
 
 
-class _Endpoint:
+class Endpoint:
     """Answers all methods of a path."""
 
     def __init__(self, operations: dict[str, Operation]) -> None:
@@ -107,10 +113,11 @@ class _Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive, send)
-        response = await self._answer(request)
+        response = await self.answer(request)
         await response(scope, receive, send)
 
-    async def _answer(self, request: Request) -> ASGIApp:
+    async def answer(self, request: Request) -> ASGIApp:
+        """The answer to a request, not yet sent; raises what the application answers as errors."""
         if request.method == "OPTIONS":
             return Response(status_code=200, headers=self._allow)
         method = "GET" if request.method == "HEAD" else request.method

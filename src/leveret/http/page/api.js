@@ -36,8 +36,9 @@ export function query(values) {
 
 /**
  * @param {string} method
- * @param {string} path below /api
- * @param {{body?: any, signal?: AbortSignal, headers?: Object<string, string>, login?: string}} [options]
+ * @param {string} path below /api, or below `base`
+ * @param {{body?: any, signal?: AbortSignal, headers?: Object<string, string>, login?: string,
+ *   base?: string, decode?: (text: string) => any}} [options]
  * @returns {Promise<any>} the decoded answer; null where it has no body
  */
 export async function call(method, path, options = {}) {
@@ -51,7 +52,7 @@ export async function call(method, path, options = {}) {
   }
   let response;
   try {
-    response = await fetch(`api${path}`, init);
+    response = await fetch(`${options.base ?? "api"}${path}`, init);
   } catch (fault) {
     if (fault.name === "AbortError") throw fault;
     setLost(true);
@@ -60,7 +61,7 @@ export async function call(method, path, options = {}) {
   setLost(false);
   const text = await response.text();
   if (!response.ok) throw refusal(response.status, text, options.login !== undefined);
-  return text ? decode(text) : null;
+  return text ? (options.decode ?? decode)(text) : null;
 }
 
 export const get = (path, options) => call("GET", path, options);
@@ -94,7 +95,8 @@ function setLost(isLost) {
 
 function refusal(status, text, isLogin) {
   const body = decode(text);
-  const reason = typeof body?.reason === "string" ? body.reason : String(text).slice(0, 300);
+  const said = body?.reason ?? body?.detail; // of the management API, and of a problem document
+  const reason = typeof said === "string" ? said : String(text).slice(0, 300);
   if (status === 401 && /login failed/i.test(reason)) {
     if (!isLogin) signOut("Your login is no longer valid.");
     return new ApiError("The name or the password is wrong.", 401);

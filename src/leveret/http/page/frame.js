@@ -21,6 +21,7 @@ const SECTIONS = [
     [
       ["queues", "Queues", "#/queues", "queues"],
       ["streams", "Streams", "#/streams"],
+      ["jobs", "Jobs", "#/jobs"],
       ["exchanges", "Exchanges", "#/exchanges", "exchanges"],
       ["trace", "Trace a message", "#/trace"],
       ["tasks", "Tasks and shovels", "#/tasks"],

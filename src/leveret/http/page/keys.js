@@ -9,6 +9,7 @@ const PLACES = {
   o: ["#/", "Overview"],
   q: ["#/queues", "Queues"],
   s: ["#/streams", "Streams"],
+  j: ["#/jobs", "Jobs"],
   e: ["#/exchanges", "Exchanges"],
   c: ["#/connections", "Connections"],
   h: ["#/channels", "Channels"],

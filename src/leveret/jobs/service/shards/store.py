@@ -27,6 +27,12 @@ from leveret.jobs.service.items import (
 from leveret.jobs.service.shards.bells import Bells
 from leveret.jobs.service.shards.counters import Counters, figures
 from leveret.jobs.service.shards.flusher import Flusher
+from leveret.jobs.service.shards.gathering import (
+    CALLERS_MAX,
+    Gathering,
+    acked_together,
+    shares,
+)
 from leveret.jobs.service.shards.intake import Intake, topics_of
 from leveret.jobs.service.shards.memory import Memory, Topic
 from leveret.jobs.service.shards.moments import moment, ms_of
@@ -102,6 +108,8 @@ class ShardsStore:
         )
         self._tasks: list[asyncio.Task[None]] = []
         self._is_draining = False
+        self._acks = Gathering(self._ack_all, CALLERS_MAX)
+        self._claims = Gathering(self._claim_all, CALLERS_MAX)
         self._wire()
 
     def _wire(self) -> None:
@@ -297,11 +305,16 @@ class ShardsStore:
             if self._is_draining:
                 raise JobsDraining("the service is stopping")
             bell = self._bells.bell(name)
-            found = await self._claim(name, limit, lease_ms)
+            found = await self._claims.ask((name, lease_ms), limit)
             left_s = end_s - loop.time()
             if found or left_s <= 0:
                 return found
             await self._bells.wait(bell, min(left_s, WAIT_POLL_S))
+
+    async def _claim_all(
+        self, key: tuple[Topic, int | None], limits: list[int]
+    ) -> list[list[LeasedJob]]:
+        return shares(await self._claim(key[0], sum(limits), key[1]), limits)
 
     async def _claim(self, topic: Topic, limit: int, lease_ms: int | None) -> list[LeasedJob]:
         self._routes.shard_of(topic).require()
@@ -365,7 +378,12 @@ class ShardsStore:
         return rows
 
     async def ack(self, namespace: str, topic: str, handles: list[Handle]) -> list[Outcome]:
-        name = namespace, topic
+        return await self._acks.ask((namespace, topic), handles)
+
+    async def _ack_all(self, name: Topic, wishes: list[list[Handle]]) -> list[list[Outcome]]:
+        return await acked_together(partial(self._ack, name), wishes)
+
+    async def _ack(self, name: Topic, handles: list[Handle]) -> list[Outcome]:
         sql = "SELECT * FROM leveret_ack($1, $2, $3::BIGINT[], $4::BIGINT[], $5)"
         outcomes = outcomes_of(await self._settle(name, sql, handles, self._now()))
         self._counters.of(name).acked += outcomes.count(Outcome.DONE)

@@ -1,0 +1,269 @@
+/** One topic: its jobs by state, one job by its id, the dead ones with their errors, settings. */
+
+import { at, query } from "../api.js";
+import { fill, h } from "../dom.js";
+import { age, count, duration, time } from "../format.js";
+import { jobsCall } from "../jobs_api.js";
+import { confirm, formDialog, openDialog } from "../parts/dialog.js";
+import { badge, button, facts, figures, head, list, sheet } from "../parts/list.js";
+import { attempt, notice } from "../parts/notice.js";
+import { enqueue } from "./jobs.js";
+
+const DEAD_SHOWN = 100;
+const STATES = [
+  ["ready", "Ready"],
+  ["scheduled", "Scheduled"],
+  ["leased", "Leased"],
+  ["dead", "Dead"],
+];
+
+export function view({ params, again }) {
+  const place = { namespace: params.namespace, topic: params.topic };
+  const counts = h("div");
+  const settings = h("div");
+  const dead = h("div");
+  const el = h(
+    "div",
+    { class: "view" },
+    head({
+      title: place.topic,
+      crumb: [h("a", { href: "#/jobs" }, "Jobs"), ` in namespace ${place.namespace}`],
+      actions: [
+        button("Find a job", () => find(place, again)),
+        button("Enqueue a job", () => enqueue(place, again), "main"),
+      ],
+    }),
+    h("div", { class: "columns" }, sheet("Jobs", counts), sheet("Settings", settings)),
+    sheet("Dead jobs", dead),
+  );
+
+  async function refresh(signal) {
+    const [all, chosen, lost] = await Promise.all([
+      jobsCall("GET", `/stats${query({ namespace: place.namespace })}`, { signal }),
+      jobsCall("GET", at`/topics/${place.namespace}/${place.topic}`, { signal }),
+      jobsCall("GET", `/dead${query({ ...place, limit: DEAD_SHOWN })}`, { signal }),
+    ]);
+    const stats = all.find((each) => each.topic === place.topic);
+    fill(counts, drawCounts(stats ?? {}));
+    fill(settings, drawSettings(place, chosen, again));
+    fill(dead, drawDead(place, lost, stats?.dead ?? lost.length, again));
+  }
+  return { title: place.topic, el, refresh };
+}
+
+function drawCounts(stats) {
+  const waits = stats.oldest_ready_ms ? age(Math.max(0, Date.now() - stats.oldest_ready_ms)) : null;
+  return [
+    figures(
+      STATES.map(([name, label]) => [
+        label,
+        h("span", { "data-count": name }, count(stats[name] ?? 0)),
+      ]),
+    ),
+    facts([
+      ["Oldest ready", waits],
+      ["Enqueued", count(stats.enqueued ?? 0)],
+      ["Handed out", count(stats.handed_out ?? 0)],
+      ["Acknowledged", count(stats.acked ?? 0)],
+      ["Failed", count(stats.failed ?? 0)],
+      ["Leases that ran out", count(stats.expired ?? 0)],
+    ]),
+  ];
+}
+
+function drawSettings(place, chosen, again) {
+  return [
+    facts([
+      ["Retries", count(chosen.retries_max)],
+      ["First retry after", duration(chosen.backoff_ms)],
+      ["Later ones at most", duration(chosen.backoff_ms_max)],
+      ["Lease", duration(chosen.lease_ms)],
+      ["At once", chosen.concurrency_max ? count(chosen.concurrency_max) : "no limit"],
+    ]),
+    button("Change", () => change(place, chosen, again)),
+  ];
+}
+
+async function change(place, chosen, again) {
+  const isDone = await formDialog({
+    title: `Settings of “${place.topic}”`,
+    verb: "Save",
+    fields: [
+      { name: "retries_max", label: "Retries", type: "number", required: true, value: chosen.retries_max, hint: "After the first attempt; then a job is dead." },
+      { name: "backoff_ms", label: "First retry after, in ms", type: "number", required: true, value: chosen.backoff_ms, hint: "Doubled for each further one." },
+      { name: "backoff_ms_max", label: "Later ones at most, in ms", type: "number", required: true, value: chosen.backoff_ms_max },
+      { name: "jitter", label: "Share of it that is drawn", type: "number", required: true, value: chosen.jitter },
+      { name: "lease_ms", label: "Lease, in ms", type: "number", required: true, value: chosen.lease_ms },
+      { name: "concurrency_max", label: "Leased at once", type: "number", value: chosen.concurrency_max, hint: "Empty: no limit." },
+    ],
+    submit: (values) =>
+      jobsCall("PUT", at`/topics/${place.namespace}/${place.topic}`, { body: { ...chosen, ...values } }),
+  });
+  if (isDone) notice("The settings are saved.");
+  again();
+}
+
+function drawDead(place, jobs, total, again) {
+  if (jobs.length === 0)
+    return h("p", { class: "soft" }, "No job of this topic has used up its retries.");
+  return [
+    h(
+      "div",
+      { class: "row" },
+      h(
+        "span",
+        { class: "grow soft", role: "status" },
+        total > jobs.length ? `The first ${count(jobs.length)} of ${count(total)}.` : `${count(total)} in all.`,
+      ),
+      button("Redrive all", () => redrive(place, null, again)),
+      button("Delete all", () => remove(place, null, again), "danger"),
+    ),
+    list(
+      [
+        { label: "Id", cell: (job) => h("span", { class: "mono" }, job.id) },
+        { label: "Attempts", number: true, cell: (job) => count(job.attempts) },
+        { label: "Last failed", cell: (job) => moment(lastOf(job)?.time) },
+        { label: "Last error", cell: (job) => firstLine(lastOf(job)?.error) },
+        {
+          label: "",
+          cell: (job) =>
+            h(
+              "div",
+              { class: "row end" },
+              button("Show", () => show(place, job, again), "small"),
+              button("Redrive", () => redrive(place, [job.id], again), "small"),
+              button("Delete", () => remove(place, [job.id], again), "small danger"),
+            ),
+        },
+      ],
+      jobs,
+      "",
+    ),
+  ];
+}
+
+async function redrive(place, ids, again) {
+  if (ids === null) {
+    const isSure = await confirm({
+      title: "Redrive all dead jobs?",
+      text: "They become ready again, with fresh retries.",
+      verb: "Redrive all",
+      danger: false,
+    });
+    if (!isSure) return;
+  }
+  await attempt(
+    () => jobsCall("POST", "/dead/redrive", { body: withIds(place, ids) }),
+    ids ? "The job is ready again." : "They are ready again.",
+  );
+  again();
+}
+
+async function remove(place, ids, again) {
+  const isSure = await confirm({
+    title: ids ? `Delete the job ${ids[0]}?` : "Delete all dead jobs?",
+    text: "They cannot be brought back.",
+    verb: "Delete",
+  });
+  if (!isSure) return;
+  await attempt(
+    () => jobsCall("POST", "/dead/delete", { body: withIds(place, ids) }),
+    ids ? "The job is deleted." : "The dead jobs are deleted.",
+  );
+  again();
+}
+
+function withIds(place, ids) {
+  return ids === null ? place : { ...place, ids };
+}
+
+async function find(place, again) {
+  let found = null;
+  await formDialog({
+    title: "Find a job",
+    verb: "Find",
+    fields: [{ name: "id", label: "Id", required: true }],
+    submit: async ({ id }) => {
+      found = await jobsCall("GET", `/job${query({ ...place, id })}`);
+    },
+  });
+  if (found) show(place, found, again);
+}
+
+/** A job with all that is known of it, and what can be done with it. */
+function show(place, job, again) {
+  const act = async (path, done) => {
+    opened.close();
+    await attempt(() => jobsCall("POST", path, { body: { ...place, id: job.id } }), done);
+    again();
+  };
+  const opened = openDialog({
+    title: `Job ${job.id}`,
+    wide: true,
+    body: h(
+      "div",
+      { class: "stack" },
+      facts([
+        ["State", badge(job.state, job.state === "dead" ? "bad" : "")],
+        ["Priority", String(job.priority)],
+        ["Attempts", count(job.attempts)],
+        ["Enqueued", moment(job.created_at)],
+        ["Not before", moment(job.deliver_after)],
+        ["Leased until", job.lease_expires_at ? moment(job.lease_expires_at) : null],
+        ["Idempotency key", job.idempotency_key],
+        ["Fair key", job.fair_key],
+      ]),
+      h("h3", null, "Payload"),
+      h("pre", { class: "payload", tabindex: "0" }, textOf(job.payload)),
+      h("h3", null, "Failures"),
+      drawFailures(job.failures ?? []),
+    ),
+    footer: h(
+      "footer",
+      null,
+      job.state === "scheduled" &&
+        button("Deliver now", () => act("/deliver-now", "The job is ready.")),
+      (job.state === "scheduled" || job.state === "ready") &&
+        button("Cancel the job", () => act("/cancel", "The job is cancelled."), "danger"),
+      button("Close", () => opened.close()),
+    ),
+  });
+}
+
+function drawFailures(failures) {
+  if (failures.length === 0) return h("p", { class: "soft" }, "None.");
+  return h(
+    "ol",
+    { class: "failures" },
+    failures.map((failure) =>
+      h(
+        "li",
+        null,
+        h("div", { class: "soft" }, `Attempt ${failure.attempt}, ${moment(failure.time)}`),
+        h("pre", { tabindex: "0" }, failure.error),
+      ),
+    ),
+  );
+}
+
+function lastOf(job) {
+  return job.failures?.[job.failures.length - 1];
+}
+
+function firstLine(text) {
+  return (text ?? "–").split("\n", 1)[0];
+}
+
+function moment(text) {
+  return text ? time(Date.parse(text)) : "–";
+}
+
+/** A payload that is text, as text; other bytes stay base64. */
+function textOf(payload) {
+  const octets = Uint8Array.from(atob(payload ?? ""), (c) => c.charCodeAt(0));
+  try {
+    return new TextDecoder("utf-8", { fatal: true }).decode(octets);
+  } catch {
+    return payload;
+  }
+}

@@ -1,0 +1,127 @@
+"""What a call to the jobs service can end in, one class for each cause.
+
+```
+CallFailed                 a call that did not do what it was asked to
+├── Unreachable            no connection, or it was lost: whether the call was done is not known
+├── TimedOut               no answer within the call's deadline: the same
+├── BadAnswer              what answered does not speak this API
+├── InvalidCall            400, 413, 422: the call itself is wrong; says which item and field
+├── NotAuthenticated       401: no token, or one that is not valid (any more)
+├── NotAllowed             403: the token does not cover the namespace
+├── UnknownJob             404: no such job in this topic (any more)
+├── StaleLease             409: the lease is over, or another one holds the job
+├── OverRate               429: the namespace asks too often; says when to come back
+├── ServiceDraining        503: the service is stopping; another node may answer
+└── ServiceFailed          500 and the like: what keeps the jobs does not answer
+```
+"""
+
+from typing import Final
+
+import msgspec
+
+from leveret.errors import LeveretError
+
+
+class CallFailed(LeveretError):
+    """A call that did not do what it was asked to; `status` is 0 where there was no answer."""
+
+    def __init__(self, detail: str, status: int = 0) -> None:
+        super().__init__(detail)
+        self.status = status
+
+
+class Unreachable(CallFailed):
+    """No connection, or it was lost. `was_sent`: the call may have been done all the same."""
+
+    def __init__(self, detail: str, *, was_sent: bool) -> None:
+        super().__init__(detail)
+        self.was_sent = was_sent
+
+
+class TimedOut(CallFailed):
+    """No answer within the deadline of the call."""
+
+
+class BadAnswer(CallFailed):
+    """What answered does not speak this API."""
+
+
+class InvalidCall(CallFailed):
+    """The call itself is wrong."""
+
+
+class NotAuthenticated(CallFailed):
+    """There is no token, or it is not valid."""
+
+
+class NotAllowed(CallFailed):
+    """The token does not cover the namespace."""
+
+
+class UnknownJob(CallFailed):
+    """There is no such job in this topic."""
+
+
+class StaleLease(CallFailed):
+    """The lease is over, or another one holds the job."""
+
+
+class OverRate(CallFailed):
+    """The namespace asks too often."""
+
+    def __init__(self, detail: str, status: int = 429, retry_after_s: float = 1.0) -> None:
+        super().__init__(detail, status)
+        self.retry_after_s = retry_after_s
+
+
+class ServiceDraining(CallFailed):
+    """The service is stopping."""
+
+
+class ServiceFailed(CallFailed):
+    """What keeps the jobs does not answer, or the service has a fault."""
+
+
+_BY_STATUS: Final[dict[int, type[CallFailed]]] = {
+    400: InvalidCall,
+    401: NotAuthenticated,
+    403: NotAllowed,
+    404: UnknownJob,
+    409: StaleLease,
+    413: InvalidCall,
+    415: InvalidCall,
+    422: InvalidCall,
+    503: ServiceDraining,
+}
+_TEXT_CHARS_MAX: Final = 300  # of an answer that is no problem document
+
+
+class _Problem(msgspec.Struct):
+    """The parts of a problem document (RFC 9457) that people read."""
+
+    title: str = ""
+    detail: str = ""
+
+
+def fault_of(status: int, body: bytes, retry_after: str | None) -> CallFailed:
+    """The exception for an answer that is no success."""
+    text = _said(body) or f"the service answered {status}"
+    if status == 429:
+        return OverRate(text, status, _seconds(retry_after))
+    return _BY_STATUS.get(status, ServiceFailed)(text, status)
+
+
+def _said(body: bytes) -> str:
+    try:
+        problem = msgspec.json.decode(body, type=_Problem)
+        return problem.detail or problem.title
+    except msgspec.DecodeError:
+        return body.decode(errors="replace").strip()[:_TEXT_CHARS_MAX]
+
+
+def _seconds(retry_after: str | None) -> float:
+    try:
+        return max(0.0, float(retry_after or 1.0))
+    except ValueError:
+        return 1.0  # a date: no node of ours sends one

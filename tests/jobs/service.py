@@ -1,0 +1,23 @@
+"""The jobs service of a broker in this process, and tokens for it."""
+
+import json
+from base64 import b64encode
+from http.client import HTTPConnection
+
+from leveret.testing.broker import BrokerUrl
+
+NAMESPACE = "shop"
+
+
+def address(url: BrokerUrl) -> str:
+    return f"http://{url.host}:{url.http_port}"
+
+
+def token(url: BrokerUrl) -> str:
+    """A token of the administrator, good for every namespace."""
+    connection = HTTPConnection(url.host, url.http_port, timeout=20)
+    login = b64encode(b"guest:guest").decode()
+    connection.request("POST", "/api/jobs/token", headers={"Authorization": f"Basic {login}"})
+    found: str = json.loads(connection.getresponse().read())["token"]
+    connection.close()
+    return found

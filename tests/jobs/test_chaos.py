@@ -1,0 +1,23 @@
+"""A short round of kills: workers and nodes die under load, and every job is done all the same."""
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.jobs.chaos.run import run
+
+pytestmark = [
+    pytest.mark.compiled_only("kills are about processes and the disk, the same in both forms"),
+    pytest.mark.timeout(180),
+]
+
+
+def test_every_job_is_done_and_none_comes_back_after_its_ack(tmp_path: Path, seed: int) -> None:
+    with (tmp_path / "stderr").open("w") as log:
+        outcome = run(tmp_path / "data", log, Random(seed), seconds=10)
+    assert outcome.faults == []
+    assert outcome.node_kills >= 2
+    assert outcome.worker_kills >= 5
+    assert outcome.jobs_told > 100
+    assert outcome.jobs_done >= outcome.jobs_told

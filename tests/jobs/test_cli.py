@@ -1,0 +1,117 @@
+"""`leveret jobs` against a running node: commands do what they say, and say what they do."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from leveret.cli.app import app
+from leveret.jobs import Client, TopicSettings
+from leveret.storage.disk import Disk
+from leveret.testing.broker import BrokerUrl, broker
+from tests.jobs.service import NAMESPACE, address, token
+
+pytestmark = pytest.mark.interpreted_only("no part of the command line is compiled")
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[BrokerUrl]:
+    with broker(http=True) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def client(url: BrokerUrl) -> Iterator[Client]:
+    with Client(address(url), token=token(url), namespace=NAMESPACE) as found:
+        yield found
+
+
+def jobs(url: BrokerUrl, *words: str, code: int = 0, text: str | None = None) -> str:
+    """What a command printed; its exit code is as expected."""
+    shared = ["--url", address(url), "--token", token(url), "--namespace", NAMESPACE]
+    done = CliRunner().invoke(app, ["jobs", *words, *shared], input=text)
+    assert done.exit_code == code, done.output
+    return done.stdout if code == 0 else done.stderr
+
+
+def found(url: BrokerUrl, *words: str) -> Any:
+    return json.loads(jobs(url, *words, "--json"))
+
+
+def test_a_job_is_put_in_taken_given_back_and_done(url: BrokerUrl) -> None:
+    id = jobs(url, "enqueue", "mail", '{"to": "ann"}', "-p", "3").strip()
+    assert jobs(url, "enqueue", "mail", "x", "--key", "k") == jobs(
+        url, "enqueue", "mail", "x", "--key", "k"
+    )
+    shown = found(url, "dequeue", "mail", "--limit", "2", "--lease", "60")
+    assert [job["payload"] for job in shown] == ["x", '{"to": "ann"}']
+    assert str(shown[1]["id"]) == id
+    lease = ("--lease-token", str(shown[1]["token"]))
+    jobs(url, "nack", "mail", id, *lease, "--error", "no address", "--delay", "0")
+    assert "lease is over" in jobs(url, "ack", "mail", id, *lease, code=1)
+    (again,) = found(url, "dequeue", "mail", "--wait", "5", "--ack")
+    assert (again["id"], again["attempt"]) == (int(id), 2)
+    assert jobs(url, "dequeue", "mail") == "no job is ready\n"
+
+
+def test_lines_become_jobs_and_plans_are_changed(url: BrokerUrl, client: Client) -> None:
+    ids = found_lines(jobs(url, "enqueue", "lines", "--lines", "--delay", "3600", text="a\nb\nc"))
+    (stats,) = [row for row in found(url, "stats") if row["topic"] == "lines"]
+    assert (stats["scheduled"], stats["ready"]) == (3, 0)
+    assert jobs(url, "cancel", "lines", ids[0]) == "1 job is cancelled\n"
+    assert jobs(url, "deliver-now", "lines", ids[1], ids[2]) == "2 jobs are ready\n"
+    assert "no such job" in jobs(url, "cancel", "lines", ids[0], code=1)
+    assert [job.payload for job in client.dequeue("lines", limit=9)] == [b"b", b"c"]
+
+
+def found_lines(text: str) -> list[str]:
+    return text.split()
+
+
+def test_dead_jobs_are_shown_redriven_and_deleted(url: BrokerUrl, client: Client) -> None:
+    client.set_settings("dying", TopicSettings(retries_max=0))
+    ids = [client.enqueue("dying", b"x") for _ in range(3)]
+    for job in client.dequeue("dying", limit=3):
+        client.nack(job, "no luck\nat line 3")
+    shown = found(url, "dead", "dying")
+    assert [(job["id"], job["error"]) for job in shown] == [(id, "no luck") for id in ids]
+    assert str(ids[0]) in jobs(url, "dead", "dying")
+    assert jobs(url, "redrive", "dying", str(ids[1])) == "1 job is ready again\n"
+    assert jobs(url, "dead", "dying", "--delete", str(ids[0])) == "1 dead job is deleted\n"
+    assert found(url, "redrive", "dying") == {"redriven": 1}
+    assert found(url, "dead", "dying", "--delete-all") == {"deleted": 0}
+
+
+def test_top_shows_rates_between_two_looks(url: BrokerUrl, client: Client) -> None:
+    client.enqueue("busy", b"x")
+    shown = jobs(url, "top", "--count", "2", "--interval", "0.1")
+    assert "in/s" in shown
+    assert "busy" in shown
+    (row,) = [row for row in found(url, "top") if row["topic"] == "busy"]
+    assert (row["ready"], row["in/s"]) == (1, 0.0)
+
+
+def test_the_data_directory_of_a_node_stands_for_a_token(tmp_path: Path) -> None:
+    with broker(http=True, disk=Disk(tmp_path)) as url:
+        words = ["stats", "--url", address(url), "--all", "--json"]
+        command = [sys.executable, "-m", "leveret", "jobs", *words]
+        token(url)  # which makes the secret
+        done = subprocess.run(
+            [*command, "--data", str(tmp_path)], capture_output=True, text=True, check=True
+        )
+        assert json.loads(done.stdout) == []
+        refused = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert refused.returncode == 1
+    assert refused.stderr == "leveret jobs: a token is needed\n"
+
+
+def test_no_service_is_one_line(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "leveret", "jobs", "stats", "--url", "http://127.0.0.1:1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "leveret jobs: http://127.0.0.1:1: Connection refused\n"

@@ -1,0 +1,202 @@
+"""The clients against the real service: every method does what it says."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+
+from leveret.clock import Clock
+from leveret.jobs import (
+    AsyncClient,
+    Client,
+    InvalidCall,
+    NewJob,
+    NotAllowed,
+    NotAuthenticated,
+    Outcome,
+    Schedule,
+    StaleLease,
+    TopicSettings,
+    UnknownJob,
+)
+from leveret.testing.broker import BrokerUrl, broker
+from tests.jobs.service import NAMESPACE, address, token
+
+
+class Refund(msgspec.Struct):
+    order: int
+    amount: str
+
+
+@dataclass
+class Note:
+    text: str
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[BrokerUrl]:
+    with broker(http=True) as found:
+        yield found
+
+
+@pytest.fixture
+def client(url: BrokerUrl) -> Iterator[Client]:
+    with Client(address(url), token=token(url), namespace=NAMESPACE) as found:
+        yield found
+
+
+def later(seconds: float) -> datetime:
+    return datetime.fromtimestamp(Clock().now_ms() / 1000, UTC) + timedelta(seconds=seconds)
+
+
+def test_a_payload_comes_back_as_what_it_was(client: Client) -> None:
+    payloads: list[object] = [b"\x00\xff", {"a": [1]}, Refund(1, "5"), Note("hi"), "text", None]
+    ids = client.enqueue_many([NewJob(topic="kinds", payload=each) for each in payloads])
+    jobs = client.dequeue("kinds", limit=10)
+    assert [job.id for job in jobs] == ids
+    assert jobs[0].payload == b"\x00\xff"
+    assert [job.json() for job in jobs[1:]] == [
+        {"a": [1]},
+        {"order": 1, "amount": "5"},
+        {"text": "hi"},
+        "text",
+        None,
+    ]
+    assert jobs[2].decode(Refund) == Refund(1, "5")
+    with pytest.raises(msgspec.ValidationError):
+        jobs[1].decode(Refund)
+    assert client.ack_many(jobs) == [Outcome.DONE] * 6
+    assert client.ack_many(jobs) == [Outcome.UNKNOWN] * 6
+
+
+def test_a_job_has_all_that_was_said_of_it(client: Client) -> None:
+    low = client.enqueue("facts", b"low", priority=7, fair_key="ann")
+    urgent = client.enqueue("facts", b"urgent", priority=-7)
+    first, second = client.dequeue("facts", limit=2, lease_s=60)
+    assert (first.id, second.id) == (urgent, low)
+    assert (second.priority, second.fair_key, second.attempt) == (7, "ann", 1)
+    assert (second.namespace, second.topic) == (NAMESPACE, "facts")
+    assert second.created_at is not None
+    assert second.lease_expires_at - second.created_at > timedelta(seconds=55)
+    found = client.find("facts", low)
+    assert (found.state, found.payload) == ("leased", b"low")
+
+
+def test_a_lease_is_kept_given_back_and_lost(client: Client) -> None:
+    client.enqueue("leases", b"x")
+    (job,) = client.dequeue("leases", lease_s=60)
+    before = job.lease_expires_at
+    client.extend(job, lease_s=120)
+    assert job.lease_expires_at > before
+    client.nack(job, "not now", delay_s=0)
+    with pytest.raises(StaleLease):
+        client.ack(job)
+    (again,) = client.dequeue("leases", wait_s=5)
+    assert (again.id, again.attempt) == (job.id, 2)
+    assert again.token > job.token
+    with pytest.raises(StaleLease):
+        client.extend(job)
+    client.ack(again)
+    with pytest.raises(UnknownJob):
+        client.ack(again)
+
+
+def test_a_key_makes_one_job_of_many(client: Client) -> None:
+    ids = {client.enqueue("keys", b"x", idempotency_key="one") for _ in range(3)}
+    assert len(ids) == 1
+    assert len(client.dequeue("keys", limit=10)) == 1
+
+
+def test_a_dequeue_waits_for_a_job(client: Client) -> None:
+    assert client.dequeue("waits") == []
+    client.enqueue("waits", b"x", deliver_after=later(0.3))
+    assert client.dequeue("waits") == []
+    (job,) = client.dequeue("waits", wait_s=10)
+    client.ack(job)
+
+
+def test_a_scheduled_job_is_cancelled_or_delivered_at_once(client: Client) -> None:
+    wanted, unwanted = (client.enqueue("plans", b"x", deliver_after=later(3600)) for _ in range(2))
+    assert client.find("plans", wanted).state == "scheduled"
+    assert client.cancel("plans", [unwanted, 1]) == [Outcome.DONE, Outcome.UNKNOWN]
+    assert client.deliver_now("plans", [wanted]) == [Outcome.DONE]
+    assert [job.id for job in client.dequeue("plans", limit=9)] == [wanted]
+    with pytest.raises(UnknownJob):
+        client.find("plans", unwanted)
+
+
+def test_dead_jobs_are_listed_redriven_and_deleted(client: Client) -> None:
+    client.set_settings("dying", TopicSettings(retries_max=0))
+    assert client.settings("dying").retries_max == 0
+    ids = [client.enqueue("dying", b"x") for _ in range(3)]
+    for job in client.dequeue("dying", limit=3):
+        client.nack(job, f"no luck with {job.id}")
+    dead = client.dead("dying")
+    assert [job.id for job in dead] == ids
+    assert [job.failures[-1].error for job in dead] == [f"no luck with {id}" for id in ids]
+    assert [job.id for job in client.dead("dying", after_id=ids[0], limit=1)] == [ids[1]]
+    (stats,) = [t for t in client.stats(namespace=NAMESPACE) if t.topic == "dying"]
+    assert (stats.dead, stats.ready) == (3, 0)
+    assert client.redrive("dying", [ids[0]]) == 1
+    assert client.delete_dead("dying", [ids[1]]) == 1
+    assert client.redrive("dying") == 1
+    assert sorted(job.id for job in client.dequeue("dying", limit=9)) == [ids[0], ids[2]]
+
+
+def test_a_call_for_no_jobs_asks_nothing(client: Client) -> None:
+    assert client.enqueue_many([]) == []
+    assert client.ack_many([]) == []
+    assert client.extend_many([]) == []
+    assert client.nack_many([], "why") == client.cancel("t", []) == []
+
+
+def test_schedules_are_made_listed_and_ended(client: Client) -> None:
+    schedule = Schedule(
+        name="nightly", namespace=NAMESPACE, topic="clean", cron="0 3 * * *", payload=b"go"
+    )
+    client.set_schedule(schedule)
+    assert [found.cron for found in client.schedules()] == ["0 3 * * *"]
+    client.delete_schedule("nightly")
+    assert client.schedules() == []
+    with pytest.raises(UnknownJob):
+        client.delete_schedule("nightly")
+
+
+def test_what_is_wrong_is_told_with_item_and_field(client: Client) -> None:
+    jobs = [NewJob(topic="t", payload=b""), NewJob(topic="", payload=b"")]
+    with pytest.raises(InvalidCall, match="topic"):
+        client.enqueue_many(jobs)
+    with pytest.raises(InvalidCall, match="priority"):
+        client.enqueue("t", b"", priority=1 << 40)
+
+
+def test_tokens_are_needed_and_cover_namespaces(url: BrokerUrl, client: Client) -> None:
+    with Client(address(url), token="nonsense", namespace=NAMESPACE) as stranger:
+        with pytest.raises(NotAuthenticated):
+            stranger.enqueue("t", b"")
+    jobs = url.node.jobs
+    with Client(address(url), token=jobs.sign(["other"], "x", 60), namespace="other") as other:
+        other.enqueue("t", b"")
+        with pytest.raises(NotAllowed):
+            other.dequeue("t", namespace=NAMESPACE)
+
+
+async def async_life(url: BrokerUrl) -> None:
+    async with AsyncClient(address(url), token=token(url), namespace=NAMESPACE) as client:
+        (id,) = await client.enqueue_many([NewJob(topic="async", payload={"n": 1})])
+        (job,) = await client.dequeue("async", wait_s=1)
+        assert job.id == id
+        await client.extend(job, lease_s=30)
+        await client.nack(job, "once more", delay_s=0)
+        (again,) = await client.dequeue("async", wait_s=1)
+        await client.ack(again)
+        with pytest.raises(UnknownJob):
+            await client.find("async", id)
+
+
+def test_the_asynchronous_client_does_the_same(url: BrokerUrl) -> None:
+    import asyncio
+
+    asyncio.run(async_life(url))

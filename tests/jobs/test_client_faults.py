@@ -1,0 +1,183 @@
+"""What both clients make of servers that fail them: the right exception, and never a second job."""
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from leveret.jobs import (
+    AsyncClient,
+    BadAnswer,
+    Client,
+    InvalidCall,
+    NotAllowed,
+    NotAuthenticated,
+    OverRate,
+    TimedOut,
+    Unreachable,
+)
+from tests.jobs.scripted import (
+    Act,
+    answers,
+    answers_and_closes,
+    answers_byte_by_byte,
+    closes,
+    scripted,
+    stalls,
+)
+
+pytestmark = pytest.mark.interpreted_only("no part of the client is compiled")
+
+Ask = Callable[..., Any]  # what is asked of a client, by the name of the method
+
+
+def by_thread(url: str, script: Callable[[Ask], Any], timeout_s: float) -> Any:
+    with Client(url, token="t", namespace="n", timeout_s=timeout_s) as client:
+        return script(lambda method, *args, **more: getattr(client, method)(*args, **more))
+
+
+def by_loop(url: str, script: Callable[[Ask], Any], timeout_s: float) -> Any:
+    """The same calls of the asynchronous client, each in the same loop."""
+    with asyncio.Runner() as runner:
+
+        async def made() -> AsyncClient:
+            return AsyncClient(url, token="t", namespace="n", timeout_s=timeout_s)
+
+        client = runner.run(made())
+
+        def ask(method: str, *args: Any, **more: Any) -> Any:
+            return runner.run(getattr(client, method)(*args, **more))
+
+        try:
+            return script(ask)
+        finally:
+            client.close()
+
+
+@pytest.fixture(params=[by_thread, by_loop], ids=["Client", "AsyncClient"])
+def asking(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+def outcome(asking: Any, acts: list[Act], script: Callable[[Ask], Any]) -> tuple[Any, list[bytes]]:
+    """What the script returned, or the exception, and the requests that were sent."""
+    with scripted(*acts) as server:
+        try:
+            found = asking(server.url, script, 2.0)
+        except Exception as fault:
+            found = fault
+        return found, server.seen
+
+
+def test_a_connection_is_used_again(asking: Any) -> None:
+    with scripted(*[answers(b"[1]")] * 3) as server:
+        asking(server.url, lambda ask: [ask("enqueue", "t", b"x") for _ in range(3)], 2.0)
+        assert (server.connections, len(server.seen)) == (1, 3)
+
+
+def test_an_answer_may_come_byte_by_byte(asking: Any) -> None:
+    found, _ = outcome(asking, [answers_byte_by_byte(b"[12]")], lambda ask: ask("enqueue", "t", 1))
+    assert found == 12
+
+
+def test_a_connection_that_was_closed_while_idle_costs_no_job(asking: Any) -> None:
+    """A job without a key is put in once, and yet put in."""
+
+    closed = threading.Event()
+
+    def script(ask: Ask) -> Any:
+        first = ask("enqueue", "t", b"x")
+        assert closed.wait(10)
+        return first, ask("enqueue", "t", b"y")
+
+    found, seen = outcome(asking, [answers_and_closes(b"[1]", closed), answers(b"[2]")], script)
+    assert (found, len(seen)) == ((1, 2), 2)
+
+
+def test_a_lost_answer_is_not_asked_for_again_where_that_could_double_a_job(asking: Any) -> None:
+    found, seen = outcome(asking, [closes, answers(b"[1]")], lambda ask: ask("enqueue", "t", b"x"))
+    assert isinstance(found, Unreachable)
+    assert found.was_sent
+    assert len(seen) == 1
+
+
+def test_a_lost_answer_is_asked_for_again_where_a_key_makes_that_safe(asking: Any) -> None:
+    found, seen = outcome(
+        asking,
+        [closes, answers(b"[1]")],
+        lambda ask: ask("enqueue", "t", b"x", idempotency_key="k"),
+    )
+    assert (found, len(seen)) == (1, 2)
+    assert seen[0] == seen[1]
+
+
+def test_no_call_outlasts_its_deadline(asking: Any) -> None:
+    with scripted(stalls) as server:
+        with pytest.raises(TimedOut):
+            asking(server.url, lambda ask: ask("stats"), 0.2)
+        assert len(server.seen) == 1
+
+
+def test_nobody_there_is_told_as_such(asking: Any) -> None:
+    with scripted() as server:
+        url = server.url
+    with pytest.raises(Unreachable) as raised:
+        asking(url, lambda ask: ask("stats"), 0.3)
+    assert not raised.value.was_sent
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        ("400 Bad Request", InvalidCall),
+        ("401 Unauthorized", NotAuthenticated),
+        ("403 Forbidden", NotAllowed),
+        ("413 Content Too Large", InvalidCall),
+    ],
+)
+def test_each_refusal_is_its_own_exception(asking: Any, status: str, kind: type) -> None:
+    said = b'{"title": "no", "detail": "item 3: payload is missing"}'
+    found, seen = outcome(asking, [answers(said, status)], lambda ask: ask("enqueue", "t", b""))
+    assert type(found) is kind
+    assert str(found) == "item 3: payload is missing"
+    assert len(seen) == 1
+
+
+def test_over_the_rate_it_waits_as_told_and_asks_again(asking: Any) -> None:
+    late = answers(b"{}", "429 Too Many Requests", b"Retry-After: 0\r\n")
+    found, seen = outcome(asking, [late, answers(b"[5]")], lambda ask: ask("enqueue", "t", b""))
+    assert (found, len(seen)) == (5, 2)
+    too_late = answers(b"{}", "429 Too Many Requests", b"Retry-After: 60\r\n")
+    found, seen = outcome(asking, [too_late], lambda ask: ask("enqueue", "t", b""))
+    assert isinstance(found, OverRate)
+    assert found.retry_after_s == 60
+
+
+@pytest.mark.parametrize("body", [b"<html>", b'{"a": 1}', b'["x"]'])
+def test_an_answer_of_something_else_is_told_as_such(asking: Any, body: bytes) -> None:
+    found, _ = outcome(asking, [answers(body)], lambda ask: ask("enqueue", "t", b""))
+    assert isinstance(found, BadAnswer)
+
+
+def test_a_time_without_a_zone_is_refused_before_anything_is_sent(asking: Any) -> None:
+    from datetime import datetime
+
+    moment = datetime(2030, 1, 1)  # noqa: DTZ001
+    found, seen = outcome(asking, [], lambda ask: ask("enqueue", "t", 1, deliver_after=moment))
+    assert isinstance(found, ValueError)
+    assert seen == []
+
+
+def test_both_clients_have_the_same_methods() -> None:
+    def methods(kind: type) -> dict[str, str]:
+        named = inspect.getmembers(kind, inspect.isfunction)
+        return {
+            name: str(inspect.signature(method))
+            for name, method in named
+            if not name.startswith("_")
+        }
+
+    assert methods(Client) == methods(AsyncClient)

@@ -1,0 +1,314 @@
+"""The worker: what its tasks return and raise, leases, stopping; against the real service."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+
+from leveret.jobs import AsyncClient, Client, Job, NewJob, Retry, TopicSettings, Worker
+from leveret.testing.broker import BrokerUrl, broker
+from tests.jobs.service import NAMESPACE, address, token
+
+WITHIN_S = 20.0
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[BrokerUrl]:
+    with broker(http=True) as found:
+        yield found
+
+
+class Stage:
+    """A worker and a client in one event loop."""
+
+    def __init__(self, url: BrokerUrl, **options: Any) -> None:
+        given: dict[str, Any] = {"token": token(url), "namespace": NAMESPACE}
+        self.worker = Worker(address(url), **given, **options)
+        self.client = AsyncClient(address(url), **given)
+
+    async def until(self, is_true: Callable[[], Awaitable[bool]]) -> None:
+        async with asyncio.timeout(WITHIN_S):
+            while not await is_true():  # noqa: ASYNC110 - the service tells nobody
+                await asyncio.sleep(0.01)
+
+    async def is_settled(self, topic: str) -> bool:
+        """Whether nothing of the topic is ready, at work or waiting."""
+        found = [t for t in await self.client.stats(namespace=NAMESPACE) if t.topic == topic]
+        return all(t.ready + t.leased + t.scheduled == 0 for t in found)
+
+
+def play(url: BrokerUrl, script: Callable[[Stage], Awaitable[None]], **options: Any) -> None:
+    """Give a script its stage."""
+
+    async def run() -> None:
+        stage = Stage(url, **options)
+        async with asyncio.timeout(2 * WITHIN_S), stage.client:
+            await script(stage)
+
+    asyncio.run(run())
+
+
+def test_every_job_is_done_once_by_coroutines_and_by_threads(url: BrokerUrl) -> None:
+    seen: dict[str, list[int]] = {"loop": [], "thread": []}
+    threads: set[str] = set()
+
+    async def script(stage: Stage) -> None:
+        @stage.worker.task("loop", concurrency=50)
+        async def on_loop(job: Job) -> None:
+            await asyncio.sleep(0)
+            seen["loop"].append(job.json())
+
+        @stage.worker.task("thread", concurrency=5)
+        def in_thread(job: Job) -> None:
+            threads.add(threading.current_thread().name)
+            seen["thread"].append(job.json())
+
+        for topic in seen:
+            jobs = [NewJob(topic=topic, payload=number) for number in range(300)]
+            await stage.client.enqueue_many(jobs)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(stage.worker.work())
+            await stage.until(lambda: stage.is_settled("loop"))
+            await stage.until(lambda: stage.is_settled("thread"))
+            stage.worker.stop()
+
+    play(url, script)
+    assert sorted(seen["loop"]) == sorted(seen["thread"]) == list(range(300))
+    assert threads <= {f"jobs-thread-{number}" for number in range(1, 6)}
+
+
+def test_a_task_that_raises_is_tried_again_with_its_error_kept(url: BrokerUrl) -> None:
+    attempts: list[int] = []
+
+    async def script(stage: Stage) -> None:
+        await stage.client.set_settings("fails", TopicSettings(retries_max=1, backoff_ms=1))
+
+        @stage.worker.task("fails")
+        async def fails(job: Job) -> None:
+            attempts.append(job.attempt)
+            raise ValueError(f"attempt {job.attempt}")
+
+        await stage.client.enqueue("fails", b"")
+        async with asyncio.TaskGroup() as group:
+            group.create_task(stage.worker.work())
+
+            async def is_dead() -> bool:
+                return bool(await stage.client.dead("fails"))
+
+            await stage.until(is_dead)
+            (dead,) = await stage.client.dead("fails")
+            assert [f.error.splitlines()[0] for f in dead.failures] == [
+                "ValueError: attempt 1",
+                "ValueError: attempt 2",
+            ]
+            assert "in fails" in dead.failures[0].error
+            stage.worker.stop()
+
+    play(url, script)
+    assert attempts == [1, 2]
+
+
+def test_a_task_chooses_when_it_is_tried_again(url: BrokerUrl) -> None:
+    """The backoff of the topic is an hour; the task wants it at once."""
+
+    async def script(stage: Stage) -> None:
+        await stage.client.set_settings(
+            "again", TopicSettings(backoff_ms=3_600_000, backoff_ms_max=3_600_000)
+        )
+
+        @stage.worker.task("again")
+        async def again(job: Job) -> None:
+            if job.attempt == 1:
+                raise Retry("busy", delay_s=0)
+
+        await stage.client.enqueue("again", b"")
+        async with asyncio.TaskGroup() as group:
+            group.create_task(stage.worker.work())
+            await stage.until(lambda: stage.is_settled("again"))
+            stage.worker.stop()
+
+    play(url, script)
+
+
+@pytest.mark.parametrize("is_coroutine", [True, False])
+def test_a_long_task_keeps_its_lease(url: BrokerUrl, is_coroutine: bool) -> None:
+    """Ten times as long as the lease: handed out once, acknowledged."""
+    topic = f"long-{is_coroutine}"
+    attempts: list[int] = []
+    over = threading.Event()
+
+    async def script(stage: Stage) -> None:
+        if is_coroutine:
+
+            @stage.worker.task(topic)
+            async def waits(job: Job) -> None:
+                attempts.append(job.attempt)
+                await asyncio.sleep(1.5)
+        else:
+
+            @stage.worker.task(topic)
+            def blocks(job: Job) -> None:
+                attempts.append(job.attempt)
+                assert not over.wait(1.5)
+
+        await stage.client.enqueue(topic, b"")
+        async with asyncio.TaskGroup() as group:
+            group.create_task(stage.worker.work())
+            await stage.until(lambda: stage.is_settled(topic))
+            stage.worker.stop()
+
+    play(url, script, lease_s=0.15)
+    assert attempts == [1]
+
+
+def test_a_task_whose_lease_is_lost_is_cancelled_and_not_acknowledged(url: BrokerUrl) -> None:
+    events: list[str] = []
+
+    async def script(stage: Stage) -> None:
+        begun = asyncio.Event()
+
+        @stage.worker.task("lost")
+        async def lost(job: Job) -> None:
+            if job.attempt > 1:
+                events.append("done by the second")
+                return
+            # Somebody else settles it: the next renewal is told that the lease is stale.
+            begun.set()
+            try:
+                await asyncio.sleep(WITHIN_S)
+            except asyncio.CancelledError:
+                events.append("cancelled" if job.is_lost else "cancelled for another reason")
+                raise
+
+        id = await stage.client.enqueue("lost", b"")
+        async with asyncio.TaskGroup() as group:
+            group.create_task(stage.worker.work())
+            await begun.wait()
+            body = {"namespace": NAMESPACE, "topic": "lost", "id": id, "error": "given back"}
+            await stage.client.settle(nack_without_token(body))
+            await stage.until(lambda: stage.is_settled("lost"))
+
+            async def is_cancelled() -> bool:
+                return len(events) == 2
+
+            await stage.until(is_cancelled)
+            stage.worker.stop()
+
+    with Client(address(url), token=token(url), namespace=NAMESPACE) as client:
+        client.set_settings("lost", TopicSettings(backoff_ms=1))
+    play(url, script, lease_s=0.5)
+    assert sorted(events) == ["cancelled", "done by the second"]
+
+
+def nack_without_token(body: dict[str, object]) -> Any:
+    import msgspec
+
+    from leveret.jobs.calls import Call
+
+    return Call("POST", "/nack", msgspec.json.encode([body]), lambda _answer: [])
+
+
+def test_stopping_finishes_what_is_at_work_and_gives_back_the_rest(url: BrokerUrl) -> None:
+    ended: list[str] = []
+
+    async def script(stage: Stage) -> None:
+        begun = asyncio.Semaphore(0)
+
+        @stage.worker.task("stop", concurrency=2)
+        async def works(job: Job) -> None:
+            begun.release()
+            try:
+                await asyncio.sleep(0.3 if job.json() == "short" else WITHIN_S)
+                ended.append("short")
+            except asyncio.CancelledError:
+                ended.append("cancelled")
+                raise
+
+        await stage.client.enqueue_many(
+            [NewJob(topic="stop", payload=each) for each in ("short", "long", "never begun")]
+        )
+        async with asyncio.TaskGroup() as group:
+            group.create_task(stage.worker.work())
+            await begun.acquire()
+            await begun.acquire()
+            stage.worker.stop()
+        jobs = await stage.client.dequeue("stop", limit=9, wait_s=5)
+        assert {job.json(): job.attempt for job in jobs} == {"long": 2, "never begun": 1}
+
+    play(url, script, stop_s=1.0, lease_s=60)
+    assert ended == ["short", "cancelled"]
+
+
+PROGRAM = """
+    import time
+    from leveret.jobs import Worker
+
+    worker = Worker(lease_s=60)
+
+    @worker.task("program")
+    def works(job):
+        print("begun", flush=True)
+        time.sleep(0.5)
+        print("ended", flush=True)
+
+    @worker.task("hangs")
+    def hangs(job):
+        print("hanging", flush=True)
+        time.sleep(1000)
+
+    worker.stop_s = 1.5
+    worker.run()
+    print("stopped", flush=True)
+"""
+
+
+def test_sigterm_ends_a_worker_in_good_order_even_where_a_thread_hangs(url: BrokerUrl) -> None:
+    with Client(address(url), token=token(url)) as client:
+        client.enqueue("program", b"")
+        environment = {**os.environ, "LEVERET_URL": address(url), "LEVERET_JOBS_TOKEN": token(url)}
+        process = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(PROGRAM)],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == "begun\n"
+            client.enqueue("hangs", b"")
+            assert {process.stdout.readline() for _ in range(2)} == {"ended\n", "hanging\n"}
+            process.send_signal(signal.SIGTERM)
+            assert process.stdout.readline() == "stopped\n"
+            assert process.wait(WITHIN_S) == 0
+        finally:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+        (given_back,) = client.dequeue("hangs", wait_s=5)
+        assert given_back.attempt == 2
+        found = client.find("hangs", given_back.id)
+        assert found.failures[-1].error == "the worker stopped before it was done"
+        assert client.dequeue("program") == []
+
+
+def test_two_tasks_of_a_topic_or_none_at_all_are_told_at_once() -> None:
+    worker = Worker()
+    with pytest.raises(ValueError, match="no task"):
+        worker.run()
+
+    @worker.task("t")
+    async def one(job: Job) -> None: ...
+
+    with pytest.raises(ValueError, match="has a task already"):
+        worker.task("t")(one)
+    with pytest.raises(ValueError, match="at least"):
+        worker.task("u", lease_s=0.01)
+    with pytest.raises(ValueError, match="no address"):
+        Worker("ftp://x")

@@ -1,0 +1,177 @@
+"""Jobs in the page: topics, dead jobs, redrive, settings; by mouse and by keyboard.
+
+Ids are beyond what a Number of JavaScript can hold: they are compared with those of the service.
+"""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from leveret.clock import Clock
+from leveret.jobs import Client, TopicSettings, UnknownJob
+from leveret.testing.broker import BrokerUrl, broker
+from tests.jobs.service import NAMESPACE, address, token
+from tests.page.browser import DESKTOP, PHONE, WITHIN_MS, Reader
+from tests.page.test_looks import MARKUP, looked_at
+
+pytestmark = pytest.mark.interpreted_only("the calls behind the page are tested in both forms")
+expect.set_options(timeout=WITHIN_MS)
+TOPIC = "refund"
+ERROR = f"ValueError: no such order {MARKUP}\n  at line 1"
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[BrokerUrl]:
+    with broker(http=True) as found:
+        yield found
+
+
+@pytest.fixture
+def client(url: BrokerUrl) -> Iterator[Client]:
+    with Client(address(url), token=token(url), namespace=NAMESPACE) as found:
+        yield found
+        for topic in found.stats(namespace=NAMESPACE):
+            found.delete_dead(topic.topic)
+            found.ack_many(found.dequeue(topic.topic, limit=1000))
+
+
+def dead_jobs(client: Client, count: int, topic: str = TOPIC) -> list[int]:
+    client.set_settings(topic, TopicSettings(retries_max=0))
+    ids = [client.enqueue(topic, {"order": number}) for number in range(count)]
+    for job in client.dequeue(topic, limit=count):
+        client.nack(job, ERROR)
+    return ids
+
+
+def scheduled(client: Client) -> int:
+    moment = datetime.fromtimestamp(Clock().now_ms() / 1000, UTC) + timedelta(hours=1)
+    return client.enqueue(TOPIC, b"later", deliver_after=moment)
+
+
+def state(client: Client, id: int) -> str:
+    try:
+        return client.find(TOPIC, id).state
+    except UnknownJob:
+        return "gone"
+
+
+def test_dead_jobs_are_read_redriven_and_deleted(reader: Reader, client: Client) -> None:
+    first, second, third = dead_jobs(client, 3)
+    assert min(first, second, third) > 2**53
+    page = reader.page
+    dialog = page.get_by_role("dialog")
+    page.get_by_role("link", name="Jobs").click()
+    page.get_by_role("link", name=TOPIC, exact=True).click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(TOPIC)
+    expect(page.locator("[data-count=dead]")).to_have_text("3")
+    rows = page.locator(".list tbody tr")
+    expect(rows).to_have_count(3)
+    expect(rows.nth(1)).to_contain_text(str(second))
+    expect(rows.nth(1)).to_contain_text(f"ValueError: no such order {MARKUP}")
+
+    rows.nth(1).get_by_role("button", name="Show").click()
+    expect(dialog).to_contain_text(f"Job {second}")
+    expect(dialog.locator(".failures pre")).to_have_text(ERROR)
+    expect(dialog.locator("pre.payload")).to_have_text('{"order":1}')
+    assert page.locator("dialog img").count() == 0
+    page.keyboard.press("Escape")
+
+    rows.nth(1).get_by_role("button", name="Redrive").click()
+    expect(rows).to_have_count(2)
+    assert state(client, second) == "ready"
+    rows.nth(0).get_by_role("button", name="Delete").click()
+    dialog.get_by_role("button", name="Delete").click()
+    expect(rows).to_have_count(1)
+    assert (state(client, first), state(client, third)) == ("gone", "dead")
+    page.get_by_role("button", name="Redrive all").click()
+    dialog.get_by_role("button", name="Redrive all").click()
+    expect(page.get_by_text("No job of this topic has used up its retries.")).to_be_visible()
+    assert state(client, third) == "ready"
+
+
+def test_a_job_is_found_and_cancelled_or_delivered_now(reader: Reader, client: Client) -> None:
+    wanted, unwanted = scheduled(client), scheduled(client)
+    page = reader.page
+    dialog = page.get_by_role("dialog")
+    reader.open(f"#/jobs/{NAMESPACE}/{TOPIC}", "/jobs/:namespace/:topic")
+    for id, verb in ((wanted, "Deliver now"), (unwanted, "Cancel the job")):
+        page.get_by_role("button", name="Find a job").click()
+        dialog.get_by_label("Id").fill(str(id))
+        dialog.get_by_role("button", name="Find").click()
+        expect(dialog).to_contain_text("scheduled")
+        dialog.get_by_role("button", name=verb).click()
+        expect(dialog).to_have_count(0)
+    expect(page.get_by_text("The job is cancelled.")).to_be_visible()
+    assert (state(client, wanted), state(client, unwanted)) == ("ready", "gone")
+
+
+def test_the_same_with_the_keyboard_alone(reader: Reader, client: Client) -> None:
+    """From the first view: to the jobs, into a topic, its settings, a job put in and redriven."""
+    (id,) = dead_jobs(client, 1)
+    page = reader.page
+    reader.press("g", "j")
+    page.locator('main[data-view="/jobs"][aria-busy=false]').wait_for()
+    reader.press("/")
+    reader.type(TOPIC)
+    expect(page.locator("tr[data-row]")).to_have_count(1)
+    reader.tab_to("Topics")
+    reader.press("ArrowDown", "Enter")
+    page.locator('main[data-view="/jobs/:namespace/:topic"][aria-busy=false]').wait_for()
+
+    reader.tab_to("Change")
+    reader.press("Enter")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    assert reader.focused() == "Retries"
+    reader.press("Control+a")
+    reader.type("7")
+    reader.press("Enter")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(page.get_by_text("The settings are saved.")).to_be_visible()
+    assert client.settings(TOPIC).retries_max == 7
+
+    reader.tab_to("Redrive")
+    reader.press("Enter")
+    expect(page.get_by_text("The job is ready again.")).to_be_visible()
+    assert state(client, id) == "ready"
+
+
+def test_a_job_is_enqueued_for_a_new_topic(reader: Reader, client: Client) -> None:
+    page = reader.page
+    dialog = page.get_by_role("dialog")
+    reader.open("#/jobs", "/jobs")
+    page.get_by_role("button", name="Enqueue a job").click()
+    dialog.get_by_label("Namespace").fill(NAMESPACE)
+    dialog.get_by_label("Topic").fill("fresh")
+    dialog.get_by_label("Payload").fill("grüße")
+    dialog.get_by_label("Priority").fill("-3")
+    dialog.get_by_role("button", name="Enqueue").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("fresh")
+    (job,) = client.dequeue("fresh")
+    assert (job.payload.decode(), job.priority) == ("grüße", -3)
+
+
+@pytest.mark.parametrize(
+    ("theme", "size"), [("light", DESKTOP), ("dark", DESKTOP), ("light", PHONE), ("dark", PHONE)]
+)
+def test_the_views_can_be_read_and_fit(
+    browser: Browser, url: BrokerUrl, client: Client, theme: str, size: tuple[int, int]
+) -> None:
+    """With names and errors that are hostile: shown as they are."""
+    dead_jobs(client, 2, "x" * 180)
+    dead_jobs(client, 2, MARKUP)
+    reader = Reader(browser, url, size, theme)
+    reader.sign_in()
+    reader.open("#/jobs", "/jobs")
+    faults = looked_at(reader, "jobs")
+    reader.page.locator(".rows a").filter(has_text=MARKUP).click()
+    view = reader.page.locator('main[data-view="/jobs/:namespace/:topic"][aria-busy=false]')
+    view.wait_for()
+    faults += looked_at(reader, "topic")
+    reader.page.get_by_role("button", name="Show").first.click()
+    faults += looked_at(reader, "job")
+    complaints = reader.complaints
+    reader.close()
+    assert faults == []
+    assert complaints == []

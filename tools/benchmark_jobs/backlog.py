@@ -1,0 +1,49 @@
+"""How long a dequeue takes while few and while very many jobs are ready.
+
+Two topics of one node, one with few jobs and one with many, are asked by turns: whatever else the
+machine does falls on both alike. What is taken is put in again, so that the backlogs stay.
+"""
+
+import time
+from statistics import median
+from typing import Final
+
+from leveret.jobs import NewJob
+from tools.benchmark_jobs.contenders import PAYLOAD, LeveretJobs
+from tools.benchmark_jobs.measure import Figures, percentile
+
+FEW: Final = 1_000
+SAMPLES: Final = 1_000
+_FILL: Final = 1_000  # jobs in one call
+
+
+async def backlog(contender: LeveretJobs, many: int) -> Figures:
+    """p50 and p99 of a dequeue of one job, with FEW ready and with `many`."""
+    sizes = {FEW: "few", many: "many"}
+    for size, topic in sizes.items():
+        await _fill(contender, topic, size)
+    times: dict[int, list[float]] = {size: [] for size in sizes}
+    for _ in range(SAMPLES):
+        for size, topic in sizes.items():
+            times[size].append(await _dequeue_ms(contender, topic))
+    found: Figures = {}
+    for size, some in times.items():
+        found[f"{size:,} ready p50 ms"] = median(some)
+        found[f"{size:,} ready p99 ms"] = percentile(some, 99)
+    return found | {"p99 ratio": percentile(times[many], 99) / percentile(times[FEW], 99)}
+
+
+async def _fill(contender: LeveretJobs, topic: str, count: int) -> None:
+    jobs = [NewJob(topic=topic, payload=PAYLOAD) for _ in range(_FILL)]
+    for _ in range(count // _FILL):
+        await contender.client.enqueue_many(jobs)
+
+
+async def _dequeue_ms(contender: LeveretJobs, topic: str) -> float:
+    began_s = time.perf_counter()
+    jobs = await contender.client.dequeue(topic, limit=1)
+    took_ms = (time.perf_counter() - began_s) * 1e3
+    assert len(jobs) == 1
+    await contender.client.ack_many(jobs)
+    await contender.client.enqueue(topic, PAYLOAD)
+    return took_ms
