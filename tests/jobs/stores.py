@@ -6,16 +6,17 @@ makes a `Service`, as a context manager.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from leveret.storage.disk import Disk
 from leveret.testing import BrokerUrl, ManualClock, broker
 from tests.jobs.servers import shared_postgres, shared_redis
 
 HOUR_S = 3600
+T = TypeVar("T")
 MINUTE_MS = 60_000
 
 
@@ -81,6 +82,11 @@ class EmbeddedService:
 
     def pass_time(self, seconds: float) -> None:
         self.clock.advance(seconds=seconds)
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run something on the loop of the node."""
+        loop = self.url.node.amqp._loop
+        return asyncio.run_coroutine_threadsafe(coroutine, loop).result(30)
 
 
 @contextlib.contextmanager

@@ -14,6 +14,10 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from leveret.config.option import Secret
+from leveret.config.settings import Settings
+from leveret.errors import ConfigError
+from leveret.jobs.service import items
+from leveret.runtime.job_tokens import JobTokens
 from tests.jobs.api import Api, payload
 from tests.jobs.stores import EmbeddedService, embedded
 
@@ -137,6 +141,42 @@ def test_a_consumer_of_amqp_and_one_of_http_share_a_topic(api: Api, channel: Any
     assert sorted(over_amqp + over_http, key=int) == [b"%d" % n for n in range(20)]
 
 
+def test_long_histories_still_fit_the_frame_of_a_header(api: Api, channel: Any) -> None:
+    api.set_topic(TOPIC, retries_max=100)
+    (id,) = api.enqueue(TOPIC, b"")
+    for _ in range(22):
+        assert api.nack(TOPIC, api.take(TOPIC), "\x00" * 5000, delay=0) == 200
+    failures = api.job(TOPIC, id)["failures"]
+    assert [failure["attempt"] for failure in failures] == list(range(3, 23))
+    assert len(failures[-1]["error"]) == 4096
+    _, properties, _ = channel.basic_get(TOPIC)
+    assert len(json.loads(properties.headers["x-job-failures"])) == 20
+
+
+def test_who_waits_for_a_paused_topic_is_woken_when_it_goes_on(
+    running: EmbeddedService, api: Api
+) -> None:
+    login = {"Authorization": "Basic " + base64.b64encode(b"guest:guest").decode()}
+    management = Api(running.port, None, "")
+    (id,) = api.enqueue(TOPIC, b"")
+    path = f"/api/queues/{api.namespace}/{TOPIC}"
+    assert management.call("PUT", f"{path}/pause", {}, headers=login).status < 300
+    assert api.dequeue(TOPIC) == []
+    with ThreadPoolExecutor(1) as worker:
+        waiting = worker.submit(api.dequeue, TOPIC, 1, wait=20)
+        while not management.call("GET", path, headers=login).body["consumers"]:
+            pass  # it has not begun to wait
+        assert management.call("DELETE", f"{path}/pause", headers=login).status < 300
+        assert [job["id"] for job in waiting.result(15)] == [id]
+
+
+def test_one_answer_has_a_bounded_number_of_bytes(api: Api) -> None:
+    most = items.BATCH_BYTES_MAX // items.PAYLOAD_BYTES_MAX
+    for _ in range(most + 2):
+        api.enqueue(TOPIC, b"x" * items.PAYLOAD_BYTES_MAX)
+    assert [len(api.dequeue(TOPIC, 1000)) for _ in range(3)] == [most, 2, 0]
+
+
 def test_leased_jobs_show_as_unacknowledged(running: EmbeddedService, api: Api) -> None:
     api.enqueue(TOPIC, b"1", b"2")
     api.take(TOPIC)
@@ -151,9 +191,9 @@ def test_many_jobs_and_keys_survive_a_restart_and_keep_their_order(tmp_path: Pat
         token = service.token("n", lasts_s=10**6)
         api = Api(service.port, token, "n")
         ids = []
-        for number in range(30):
+        for number in range(10):
             items = [
-                api.item(TOPIC, b"x" * 100, priority=n % 3 - 1, idempotency_key=f"{number}/{n}")
+                api.item(TOPIC, b"x", priority=-(n % 20 == 0), idempotency_key=f"{number}/{n}")
                 for n in range(1000)
             ]
             ids += api.call("POST", "/enqueue", items).body
@@ -165,7 +205,7 @@ def test_many_jobs_and_keys_survive_a_restart_and_keep_their_order(tmp_path: Pat
         while jobs := api.dequeue(TOPIC, 1000):
             order += [job["id"] for job in jobs]
             api.call("POST", "/ack", [api.handle(TOPIC, job) for job in jobs])
-        wanted = sorted(range(len(ids)), key=lambda n: (n % 1000 % 3, n))
+        wanted = sorted(range(len(ids)), key=lambda n: (n % 20 != 0, n))
         assert order == [ids[n] for n in wanted]
         assert api.stats(TOPIC)["leased"] == 0
 
@@ -174,12 +214,42 @@ def test_fair_keys_take_turns_after_a_restart_too(tmp_path: Path) -> None:
     with embedded(tmp_path) as service:
         token = service.token("n")
         api = Api(service.port, token, "n")
-        api.enqueue(TOPIC, *[b"a"] * 50, fair_key="a")
+        ids = {key: api.enqueue(TOPIC, *[b""] * 50, fair_key=key) for key in "ab"}
+        plain = api.enqueue(TOPIC, *[b""] * 50)
         service.restart()
         api = Api(service.port, token, "n")
-        api.enqueue(TOPIC, *[b"b"] * 50, fair_key="b")
-        first = [job["fair_key"] for job in api.dequeue(TOPIC, 10)]
-        assert first.count("b") == 5
+        ids["c"] = api.enqueue(TOPIC, *[b""] * 50, fair_key="c")
+        jobs = api.dequeue(TOPIC, 200)
+        for start in range(0, 200, 4):
+            keys = {job.get("fair_key", "") for job in jobs[start : start + 4]}
+            assert keys == {"a", "b", "c", ""}
+        for key, own in ids.items():
+            assert [job["id"] for job in jobs if job.get("fair_key") == key] == own
+        assert [job["id"] for job in jobs if "fair_key" not in job] == plain
+        assert api.call("POST", "/ack", [api.handle(TOPIC, job) for job in jobs]).status == 200
+        service.restart()
+        assert Api(service.port, token, "n").dequeue(TOPIC) == []
+
+
+def test_the_management_api_shows_who_waits_for_jobs(running: EmbeddedService, api: Api) -> None:
+    login = {"Authorization": "Basic " + base64.b64encode(b"guest:guest").decode()}
+    management = Api(running.port, None, "")
+
+    def ask(path: str) -> Any:
+        answer = management.call("GET", f"/api/{path}", headers=login)
+        assert answer.status == 200, answer.data
+        return answer.body
+
+    assert api.dequeue(TOPIC) == []
+    with ThreadPoolExecutor(1) as worker:
+        waiting = worker.submit(api.dequeue, TOPIC, 1, wait=20)
+        while not any(one["consumers"] for one in ask(f"queues/{api.namespace}")):
+            pass  # it has not begun to wait
+        for path in ("connections", "channels", "consumers", "overview"):
+            ask(path)
+        (id,) = api.enqueue(TOPIC, b"")
+        assert [job["id"] for job in waiting.result(15)] == [id]
+    assert ask(f"queues/{api.namespace}/{TOPIC}")["consumers"] == 0
 
 
 # Tokens
@@ -268,6 +338,51 @@ def test_over_its_rate_a_namespace_is_told_when_to_come_back(tmp_path: Path) -> 
         service.pass_time(1)
         assert api.enqueue(TOPIC, b"")
         assert len(api.dequeue(TOPIC)) == 6
+
+
+def test_a_service_that_stops_answers_503(tmp_path: Path) -> None:
+    with embedded(tmp_path) as service:
+        api = Api(service.port, service.token("n"), "n")
+        api.enqueue(TOPIC, b"")
+        job = api.take(TOPIC)
+        service.run(service.url.node.jobs.stop())
+        for method, path, body in [
+            ("POST", "/enqueue", [api.item(TOPIC, b"")]),
+            ("GET", f"/dequeue?namespace=n&topic={TOPIC}", None),
+            ("POST", "/cancel", api.handle(TOPIC, 1)),
+        ]:
+            answer = api.call(method, path, body)
+            assert answer.status == 503, path
+            assert answer.headers["retry-after"] == "1"
+            assert answer.headers["content-type"] == "application/problem+json"
+        assert api.ack(TOPIC, job) == 200  # what is under way may end
+
+
+def test_an_alarm_refuses_jobs_and_lets_workers_go_on(tmp_path: Path) -> None:
+    with embedded(tmp_path) as service:
+        api = Api(service.port, service.token("n"), "n")
+        api.enqueue(TOPIC, b"")
+        service.url.node.front.alarms.append("memory")
+        answer = api.call("POST", "/enqueue", [api.item(TOPIC, b"")])
+        assert (answer.status, "memory" in answer.body["detail"]) == (503, True)
+        assert api.ack(TOPIC, api.take(TOPIC)) == 200
+        service.url.node.front.alarms.clear()
+        assert api.enqueue(TOPIC, b"")
+
+
+def test_a_key_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+    (tmp_path / "no.pem").write_text("no key")
+    curve = ec.generate_private_key(ec.SECP384R1()).public_key()
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    (tmp_path / "p384.pem").write_bytes(curve.public_bytes(serialization.Encoding.PEM, form))
+    for wrong in (
+        Settings(jobs_token_secret=Secret("short")),
+        Settings(jobs_token_key=tmp_path / "no.pem"),
+        Settings(jobs_token_key=tmp_path / "p384.pem"),
+        Settings(jobs_token_key=tmp_path / "missing.pem"),
+    ):
+        with pytest.raises(ConfigError, match="jobs_token_"):
+            JobTokens(wrong, tmp_path)
 
 
 def test_whoever_waits_when_the_node_stops_gets_an_answer(tmp_path: Path) -> None:

@@ -63,15 +63,20 @@ def pem_keys(text: str) -> list[Key]:
 
 def _pem_key(part: str) -> Key:
     id, _, path = part.rpartition("=")
+    return pem_key("oauth2_keys", Path(path), id)
+
+
+def pem_key(option: str, path: Path, id: str = "") -> Key:
+    """The public key of a file that an option names. Raises ConfigError."""
     try:
-        data = Path(path).read_bytes()
+        data = path.read_bytes()
     except OSError as fault:
-        raise ConfigError(f"oauth2_keys: {path}: {fault.strerror}") from fault
+        raise ConfigError(f"{option}: {path}: {fault.strerror}") from fault
     try:
         from cryptography.hazmat.primitives.serialization import load_pem_public_key
         from cryptography.x509 import load_pem_x509_certificate
     except ImportError as fault:
-        raise ConfigError(f"oauth2_keys: {_NO_CRYPTOGRAPHY}") from fault
+        raise ConfigError(f"{option}: {_NO_CRYPTOGRAPHY}") from fault
     try:
         is_certificate = b"BEGIN CERTIFICATE" in data
         public = (
@@ -80,11 +85,11 @@ def _pem_key(part: str) -> Key:
             else load_pem_public_key(data)
         )
     except ValueError as fault:
-        raise ConfigError(f"oauth2_keys: {path}: is no public key: {fault}") from fault
-    return Key(id, _algorithms_of(public), public)
+        raise ConfigError(f"{option}: {path}: is no public key: {fault}") from fault
+    return Key(id, _algorithms_of(public, option), public)
 
 
-def _algorithms_of(public: Any) -> frozenset[str]:
+def _algorithms_of(public: Any, option: str) -> frozenset[str]:
     from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 
     if isinstance(public, rsa.RSAPublicKey):
@@ -93,7 +98,7 @@ def _algorithms_of(public: Any) -> frozenset[str]:
         return frozenset((_CURVES[public.curve.name],))
     if isinstance(public, ed25519.Ed25519PublicKey | ed448.Ed448PublicKey):
         return ALGORITHMS["OKP"]
-    raise ConfigError(f"oauth2_keys: tokens are not signed by keys of the kind {type(public)}")
+    raise ConfigError(f"{option}: tokens are not signed by keys of the kind {type(public)}")
 
 
 def set_keys(data: bytes) -> list[Key]:
@@ -119,7 +124,7 @@ def _usable(items: Iterable[Any]) -> Iterable[Key]:
             continue
         try:
             material = jwt.PyJWK.from_dict(item).key
-            algorithms = _algorithms_of(material)
+            algorithms = _algorithms_of(material, "oauth2_jwks")
         except (jwt.PyJWTError, ConfigError, ValueError, TypeError):
             continue
         if isinstance(item.get("alg"), str):

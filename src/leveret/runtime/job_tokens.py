@@ -28,15 +28,20 @@ class JobTokens:
     """Verifies tokens, and makes them where the secret is ours."""
 
     def __init__(self, settings: Settings, folder: Path | None) -> None:
-        from leveret.auth.keys import Key, pem_keys, secret_key
+        from leveret.auth.keys import Key, pem_key, secret_key
         from leveret.auth.tokens import TokenRules, Tokens
 
         self._secret = ""
         if settings.jobs_token_key is not None:
-            (key,) = pem_keys(str(settings.jobs_token_key))
+            key = pem_key("jobs_token_key", settings.jobs_token_key)
             allowed = key.algorithms & {"RS256", "ES256"}
+            if not allowed:
+                raise ConfigError("jobs_token_key: it is neither an RSA nor a P-256 key")
         else:
             self._secret = str(settings.jobs_token_secret) or secret_in(folder)
+            if len(self._secret) < SECRET_CHARACTERS_MIN:
+                few = SECRET_CHARACTERS_MIN
+                raise ConfigError(f"jobs_token_secret: it is shorter than {few} characters")
             key, allowed = secret_key(self._secret), frozenset(("HS256",))
         pinned = Key("", frozenset(allowed), key.material)
         self._tokens = Tokens(TokenRules(frozenset(allowed), audience=""), [pinned])

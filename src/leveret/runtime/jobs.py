@@ -18,7 +18,7 @@ from leveret.definitions import Book
 from leveret.engine.broker import Broker
 from leveret.engine.session import Session
 from leveret.engine.vhost import Vhost
-from leveret.errors import ConfigError
+from leveret.errors import ConfigError, JobsError
 from leveret.runtime.job_tokens import JobTokens
 
 STOP_WITHIN_S: Final = 10.0
@@ -58,11 +58,17 @@ class Jobs:
         self._store: Any = None
         self._opening = asyncio.Lock()
         self._tokens: JobTokens | None = None
+        self.has_failed = False  # the service could not stop as it should
 
     async def start(self) -> None:
-        """Open the store if it has something to do by itself."""
+        """Open the store if it has something to do by itself. Raises ConfigError."""
+        settings = self._host.settings
+        if bool(settings.jobs_redis) != bool(settings.jobs_postgres):
+            raise ConfigError("jobs_redis and jobs_postgres: one is of no use without the other")
+        if settings.jobs_token_secret or settings.jobs_token_key is not None:
+            self._own_tokens()  # a key that cannot be used is told at once
         kinds = self._host.broker.register.kinds()
-        if self._host.settings.jobs_postgres or any(kind in kinds for kind in _AT_START):
+        if settings.jobs_postgres or any(kind in kinds for kind in _AT_START):
             await self.store()
 
     async def store(self) -> Any:
@@ -105,9 +111,14 @@ class Jobs:
         return self._folder / "jobs"
 
     async def stop(self) -> None:
-        """Take no more and bring everything where it is safe; JobsUnavailable if that failed."""
-        if self._store is not None:
+        """Take no more and bring everything where it is safe; `has_failed` tells if that failed."""
+        if self._store is None:
+            return
+        try:
             await self._store.stop(STOP_WITHIN_S)
+        except JobsError as fault:
+            self.has_failed = True
+            log.error("not all jobs are where they belong: %s", fault)
 
     def sessions(self) -> list[Session]:
         """What holds leased jobs in this node."""

@@ -62,7 +62,7 @@ async def _serve(settings: Settings) -> int:
     log.info("the node stops")
     await node.stop()
     log.info("the node has stopped")
-    return 0
+    return 1 if node.jobs.has_failed else 0
 
 
 def _log_start(node: Node) -> None:

@@ -1,5 +1,6 @@
 """Topics: settings, concurrency, fair shares, waiting, single jobs, figures."""
 
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -107,6 +108,19 @@ def test_of_two_that_wait_each_gets_a_job(api: Api) -> None:
         waiting = [workers.submit(api.dequeue, TOPIC, 1, wait=20) for _ in range(2)]
         ids = api.enqueue(TOPIC, b"1") + api.enqueue(TOPIC, b"2")
         assert sorted(one.result(15)[0]["id"] for one in waiting) == ids
+
+
+def test_whoever_waits_and_goes_takes_nothing_along(api: Api) -> None:
+    with socket.create_connection(("127.0.0.1", api.port)) as gone:
+        path = f"/dequeue?namespace={api.namespace}&topic={TOPIC}&wait=30"
+        head = f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {api.token}\r\n\r\n"
+        gone.sendall(head.encode())
+        while "topical" not in str(api.get("/stats", namespace=api.namespace).body):
+            pass  # it has not begun to wait
+    assert api.dequeue(TOPIC, wait=0.2) == []  # the service has seen it go
+    (id,) = api.enqueue(TOPIC, b"")
+    job = api.take(TOPIC, wait=10)
+    assert (job["id"], job["attempt"]) == (id, 1)
 
 
 def test_waiting_ends_with_nothing(api: Api) -> None:

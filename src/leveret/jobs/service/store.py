@@ -7,6 +7,8 @@ Rules that every store keeps, and that the contract suite tests:
   restart. A `deliver_after_ms` in the past counts as now.
 - `dequeue` hands out the most urgent jobs: by priority, then by turn of their fair keys, then by
   `deliver_after_ms`, then by id. Each is leased under a token that no earlier lease of it had.
+- One answer has at most `BATCH_BYTES_MAX` of payloads, or one job more: it may be shorter than its
+  limit although there are more jobs.
 - A job whose lease ends unsettled is ready again at once, its attempt counted and noted as a
   failure. A job that has failed more often than `retries_max` is dead instead, with its failures.
 - A job that is given back is ready after the backoff of its topic (`retry.py`), or a given delay;

@@ -8,13 +8,14 @@ from collections.abc import Callable
 from heapq import nsmallest
 from typing import Final
 
+from leveret.engine.filters import READY
 from leveret.engine.picking import Picked, remove
 from leveret.engine.queue import Queue
-from leveret.jobs.service.embedded.envelope import read_envelope
-from leveret.jobs.service.embedded.finding import find_job, picked, walk_all
+from leveret.jobs.service.embedded.envelope import job_id, read_envelope
+from leveret.jobs.service.embedded.finding import find_job, find_jobs, picked, walk_all
 from leveret.jobs.service.embedded.host import Host
 from leveret.jobs.service.embedded.topic import Topic
-from leveret.jobs.service.items import Job
+from leveret.jobs.service.items import BATCH_BYTES_MAX, Job
 
 STATE: Final = "dead"
 
@@ -27,14 +28,28 @@ async def listed(topic: Topic, after_id: int, limit: int) -> list[Job]:
     queue = topic.dead_queue()
     if queue is None:
         return []
-    found: list[Job] = []
-    async for one in walk_all(topic.vhost, queue):
-        envelope = read_envelope(one.message, queue)
-        if envelope.id > after_id:
-            found.append(envelope.job(STATE, one.message.body))
+    found: list[tuple[int, int]] = []  # id, and the number of the message
+    async for one in walk_all(topic.vhost, queue, READY):
+        id = job_id(one.message)
+        if id > after_id:
+            found.append((id, int(one.message.seq)))
         if len(found) >= 2 * limit:
-            found = nsmallest(limit, found, key=_id)
-    return nsmallest(limit, found, key=_id)
+            found = nsmallest(limit, found)
+    return _read(queue, nsmallest(limit, found))
+
+
+def _read(queue: Queue, places: list[tuple[int, int]]) -> list[Job]:
+    """The jobs that are still there, up to a number of bytes."""
+    jobs: list[Job] = []
+    size = 0
+    for _, seq in places:
+        one = picked(queue, seq)
+        if one is not None:
+            jobs.append(read_envelope(one.message, queue).job(STATE, one.message.body))
+            size += len(one.message.body)
+        if size >= BATCH_BYTES_MAX:
+            break
+    return jobs
 
 
 async def find(topic: Topic, id: int) -> Job | None:
@@ -56,10 +71,9 @@ async def change_all(host: Host, topic: Topic, ids: list[int] | None, change: Ch
     if queue is None:
         return 0
     if ids is None:
-        seqs = [int(one.message.seq) async for one in walk_all(topic.vhost, queue)]
+        seqs = [int(one.message.seq) async for one in walk_all(topic.vhost, queue, READY)]
     else:
-        found = [await find_job(topic.vhost, queue, id) for id in dict.fromkeys(ids)]
-        seqs = [int(one.message.seq) for one in found if one is not None]
+        seqs = list((await find_jobs(topic.vhost, queue, ids)).values())
     count = 0
     for seq in seqs:
         with host.turn():
@@ -92,7 +106,3 @@ def delete(topic: Topic, queue: Queue, one: Picked) -> bool:
     queue.purged += 1
     queue.ledger.forget(one.message)
     return True
-
-
-def _id(job: Job) -> int:
-    return job.id

@@ -22,8 +22,15 @@ from leveret.engine.message import Message
 from leveret.engine.queue import Queue
 from leveret.engine.walk import arrived_ms
 from leveret.jobs.service.items import ERROR_BYTES_MAX, ERRORS_KEPT, Failure, Job, NewJob
-from leveret.wire.properties import PERSISTENT, Properties, decode_properties, encode_header
-from leveret.wire.tables import Table, field_of
+from leveret.wire.properties import (
+    PERSISTENT,
+    Properties,
+    decode_properties,
+    encode_header,
+    parse_traits,
+)
+from leveret.wire.scan import find_entry
+from leveret.wire.tables import Table, decode_field, field_of
 
 ID: Final = "x-job-id"
 PRIORITY: Final = "x-job-priority"
@@ -34,6 +41,9 @@ FAILURES: Final = "x-job-failures"
 FAIR_KEY: Final = "x-job-fair-key"
 KEY: Final = "x-job-key"
 
+# AMQP consumers get the header in one frame: 131,072 bytes, as a rule.
+HISTORY_BYTES_MAX: Final = 96 * 1024
+_KEPT_BYTES: Final = (ERROR_BYTES_MAX, 1_024, 256)  # of errors before the last, at most
 _OCTET_MAX: Final = 255
 _encode: Final = msgspec.json.Encoder().encode
 _failures: Final = msgspec.json.Decoder(list[Failure])
@@ -56,13 +66,9 @@ class Envelope:
     def note_failure(self, error: str, now_ms: int) -> None:
         """Another attempt has failed."""
         self.attempts += 1
-        cut = error.encode("utf-8", "replace")[:ERROR_BYTES_MAX].decode("utf-8", "ignore")
+        cut = _cut(error, ERROR_BYTES_MAX)
         self.failures.append(Failure(attempt=self.attempts, time_ms=now_ms, error=cut))
         del self.failures[:-ERRORS_KEPT]
-
-    def forget_failures(self) -> None:
-        """Fresh retries; what went wrong before stays known."""
-        self.attempts = 0
 
     def header(self, payload_bytes: int) -> bytes:
         """The content header of the job's message."""
@@ -76,7 +82,7 @@ class Envelope:
         if self.attempts or ATTEMPTS in headers:
             headers[ATTEMPTS] = field_of(self.attempts)
         if self.failures:
-            headers[FAILURES] = field_of(_encode(self.failures).decode())
+            headers[FAILURES] = field_of(_history(self.failures))
         if self.fair_key is not None:
             headers[FAIR_KEY] = field_of(self.fair_key)
         if self.key is not None:
@@ -104,6 +110,22 @@ class Envelope:
         )
 
 
+def _history(failures: list[Failure]) -> str:
+    """Failures as JSON that leaves room in the frame of a header: of older ones, less is said."""
+    encoded = b""
+    for kept in _KEPT_BYTES:
+        for failure in failures[:-1]:
+            failure.error = _cut(failure.error, kept)
+        encoded = _encode(failures)
+        if len(encoded) <= HISTORY_BYTES_MAX:
+            break
+    return encoded.decode()
+
+
+def _cut(text: str, bytes_max: int) -> str:
+    return text.encode("utf-8", "replace")[:bytes_max].decode("utf-8", "ignore")
+
+
 def envelope_of(job: NewJob, id: int, now_ms: int) -> Envelope:
     """The envelope of a job that is put in."""
     properties = Properties()
@@ -122,9 +144,7 @@ def read_envelope(message: Message, queue: Queue) -> Envelope:
     """What a message of any origin says of its job."""
     properties = decode_properties(message.header)
     headers = properties.headers if properties.headers is not None else {}
-    id = _text(headers, ID) or ""
-    is_job = id.isascii() and id.isdecimal() and len(id) < 20
-    envelope = Envelope(int(id) if is_job else 0, properties)
+    envelope = Envelope(_id(_text(headers, ID)), properties)
     came_ms = arrived_ms(queue, message.seq) or queue.turn.now_ms
     envelope.created_ms = _number(headers, CREATED, came_ms)
     envelope.after_ms = _number(headers, AFTER, came_ms)
@@ -141,6 +161,20 @@ def read_envelope(message: Message, queue: Queue) -> Envelope:
         except msgspec.DecodeError:  # a publisher's own header of that name
             envelope.failures = []
     return envelope
+
+
+def job_id(message: Message) -> int:
+    """The id that a message has in its headers, without a look at all else; 0 for none."""
+    traits = parse_traits(message.header)
+    at = find_entry(message.header, traits.headers_at, traits.headers_end, ID.encode())
+    if at < 0:
+        return 0
+    return _id(decode_field(message.header, at, traits.headers_end).value)
+
+
+def _id(value: object) -> int:
+    is_id = isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 20
+    return int(value) if is_id and isinstance(value, str) else 0
 
 
 def _text(headers: Table, name: str) -> str | None:

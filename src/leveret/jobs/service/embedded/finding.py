@@ -13,7 +13,7 @@ from leveret.engine.picking import Look, Picked
 from leveret.engine.queue import Queue
 from leveret.engine.vhost import Vhost
 from leveret.engine.walk import Found, Walk
-from leveret.jobs.service.embedded.envelope import ID
+from leveret.jobs.service.embedded.envelope import ID, job_id
 
 SLICE: Final = 2_000  # messages looked at before others have their turn
 FOUND_MAX: Final = 200
@@ -35,10 +35,26 @@ async def find_job(vhost: Vhost, queue: Queue, id: int) -> Found | None:
         await asyncio.sleep(0)
 
 
-async def walk_all(vhost: Vhost, queue: Queue) -> AsyncIterator[Found]:
-    """Every ready message of a queue. Each is where it was found until an await."""
+async def find_jobs(vhost: Vhost, queue: Queue, ids: list[int]) -> dict[int, int]:
+    """The numbers of the messages of jobs that are ready or scheduled, by id."""
+    if len(ids) == 1:
+        found = await find_job(vhost, queue, ids[0])
+        return {} if found is None else {ids[0]: int(found.message.seq)}
+    wanted = set(ids)
+    numbers: dict[int, int] = {}
+    async for one in walk_all(vhost, queue, READY, SCHEDULED):
+        id = job_id(one.message)
+        if id in wanted:
+            numbers[id] = int(one.message.seq)
+            if len(numbers) == len(wanted):
+                break
+    return numbers
+
+
+async def walk_all(vhost: Vhost, queue: Queue, *states: str) -> AsyncIterator[Found]:
+    """Every message of a queue in some states. Each is where it was found until an await."""
     wanted = Filter()
-    wanted.require_states([READY])
+    wanted.require_states(list(states))
     walk = Walk(queue, vhost.stuck, wanted, [])
     while not walk.is_done():
         walk.step(SLICE, FOUND_MAX, BYTES_MAX)

@@ -6,12 +6,10 @@ with the first key. The number is the id of the job, which is also its time: wha
 for the window of its memory never ends, and whether a key is too old is read from the id here.
 """
 
-import json
 from typing import Final
 
 from leveret.engine.argument_rules import TIME_MS_MAX
 from leveret.engine.deduplication import Deduplication, key_of
-from leveret.engine.register import Register
 from leveret.engine.vhost import Vhost
 from leveret.jobs.service.embedded.envelope import KEY
 from leveret.jobs.service.items import IDEMPOTENCY_MS
@@ -19,7 +17,6 @@ from leveret.jobs.service.snowflake import EPOCH_MS, first_of
 from leveret.wire.tables import Field, field_of
 
 EXCHANGE: Final = "leveret.jobs"
-FAIR: Final = "job-fair"  # kind of the register's entries
 KEYS_MAX: Final = 1_000_000  # of a namespace; the oldest go first
 
 
@@ -54,15 +51,3 @@ def memory(vhost: Vhost) -> Deduplication:
 
 def _digest(key: str) -> bytes:
     return key_of(field_of(key))
-
-
-# Topics whose keys take turns: noted, so that they do after a restart.
-
-
-def note_fair(register: Register, namespace: str, topic: str) -> None:
-    """The first job with a fair key came to a topic."""
-    register.put(FAIR, json.dumps([namespace, topic]), "true")
-
-
-def forget_fair(register: Register, namespace: str, topic: str) -> None:
-    register.drop(FAIR, json.dumps([namespace, topic]))

@@ -1,35 +1,44 @@
-"""Jobs that wait, cancelled or woken: found before, in the same turn of the loop."""
+"""Jobs that wait, cancelled or woken by the numbers of their messages.
+
+Somebody may have taken a message since it was found: then nothing is done, which is no error.
+"""
 
 from leveret.engine.picking import Picked, remove
-from leveret.jobs.service.embedded.envelope import read_envelope
+from leveret.jobs.service.embedded.envelope import job_id, read_envelope
 from leveret.jobs.service.embedded.finding import picked
 from leveret.jobs.service.embedded.topic import Topic
 
 
-def cancel_found(topic: Topic, id: int, seq: int) -> None:
-    """Drop a job, inside a turn."""
-    found = _taken_out(topic, seq)
+def cancel_found(topic: Topic, id: int, seq: int) -> bool:
+    """Drop a job, inside a turn; False where it is not there any more."""
+    found = _still_there(topic, id, seq)
+    if found is None:
+        return False
+    remove(topic.queue, [found])
     topic.queue.purged += 1
     topic.queue.ledger.forget(found.message)
     topic.note_ended(id, is_gone=True)
+    return True
 
 
-def deliver_found(topic: Topic, id: int, seq: int) -> None:
+def deliver_found(topic: Topic, id: int, seq: int) -> bool:
     """Make a job ready, inside a turn; one that is ready stays as it is."""
-    found = picked(topic.queue, seq)
-    assert found is not None, "it was found in this turn of the loop"
+    found = _still_there(topic, id, seq)
+    if found is None:
+        return False
     if found.due_ms == 0:
-        return
-    remove(topic.queue, [found])
+        return True
     envelope = read_envelope(found.message, topic.queue)
     envelope.after_ms = topic.queue.turn.now_ms
-    is_taken = topic.put(envelope, found.message.body)
-    assert is_taken, "a scheduled job has its place"
-    topic.queue.ledger.hand_over(found.message)
-
-
-def _taken_out(topic: Topic, seq: int) -> Picked:
-    found = picked(topic.queue, seq)
-    assert found is not None, "it was found in this turn of the loop"
+    if not topic.has_room(1, len(found.message.body)):
+        return False
     remove(topic.queue, [found])
-    return found
+    is_taken = topic.put(envelope, found.message.body)
+    assert is_taken, "there was room for it"
+    topic.queue.ledger.hand_over(found.message)
+    return True
+
+
+def _still_there(topic: Topic, id: int, seq: int) -> Picked | None:
+    found = picked(topic.queue, seq)
+    return found if found is not None and job_id(found.message) == id else None

@@ -5,6 +5,7 @@ block is on disk. Nothing is awaited between looking and changing, so that no tw
 the same job, or two jobs the same key.
 """
 
+import asyncio
 import json
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -15,10 +16,16 @@ from leveret.engine.queue import Queue
 from leveret.engine.session import Session
 from leveret.engine.streams.stream import Stream
 from leveret.engine.vhost import Vhost
-from leveret.errors import JobsDraining, JobsFull, JobsInvalid
-from leveret.jobs.service.embedded import dead_set, keys
+from leveret.errors import (
+    JobsDraining,
+    JobsFull,
+    JobsInvalid,
+    JobsUnavailable,
+    StorageError,
+)
+from leveret.jobs.service.embedded import dead_set, fairness, keys
 from leveret.jobs.service.embedded.envelope import envelope_of, read_envelope
-from leveret.jobs.service.embedded.finding import find_job
+from leveret.jobs.service.embedded.finding import find_job, find_jobs
 from leveret.jobs.service.embedded.host import Host
 from leveret.jobs.service.embedded.ids import Ids
 from leveret.jobs.service.embedded.leases import Lease
@@ -56,14 +63,18 @@ class EmbeddedStore:
     async def start(self) -> None:
         with self._host.turn():
             self._schedules.load()
-            for key in self._host.broker.register.entries(keys.FAIR).copy():
-                self._open_lanes(*json.loads(key))
+            for namespace, topic in fairness.fair_topics(self._host.broker.register):
+                self._open_lanes(namespace, topic)
 
     async def stop(self, deadline_s: float) -> None:
         self._is_draining = True
         for topic in self._topics.values():
             topic.waiters.answer_all()
-        await self._host.synced()
+        try:
+            async with asyncio.timeout(deadline_s):
+                await self._host.synced()
+        except (StorageError, TimeoutError) as fault:
+            raise JobsUnavailable(f"the log of this node: {fault}") from fault
 
     def sessions(self) -> list[Session]:
         """What holds leased jobs."""
@@ -99,7 +110,7 @@ class EmbeddedStore:
                 return first
         id = self._ids.next(self._now_ms)
         if job.fair_key is not None and topic.queue.ready.lanes is None:
-            keys.note_fair(self._host.broker.register, job.namespace, job.topic)
+            fairness.note_fair(self._host.broker.register, job.namespace, job.topic)
         is_taken = topic.put(envelope_of(job, id, self._now_ms), job.payload)
         assert is_taken, "there was room for it"
         if key is not None:
@@ -157,15 +168,12 @@ class EmbeddedStore:
         if Outcome.DONE in outcomes:
             await self._host.synced()
         ids = [handle.id for handle in handles]
+        unsaid = [id for id, outcome in zip(ids, outcomes, strict=True) if outcome is None]
+        there = await find_jobs(found.vhost, found.queue, unsaid) if unsaid else {}
         return [
-            outcome or await self._not_leased(found, id)
+            outcome or (Outcome.STALE if id in there else Outcome.UNKNOWN)
             for id, outcome in zip(ids, outcomes, strict=True)
         ]
-
-    async def _not_leased(self, topic: Topic, id: int) -> Outcome:
-        """What to say of a job without a lease."""
-        is_there = await find_job(topic.vhost, topic.queue, id) is not None
-        return Outcome.STALE if is_there else Outcome.UNKNOWN
 
     async def extend(
         self, namespace: str, topic: str, handles: list[Handle], lease_ms: int | None
@@ -192,24 +200,23 @@ class EmbeddedStore:
         namespace: str,
         topic: str,
         ids: list[int],
-        change: Callable[[Topic, int, int], None],
+        change: Callable[[Topic, int, int], bool],
     ) -> list[Outcome]:
-        """Change jobs that are ready or scheduled, each in a turn of its own."""
+        """Change jobs that are ready or scheduled, all in one turn."""
         self._require_open()
         found = self._known(namespace, topic)
         if found is None:
             return [Outcome.UNKNOWN] * len(ids)
+        seqs = await find_jobs(found.vhost, found.queue, ids)
         outcomes: list[Outcome] = []
-        for id in ids:
-            message = await find_job(found.vhost, found.queue, id)
-            if message is None:
-                is_leased = id in found.leases
-                outcomes.append(Outcome.STALE if is_leased else Outcome.UNKNOWN)
-                continue
-            with self._host.turn():
-                change(found, id, message.message.seq)
-                found.serve_waiters()
-            outcomes.append(Outcome.DONE)
+        with self._host.turn():
+            for id in ids:
+                if id in seqs and change(found, id, seqs.pop(id)):
+                    outcomes.append(Outcome.DONE)
+                else:
+                    is_leased = id in found.leases
+                    outcomes.append(Outcome.STALE if is_leased else Outcome.UNKNOWN)
+            found.serve_waiters()
         await self._host.synced()
         return outcomes
 
@@ -355,9 +362,9 @@ class EmbeddedStore:
         vhost = self._host.broker.vhosts.get(namespace)
         queue = vhost.queues.get(topic) if vhost is not None else None
         if queue is None or not queue.settings.has_jobs:
-            keys.forget_fair(self._host.broker.register, namespace, topic)
+            fairness.forget_fair(self._host.broker.register, namespace, topic)
         else:
-            queue.ready.open_lanes()
+            fairness.open_lanes(queue)
 
 
 def _require_room(topics: list[Topic], jobs: list[NewJob]) -> None:

@@ -33,7 +33,13 @@ from leveret.jobs.service.embedded.host import Host
 from leveret.jobs.service.embedded.ids import Ids
 from leveret.jobs.service.embedded.leases import Lease, Leases
 from leveret.jobs.service.embedded.waiting import Bell, Waiter, Waiters
-from leveret.jobs.service.items import DEAD_SUFFIX, Handle, LeasedJob, TopicSettings
+from leveret.jobs.service.items import (
+    BATCH_BYTES_MAX,
+    DEAD_SUFFIX,
+    Handle,
+    LeasedJob,
+    TopicSettings,
+)
 from leveret.jobs.service.retry import backoff_ms, is_dead
 from leveret.jobs.service.store import Outcome
 from leveret.wire.tables import Table, field_of
@@ -115,16 +121,18 @@ class Topic:
     def take(self, limit: int, lease_ms: int | None) -> list[LeasedJob]:
         """Lease the most urgent jobs."""
         leased: list[LeasedJob] = []
-        while len(leased) < limit and self._may_lease():
-            message = self.queue.get(self.session, False)
+        size = 0
+        while len(leased) < limit and size < BATCH_BYTES_MAX and self._has_slot():
+            message = None if self.queue.paused else self.queue.get(self.session, False)
             if message is None:
                 break
+            size += len(message.body)
             leased.append(self._lease(message, lease_ms))
         return leased
 
-    def _may_lease(self) -> bool:
+    def _has_slot(self) -> bool:
         most = self.settings.concurrency_max
-        return not self.queue.paused and (most is None or len(self.leases) < most)
+        return most is None or len(self.leases) < most
 
     def _lease(self, message: Message, lease_ms: int | None) -> LeasedJob:
         now_ms = self.queue.turn.now_ms
@@ -189,7 +197,7 @@ class Topic:
     def serve_waiters(self) -> None:
         """Give those who wait what there is, and stand by for more."""
         waiter = self.waiters.first()
-        while waiter is not None and self._may_lease():
+        while waiter is not None and self._has_slot():
             jobs = self.take(waiter.limit, waiter.lease_ms)
             if not jobs:
                 self._bell.stand()
@@ -205,7 +213,7 @@ class Topic:
     def _answer_bell(self) -> None:
         with self._host.turn():
             waiter = self.waiters.first()
-            if waiter is None or not self._may_lease():
+            if waiter is None or not self._has_slot():
                 self._bell.go()
                 return
             jobs = [self._lease(message, waiter.lease_ms) for message in self._bell.take()]

@@ -1,0 +1,53 @@
+"""`leveret jobs token`."""
+
+import os
+from pathlib import Path
+
+import jwt
+import pytest
+from typer.testing import CliRunner
+
+from leveret.cli.app import app
+
+RUNNER = CliRunner()
+
+
+def asked(*words: str, **env: str) -> tuple[int, str]:
+    result = RUNNER.invoke(app, ["jobs", "token", *words], env=env)
+    return result.exit_code, result.output
+
+
+def test_a_token_is_signed_by_the_secret_of_the_data_directory(tmp_path: Path) -> None:
+    data = str(tmp_path / "new")
+    code, token = asked("--data", data, "-n", "a", "-n", "b", "--expires", "12h")
+    assert code == 0
+    file = tmp_path / "new" / "jobs-secret"
+    assert file.stat().st_mode & 0o777 == 0o600
+    claims = jwt.decode(token.strip(), file.read_text().strip(), algorithms=["HS256"])
+    assert claims["namespaces"] == ["a", "b"]
+    assert claims["exp"] - claims["iat"] == 12 * 3600
+    before = file.read_text()
+    assert asked("--data", data, "-n", "a")[0] == 0
+    assert file.read_text() == before
+    assert os.listdir(tmp_path / "new") == ["jobs-secret"]
+
+
+def test_a_secret_of_the_settings_signs_instead(tmp_path: Path) -> None:
+    secret = "a secret of thirty-two characters"
+    words = ("--data", str(tmp_path), "--namespace", "*")
+    _, token = asked(*words, LEVERET_JOBS_TOKEN_SECRET=secret)
+    assert jwt.decode(token.strip(), secret, algorithms=["HS256"])["namespaces"] == ["*"]
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("span", ["12", "h", "0s", "-1h", "1w", "99999999d", ""])
+def test_a_span_of_time_that_is_none_is_refused(tmp_path: Path, span: str) -> None:
+    code, _ = asked("--data", str(tmp_path), "-n", "a", "--expires", span)
+    assert code == 2
+
+
+def test_a_secret_that_is_too_short_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "jobs-secret").write_text("short")
+    code, said = asked("--data", str(tmp_path), "-n", "a")
+    assert code == 1
+    assert "jobs-secret" in said
