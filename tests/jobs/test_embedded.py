@@ -116,6 +116,28 @@ def test_a_topic_whose_queue_was_deleted_begins_anew(api: Api, channel: Any) -> 
     assert payload(api.take(TOPIC)) == b"3"
 
 
+@pytest.mark.parametrize("held_count", [0, 1])
+def test_a_queue_may_be_deleted_while_somebody_waits(
+    running: EmbeddedService, api: Api, channel: Any, held_count: int
+) -> None:
+    api.dequeue(TOPIC)
+    for _ in range(held_count):
+        api.enqueue(TOPIC, b"held")
+    held = api.dequeue(TOPIC)
+    with ThreadPoolExecutor(1) as worker:
+        waiting = worker.submit(api.dequeue, TOPIC, 1, wait=20)
+        while channel.queue_declare(TOPIC, passive=True).method.consumer_count == 0:
+            pass  # it has not begun to wait
+        channel.queue_delete(TOPIC)
+        (id,) = api.enqueue(TOPIC, b"new")
+        assert waiting.result(15) == []  # it waited for another queue
+    for job in held:
+        assert api.ack(TOPIC, job) == 404
+    assert api.take(TOPIC)["id"] == id
+    running.pass_time(60)
+    assert api.take(TOPIC)["attempt"] == 2
+
+
 def test_a_full_topic_takes_nothing_of_a_batch(api: Api, channel: Any) -> None:
     channel.queue_declare(
         "small", durable=True, arguments={"x-max-length": 2, "x-overflow": "reject-publish"}

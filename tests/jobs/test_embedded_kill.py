@@ -19,7 +19,7 @@ from tests.jobs.api import Api
 pytestmark = pytest.mark.compiled_only("the form makes no difference to what a kill leaves")
 
 READY = re.compile(r"leveret ready amqp=127\.0\.0\.1:\d+ http=127\.0\.0\.1:(\d+)\n")
-ROUNDS = 4
+ROUNDS = 3
 PRODUCERS = 3
 TOPIC = "ledger"
 

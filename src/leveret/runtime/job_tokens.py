@@ -22,6 +22,7 @@ ALL: Final = "*"
 NAMESPACES: Final = "namespaces"
 NAMESPACES_MAX: Final = 1_000  # in one token
 _KNOWN_MAX: Final = 1_000  # tokens that were verified lately
+_KNOWN_CHARACTERS_MAX: Final = 4_096  # a longer one is verified at each call
 
 
 class JobTokens:
@@ -54,9 +55,10 @@ class JobTokens:
             return known[0]
         claims = self._tokens.verify(token, now_ms)
         names = _names(claims.get(NAMESPACES))
-        if len(self._known) >= _KNOWN_MAX:
-            self._known.clear()
-        self._known[token] = (names, self._tokens.expires_ms(claims))
+        if len(token) <= _KNOWN_CHARACTERS_MAX:
+            if len(self._known) >= _KNOWN_MAX:
+                self._known.clear()
+            self._known[token] = (names, self._tokens.expires_ms(claims))
         return names
 
     def sign(self, namespaces: list[str], subject: str, now_ms: int, lasts_s: int) -> str:

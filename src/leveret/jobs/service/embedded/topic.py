@@ -72,7 +72,7 @@ class Topic:
         outlet = Outlet()
         outlet.name = f"jobs {vhost.name}/{queue.name}"
         broker = host.broker
-        self.session = LocalSession(outlet, broker.turn, self._on_rung, _ignore, _ignore_end)
+        self.session = LocalSession(outlet, broker.turn, self._on_rung, _ignore, self._on_ended)
         self._bell = Bell(self.session, outlet, queue, broker.slots)
         self._waking = Waking(self._on_due)
         self._ended: OrderedDict[int, bool] = OrderedDict()  # whether the job is gone, by id
@@ -210,10 +210,15 @@ class Topic:
         self._bell.ring(messages)
         asyncio.get_running_loop().call_soon(self._answer_bell)
 
+    def _on_ended(self) -> None:
+        """The queue was deleted. The store makes another topic when it is next asked for this."""
+        self.session.consumers.clear()  # its slot may become another queue's
+        self.waiters.answer_all()
+
     def _answer_bell(self) -> None:
         with self._host.turn():
             waiter = self.waiters.first()
-            if waiter is None or not self._has_slot():
+            if waiter is None or self.queue.deleted or not self._has_slot():
                 self._bell.go()
                 return
             jobs = [self._lease(message, waiter.lease_ms) for message in self._bell.take()]
@@ -342,7 +347,3 @@ class Topic:
 
 def _ignore(seq: int, is_taken: bool) -> None:
     """Nothing is published by the session of a topic."""
-
-
-def _ignore_end() -> None:
-    """The queue was deleted: the store sees that when it looks for the topic."""
