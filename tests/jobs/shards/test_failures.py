@@ -377,7 +377,7 @@ def test_a_push_that_arrives_after_its_call_failed_is_void(
             behind = place.at(redis_url=_through(proxy, place.redis_url))
             # No sweep: the call itself makes it void, before it raises.
             async with behind.node(settings=UNSWEPT) as store, place.node("b") as other:
-                await store.enqueue([new(payload=b"1")])
+                await store.enqueue([new(payload=b"1", idempotency_key="first")])
                 assert await drain(store, "t") == [b"1"]
                 proxy.stall()
                 failed = new(payload=b"late", idempotency_key="k")

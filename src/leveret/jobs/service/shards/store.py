@@ -56,8 +56,7 @@ from leveret.jobs.service.snowflake import EPOCH_MS
 from leveret.jobs.service.store import Outcome
 
 Answer = TypeVar("Answer")
-STOPPED_POLL_S: Final = 0.05  # between two tries of a call for a topic that is being moved
-DRAIN_POLL_S: Final = 0.05
+POLL_S: Final = 0.05  # between two tries, for a topic that is being moved or at the end
 POP_TRIES: Final = 3  # of a dequeue, to find a buffer empty
 
 log = logging.getLogger(__name__)
@@ -76,9 +75,7 @@ class ShardsStore:
         settings: ShardsSettings,
     ) -> None:
         assert dsns, "there is at least one shard"
-        self._clock = clock
-        self._settings = settings
-        self._random = random
+        self._clock, self._settings, self._random = clock, settings, random
         self._memory = Memory(redis_url, settings)
         self._shards = [Shard(index, dsn, settings) for index, dsn in enumerate(dsns)]
         self._wal = Wal(data, settings.sync, settings.segment_bytes)
@@ -187,7 +184,7 @@ class ShardsStore:
             await self._try("sweep the local log", self._sweep_all)
             if not self._wal.outstanding and not self._wal.undone:
                 return
-            await asyncio.sleep(DRAIN_POLL_S)
+            await asyncio.sleep(POLL_S)
 
     async def _flush_all(self) -> None:
         if self._memory.is_up and self._routes.is_loaded:
@@ -252,7 +249,7 @@ class ShardsStore:
             except TopicStopped as error:
                 if loop.time() > end_s:
                     raise JobsUnavailable(f"the topic {topic[1]} is being moved") from error
-            await asyncio.sleep(STOPPED_POLL_S)
+            await asyncio.sleep(POLL_S)
             await self._routes.refresh()
 
     async def _ask(self, topic: Topic, sql: str, *arguments: object) -> list[Any]:
