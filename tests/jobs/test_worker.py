@@ -14,6 +14,7 @@ import pytest
 
 from leveret.jobs import AsyncClient, Client, Job, NewJob, Retry, TopicSettings, Worker
 from leveret.jobs.service.items import BATCH_MAX
+from leveret.testing import ManualClock
 from leveret.testing.broker import BrokerUrl, broker
 from tests.jobs.service import NAMESPACE, address, token
 
@@ -156,35 +157,46 @@ def test_a_task_chooses_when_it_is_tried_again(url: BrokerUrl) -> None:
     play(url, script)
 
 
-@pytest.mark.parametrize("is_coroutine", [True, False])
-def test_a_long_task_keeps_its_lease(url: BrokerUrl, is_coroutine: bool) -> None:
-    """Ten times as long as the lease: handed out once, acknowledged."""
-    topic = f"long-{is_coroutine}"
-    attempts: list[int] = []
+def test_long_tasks_keep_their_leases() -> None:
+    """A coroutine and a thread, for twice their leases of the service's time: handed out once."""
+    clock = ManualClock()
+    held: list[Job] = []
     over = threading.Event()
 
     async def script(stage: Stage) -> None:
-        if is_coroutine:
+        @stage.worker.task("loop")
+        async def waits(job: Job) -> None:
+            held.append(job)
+            await asyncio.to_thread(over.wait, WITHIN_S)
 
-            @stage.worker.task(topic)
-            async def waits(job: Job) -> None:
-                attempts.append(job.attempt)
-                await asyncio.sleep(1.5)
-        else:
+        @stage.worker.task("thread")
+        def blocks(job: Job) -> None:
+            held.append(job)
+            over.wait(WITHIN_S)
 
-            @stage.worker.task(topic)
-            def blocks(job: Job) -> None:
-                attempts.append(job.attempt)
-                assert not over.wait(1.5)
-
-        await stage.client.enqueue(topic, b"")
+        for topic in ("loop", "thread"):
+            await stage.client.enqueue(topic, b"")
         async with asyncio.TaskGroup() as group:
             group.create_task(stage.worker.work())
-            await stage.until(lambda: stage.is_settled(topic))
+            await stage.until(lambda: has_begun(2))
+            for _ in range(3):
+                before = [job.lease_expires_at for job in held]
+                clock.advance(seconds=2.5)  # and no further, before both are renewed
+                await stage.until(lambda before=before: is_renewed(before))  # type: ignore[misc]
+            over.set()
+            for topic in ("loop", "thread"):
+                await stage.until(lambda topic=topic: stage.is_settled(topic))  # type: ignore[misc]
             stage.worker.stop()
 
-    play(url, script, lease_s=0.15)
-    assert attempts == [1]
+    async def has_begun(count: int) -> bool:
+        return len(held) >= count
+
+    async def is_renewed(before: list[Any]) -> bool:
+        return all(job.lease_expires_at > at for job, at in zip(held, before, strict=True))
+
+    with broker(http=True, clock=clock) as url:
+        play(url, script, lease_s=3.0)
+    assert [(job.attempt, job.is_lost) for job in held] == [(1, False)] * 2
 
 
 def test_a_task_whose_lease_is_lost_is_cancelled_and_not_acknowledged(url: BrokerUrl) -> None:
@@ -222,7 +234,7 @@ def test_a_task_whose_lease_is_lost_is_cancelled_and_not_acknowledged(url: Broke
 
     with Client(address(url), token=token(url), namespace=NAMESPACE) as client:
         client.set_settings("lost", TopicSettings(backoff_ms=1))
-    play(url, script, lease_s=0.5)
+    play(url, script, lease_s=2.0)
     assert sorted(events) == ["cancelled", "done by the second"]
 
 
@@ -261,7 +273,7 @@ def test_stopping_finishes_what_is_at_work_and_gives_back_the_rest(url: BrokerUr
         jobs = await stage.client.dequeue("stop", limit=9, wait_s=5)
         assert {job.json(): job.attempt for job in jobs} == {"long": 2, "never begun": 1}
 
-    play(url, script, stop_s=1.0, lease_s=60)
+    play(url, script, stop_s=2.0, lease_s=60)
     assert ended == ["short", "cancelled"]
 
 
