@@ -73,27 +73,9 @@ class Gathering(Generic[Key, Wish, Answer]):
 async def acked_together(
     ack: Callable[[list[Handle]], Awaitable[list[Outcome]]], wishes: list[list[Handle]]
 ) -> list[list[Outcome]]:
-    """The outcomes of each caller, from one ack. What two of them name is done for the first."""
-    named: set[int] = set()
-    alone = [_first(wish, named) for wish in wishes]
-    given = [handle for each in alone for handle in each]
-    found = iter(await ack(given))
-    outcomes = [{handle.id: next(found) for handle in each} for each in alone]
-    # Whoever names a job after another caller comes too late for it.
-    return [
-        [own.get(handle.id, Outcome.UNKNOWN) for handle in wish]
-        for wish, own in zip(wishes, outcomes, strict=True)
-    ]
-
-
-def _first(wish: list[Handle], named: set[int]) -> list[Handle]:
-    """The handles of a caller that nobody has named before."""
-    found = []
-    for handle in wish:
-        if handle.id not in named:
-            named.add(handle.id)
-            found.append(handle)
-    return found
+    """The outcomes of each caller, from one ack. Of those who name one lease, one is the first."""
+    found = iter(await ack([handle for wish in wishes for handle in wish]))
+    return [[next(found) for _ in wish] for wish in wishes]
 
 
 def shares(jobs: list[LeasedJob], limits: list[int]) -> list[list[LeasedJob]]:
