@@ -96,6 +96,7 @@ LONG_MODULES: Final[dict[str, str]] = {
     "src/leveret/engine/queue.py": "the one state machine; what it moves messages between is apart",
     "src/leveret/engine/vhost.py": "every command that defines something; what they make is apart",
     "src/leveret/amqp/connection.py": "the fast path from bytes to channels is one class",
+    "src/leveret/jobs/service/shards/store.py": "every call of the contract; the parts are apart",
 }
 GENERATED_MODULES: Final[dict[str, str]] = {}
 # Pages made by a module of leveret, and the module that prints them.

@@ -8,6 +8,7 @@ import pytest
 from leveret.errors import JobsOverRate, JobsUnavailable, NewerFormat
 from leveret.jobs.service.items import Handle, Schedule, TopicSettings
 from leveret.jobs.service.snowflake import node_of
+from leveret.jobs.service.store import Outcome
 from leveret.testing import ManualClock
 from tests.jobs.servers import RedisServer
 from tests.jobs.shards.nodes import QUICK, Place, abandon, drain, eventually, new, topic_on
@@ -245,6 +246,35 @@ def test_a_busy_topic_is_prefetched(place: Place) -> None:
                 found += [job.payload for job in jobs]
             assert found == [b"%d" % n for n in range(200)]
             assert ahead > 0
+
+    asyncio.run(main())
+
+
+def test_a_stale_ack_beside_a_live_one_takes_nothing_from_it(place: Place) -> None:
+    clock = ManualClock()
+
+    async def main() -> None:
+        async with place.node(clock=clock) as store:
+            await store.enqueue([new()])
+            (old,) = await store.dequeue("n", "t", 1, 1000, 0)
+            clock.advance(seconds=2)
+            (live,) = await store.dequeue("n", "t", 1, 1000, 0)
+            handles = [Handle(live.id, old.token), Handle(live.id, live.token), Handle(1)]
+            outcomes = await store.ack("n", "t", handles)
+            assert outcomes == [Outcome.STALE, Outcome.DONE, Outcome.UNKNOWN]
+
+    asyncio.run(main())
+
+
+def test_a_job_that_many_acknowledge_at_once_is_done_for_one(place: Place) -> None:
+    async def main() -> None:
+        async with place.node("a") as first, place.node("b") as second:
+            await first.enqueue([new()])
+            (job,) = await first.dequeue("n", "t", 1, None, 0)
+            handles = [Handle(job.id, job.token)]
+            acks = [(first, second)[n % 2].ack("n", "t", handles) for n in range(20)]
+            outcomes = [outcome for (outcome,) in await asyncio.gather(*acks)]
+            assert outcomes.count(Outcome.DONE) == 1
 
     asyncio.run(main())
 

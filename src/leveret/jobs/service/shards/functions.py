@@ -308,7 +308,7 @@ END $$;
 """
 
 _HANDLES: Final = """WITH ORDINALITY AS h(id, token, n)"""
-_OUTCOME: Final = f"""CASE WHEN c.id IS NOT NULL THEN 'done'
+_OUTCOME: Final = f"""CASE WHEN c.n IS NOT NULL THEN 'done'
         WHEN EXISTS (SELECT FROM items i WHERE i.id = h.id AND {_ITS}
             AND i.status <> 'dead') THEN 'stale' ELSE 'unknown' END"""
 _ALIVE: Final = f"""i.id = h.id AND {_ITS} AND i.status = 'processing'
@@ -321,8 +321,8 @@ CREATE FUNCTION leveret_ack(
 BEGIN
     PERFORM leveret_gate(ns, tp);
     RETURN QUERY WITH h AS (SELECT * FROM unnest(ids, tokens) {_HANDLES}),
-    c AS (DELETE FROM items i USING h WHERE {_ALIVE} RETURNING i.id)
-    SELECT h.n, {_OUTCOME} FROM h LEFT JOIN c ON c.id = h.id ORDER BY h.n;
+    c AS (DELETE FROM items i USING h WHERE {_ALIVE} RETURNING h.n)
+    SELECT h.n, {_OUTCOME} FROM h LEFT JOIN c ON c.n = h.n ORDER BY h.n;
 END $$;
 
 CREATE FUNCTION leveret_nack(
@@ -344,7 +344,7 @@ BEGIN
     END IF;
     RETURN QUERY WITH h AS (SELECT * FROM unnest(ids, tokens) {_HANDLES}),
     d AS (
-        SELECT h.id, h.token, now_at + coalesce(delay_ms, floor(least(
+        SELECT h.id, h.token, h.n, now_at + coalesce(delay_ms, floor(least(
             backoff * power(2, least(i.attempts - 1, 60)), backoff_most)
             * (1 - share * draw))) * INTERVAL '1 ms' AS at
         FROM h JOIN items i ON i.id = h.id
@@ -355,9 +355,9 @@ BEGIN
                 WHEN h.at > now_at THEN 'scheduled' ELSE 'ready' END,
             deliver_after = CASE WHEN i.attempts > retries THEN i.deliver_after ELSE h.at END,
             failures = leveret_note(i.failures, i.attempts, now_at, error)
-        FROM d h WHERE {_ALIVE} RETURNING i.id
+        FROM d h WHERE {_ALIVE} RETURNING h.n
     )
-    SELECT h.n, {_OUTCOME} FROM h LEFT JOIN c ON c.id = h.id ORDER BY h.n;
+    SELECT h.n, {_OUTCOME} FROM h LEFT JOIN c ON c.n = h.n ORDER BY h.n;
 END $$;
 
 CREATE FUNCTION leveret_extend(
@@ -373,9 +373,9 @@ BEGIN
     c AS (
         UPDATE items i SET lease_expires_at =
             now_at + coalesce(lease, {LEASE_MS_DEFAULT}) * INTERVAL '1 ms'
-        FROM h WHERE {_ALIVE} RETURNING i.id, i.lease_expires_at
+        FROM h WHERE {_ALIVE} RETURNING h.n, i.lease_expires_at
     )
-    SELECT h.n, {_OUTCOME}, c.lease_expires_at FROM h LEFT JOIN c ON c.id = h.id ORDER BY h.n;
+    SELECT h.n, {_OUTCOME}, c.lease_expires_at FROM h LEFT JOIN c ON c.n = h.n ORDER BY h.n;
 END $$;
 
 CREATE FUNCTION leveret_cancel(ns TEXT, tp TEXT, ids BIGINT[])
@@ -385,9 +385,9 @@ BEGIN
     RETURN QUERY WITH h AS (SELECT * FROM unnest(ids) WITH ORDINALITY AS h(id, n)),
     c AS (
         DELETE FROM items i USING h WHERE i.id = h.id AND {_ITS}
-            AND i.status IN ('ready', 'scheduled', 'leased') RETURNING i.id
+            AND i.status IN ('ready', 'scheduled', 'leased') RETURNING h.n
     )
-    SELECT h.n, {_OUTCOME} FROM h LEFT JOIN c ON c.id = h.id ORDER BY h.n;
+    SELECT h.n, {_OUTCOME} FROM h LEFT JOIN c ON c.n = h.n ORDER BY h.n;
 END $$;
 
 CREATE FUNCTION leveret_deliver_now(ns TEXT, tp TEXT, ids BIGINT[], now_at TIMESTAMPTZ)
@@ -399,10 +399,10 @@ BEGIN
     PERFORM leveret_wake(ns, tp, now_at, cardinality(ids) + 500);
     RETURN QUERY WITH h AS (SELECT * FROM unnest(ids) WITH ORDINALITY AS h(id, n)),
     c AS (
-        SELECT i.id FROM items i WHERE i.id = ANY(ids) AND {_ITS}
+        SELECT h.n FROM h JOIN items i ON i.id = h.id AND {_ITS}
             AND i.status IN ('ready', 'leased')
     )
-    SELECT h.n, {_OUTCOME} FROM h LEFT JOIN c ON c.id = h.id ORDER BY h.n;
+    SELECT h.n, {_OUTCOME} FROM h LEFT JOIN c ON c.n = h.n ORDER BY h.n;
 END $$;
 
 -- Dead jobs, all or those of `ids`, are ready again as if they were new, their errors kept.

@@ -82,26 +82,9 @@ class Acks:
         return await self._gathering.ask(topic, handles)
 
     async def _together(self, topic: Topic, wishes: list[list[Handle]]) -> list[list[Outcome]]:
-        """The outcomes of each caller. What two of them name is done for the first."""
-        named: set[int] = set()
-        alone = [_first(wish, named) for wish in wishes]
-        found = iter(await self._ack(topic, [handle for each in alone for handle in each]))
-        outcomes = [{handle.id: next(found) for handle in each} for each in alone]
-        # Whoever names a job after another caller comes too late for it.
-        return [
-            [own.get(handle.id, Outcome.UNKNOWN) for handle in wish]
-            for wish, own in zip(wishes, outcomes, strict=True)
-        ]
-
-
-def _first(wish: list[Handle], named: set[int]) -> list[Handle]:
-    """The handles of a caller that nobody has named before."""
-    found = []
-    for handle in wish:
-        if handle.id not in named:
-            named.add(handle.id)
-            found.append(handle)
-    return found
+        """The outcomes of each caller, from one ack. Of those who name one lease, one is first."""
+        found = iter(await self._ack(topic, [handle for wish in wishes for handle in wish]))
+        return [[next(found) for _ in wish] for wish in wishes]
 
 
 class Claims:
