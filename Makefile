@@ -14,6 +14,10 @@ PYTEST_FLAGS ?=
 INTERPRETED := PYTHONPATH="$(CURDIR)/src"
 PYTEST := $(PY) -m pytest $(PYTEST_FLAGS)
 BENCH_FLAGS = $(if $(ROWS),--rows $(ROWS)) $(if $(TIME),--seconds $(TIME)) $(if $(SAVE),--save)
+# They wait for Redis, PostgreSQL, RabbitMQ and Spark most of the time, and the form of the broker makes
+# no difference to them: run once, beside the others.
+SERVICES := tests/jobs tests/bus tests/spark
+NOT_SERVICES := $(SERVICES:%=--ignore=%)
 CHECKED := src tests tools examples setup.py
 
 .PHONY: help
@@ -44,25 +48,32 @@ run: ## Run the broker; make run ARGS="--amqp-port 5673" gives it flags
 
 .PHONY: test
 test: setup test-packages lint types tidy ## Everything: checks, then the whole suite in both forms at once
-	@$(MAKE) -j2 --output-sync=target suite-interpreted suite-compiled
+	@$(MAKE) -j3 --output-sync=target suite-interpreted suite-compiled suite-services
 
 .PHONY: check
 check: venv lint types tidy ## The quick round before a commit: format, lint, types, tidy, unit tests
 	@$(INTERPRETED) $(PYTEST) --form=interpreted -q tests/unit tests/http
 
 .PHONY: test-interpreted
-test-interpreted: venv suite-interpreted ## The whole suite on the sources as Python
+test-interpreted: venv suite-interpreted ## The suite on the sources as Python
 
 .PHONY: suite-interpreted
 suite-interpreted:
-	@$(INTERPRETED) $(PYTEST) --form=interpreted
+	@$(INTERPRETED) $(PYTEST) --form=interpreted $(NOT_SERVICES)
 
 .PHONY: test-compiled
-test-compiled: setup suite-compiled ## The whole suite on the compiled form
+test-compiled: setup suite-compiled suite-services ## The whole suite on the compiled form
 
 .PHONY: suite-compiled
 suite-compiled:
-	@$(PYTEST) --form=compiled
+	@$(PYTEST) --form=compiled $(NOT_SERVICES)
+
+.PHONY: test-services
+test-services: setup test-packages suite-services ## Jobs, event bus and Spark, with the servers they need
+
+.PHONY: suite-services
+suite-services:
+	@$(PYTEST) --form=compiled $(SERVICES)
 
 .PHONY: test-packages
 test-packages: ## Install the system packages that some tests need (node, amqp-tools, valgrind, chromium …)
