@@ -131,8 +131,11 @@ async def _until(holds: Callable[[], bool], within_s: float) -> None:
 
 
 def layout_of(topology: str, name: str) -> Layout:
-    """Of a service whose queue nobody else uses."""
-    service = f"chaos-{name}"
+    """Of a service with a prefix of its own, the first word of the loss.
+
+    Another service of its prefix would take what is published while the queue is gone.
+    """
+    service = f"{name}-chaos"
     return fanout.layout(service) if topology == "fanout" else topic.layout(service)
 
 

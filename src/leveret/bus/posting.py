@@ -90,10 +90,10 @@ class Poster:
         try:
             request.begin(connection)
             connection.request("POST", self._path, request.body, dict(request.headers))
-            answer = connection.getresponse()
-            answer.read(ANSWER_BYTES_MAX)
-            is_usable = answer.isclosed() and not answer.will_close
-            return answer.status
+            with connection.getresponse() as answer:
+                answer.read(ANSWER_BYTES_MAX)
+                is_usable = answer.isclosed() and not answer.will_close
+                return answer.status
         finally:
             self._busy.discard(connection)
             if is_usable and not request.is_given_up and not self._is_closed:
