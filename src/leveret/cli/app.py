@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from leveret.build_info import describe
-from leveret.cli import configuration, ctl
+from leveret.cli import configuration, ctl, pipeline
 from leveret.cli.perf import perf
 from leveret.cli.serve import serve as run_serve
 
@@ -19,6 +19,7 @@ app = typer.Typer(
 )
 app.add_typer(ctl.app, name="ctl")
 app.add_typer(configuration.app, name="config")
+app.add_typer(pipeline.app, name="pipeline")
 app.command()(perf)
 
 

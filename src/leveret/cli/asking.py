@@ -114,7 +114,7 @@ def asks(function: Callable[..., None]) -> Callable[..., None]:
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
         for name, (kind, default) in SHARED.items()
     ]
-    return _with_parameters(command, function, [*own, *shared])
+    return with_parameters(command, function, [*own, *shared])
 
 
 def takes(gather: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -128,12 +128,12 @@ def takes(gather: Callable[..., Any]) -> Callable[[Callable[..., None]], Callabl
             gathered = gather(**{name: given.pop(name) for name in options})
             function(broker, output, gathered, **given)
 
-        return _with_parameters(command, function, [first, second, *options.values(), *own])
+        return with_parameters(command, function, [first, second, *options.values(), *own])
 
     return decorate
 
 
-def _with_parameters(
+def with_parameters(
     command: Callable[..., None],
     function: Callable[..., None],
     parameters: list[inspect.Parameter],

@@ -11,6 +11,7 @@ import typer
 
 from leveret.cli.app import app
 from leveret.cli.asking import SHARED
+from leveret.cli.pipeline_options import SHARED as FLOW_SHARED
 
 _HEAD: Final = """\
 # Command line
@@ -22,7 +23,9 @@ Every command of `leveret`. `leveret serve` has its options in [configuration.md
 
 Commands of `leveret ctl` that ask a running broker also take `--url` (or `LEVERET_URL`; default
 `http://127.0.0.1:15672`), `--user` (`LEVERET_USER`), `--password` (`LEVERET_PASSWORD`) and
-`--json`. What goes wrong is one line on standard error, and the exit code is 1; 2 for a misuse of
+`--json`. Those of `leveret pipeline` take these and `--vhost`, `--lake DIR` (`LEVERET_LAKE`) and
+`--master` (`LEVERET_SPARK_MASTER`; default `local[*]`).
+What goes wrong is one line on standard error, and the exit code is 1; 2 for a misuse of
 the command. `leveret --install-completion` teaches your shell the commands.
 """
 
@@ -42,7 +45,8 @@ def _commands(group: Any, path: str) -> Iterator[str]:
 
 def _section(command: Any, path: str) -> str:
     arguments = [p for p in command.params if p.param_type_name == "argument"]
-    own = [p for p in command.params if p.param_type_name == "option" and p.name not in SHARED]
+    shared = FLOW_SHARED if path.startswith("leveret pipeline") else SHARED
+    own = [p for p in command.params if p.param_type_name == "option" and p.name not in shared]
     words = " ".join(_word(each) for each in arguments)
     lines = [f"\n## `{' '.join((path, words)).strip()}`\n", f"{command.help}\n"]
     if own:
