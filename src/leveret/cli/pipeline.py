@@ -2,7 +2,7 @@
 
 import typer
 
-from leveret.cli import pipeline_lake
+from leveret.cli import pipeline_lake, pipeline_messages
 
 app = typer.Typer(
     no_args_is_help=True, help="Messages as tables: archive, query, replay and load, on Spark."
@@ -10,6 +10,11 @@ app = typer.Typer(
 
 for command in (
     pipeline_lake.archive,
+    pipeline_lake.refine,
+    pipeline_lake.compact,
     pipeline_lake.files,
+    pipeline_messages.replay,
+    pipeline_messages.load,
+    pipeline_messages.sql,
 ):
     app.command()(command)

@@ -16,7 +16,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from leveret.errors import NotFound, ResourceLocked
-from leveret.pipeline.lake import BRONZE, FORMAT, PARTITIONS, Lake, table_name
+from leveret.pipeline.lake import FORMAT
+from leveret.pipeline.layout import BRONZE, PARTITIONS, Lake, table_name
 from leveret.pipeline.progress import OnProgress, Progress, Watch
 from leveret.pipeline.site import Site
 from leveret.pipeline.transforms.messages import with_date

@@ -5,12 +5,12 @@ from typing import Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
-from pyspark.sql.types import StructType
 
+from leveret.pipeline.transforms.schemas import struct_of
 from pyspark_leveret.schema import DDL
 
 # A message in bronze: as the source gives it, and the date (UTC) by which it is stored.
-BRONZE_SCHEMA: Final = StructType.fromDDL(f"{DDL}, `date` date")
+BRONZE_SCHEMA: Final = struct_of(f"{DDL}, `date` date")
 
 
 def with_date(frame: DataFrame) -> DataFrame:
