@@ -14,8 +14,12 @@ from leveret.pipeline.transforms.replaying import replayed
 from leveret.pipeline.transforms.schemas import keeps_values, merged, struct_of
 from leveret.wire.properties import Properties, decode_properties, encode_header
 from leveret.wire.tables import plain_table, table_of
+from pyspark_leveret.schema import TYPES
 
 pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
+
+
+NAMES = (*TYPES, "date")
 
 
 def messages(spark: SparkSession, *given: dict[str, object]) -> DataFrame:
@@ -24,8 +28,8 @@ def messages(spark: SparkSession, *given: dict[str, object]) -> DataFrame:
     always = {"stream": "s", "timestamp": at, "date": at.date(), "routing_key": "k", "body": b""}
     rows = []
     for number, one in enumerate(given):
-        row = {**dict.fromkeys(BRONZE_SCHEMA.names), **always, "offset": number, **one}
-        rows.append(tuple(row[name] for name in BRONZE_SCHEMA.names))
+        row = {**dict.fromkeys(NAMES), **always, "offset": number, **one}
+        rows.append(tuple(row[name] for name in NAMES))
     return spark.createDataFrame(rows, BRONZE_SCHEMA)
 
 
@@ -97,7 +101,7 @@ def test_a_table_without_json_has_no_payload(spark: SparkSession) -> None:
     assert [row.text for row in found.collect()] == ["hello"]
 
 
-def test_schemas_merge_to_what_holds_both() -> None:
+def test_schemas_merge_to_what_holds_both(spark: SparkSession) -> None:
     old = struct_of("a bigint, b string, c struct<x:bigint>, d array<bigint>")
     new = struct_of("a double, e boolean, b bigint, c struct<x:bigint,y:string>")
     both = merged(old, new)

@@ -6,11 +6,10 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from leveret.pipeline.transforms.schemas import struct_of
 from pyspark_leveret.schema import DDL
 
 # A message in bronze: as the source gives it, and the date (UTC) by which it is stored.
-BRONZE_SCHEMA: Final = struct_of(f"{DDL}, `date` date")
+BRONZE_SCHEMA: Final = f"{DDL}, `date` date"
 
 
 def with_date(frame: DataFrame) -> DataFrame:

@@ -21,7 +21,7 @@ _TEXT: Final = StringType()
 
 
 def struct_of(ddl: str) -> StructType:
-    """The schema that a text such as `id bigint, name string` means."""
+    """The schema that a text such as `id bigint, name string` means; needs a session."""
     found = StructType.fromDDL(ddl)
     assert isinstance(found, StructType)
     return found
