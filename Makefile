@@ -93,6 +93,11 @@ chaos-spark: setup ## Kill Spark's driver and the broker in every phase of a bat
 	@tools/system_packages.sh "$(PYTHON)" spark
 	@$(PY) -m tools.chaos_spark --rounds $(or $(ROUNDS),5) $(ARGS)
 
+.PHONY: test-spark-cluster
+test-spark-cluster: setup ## The flows of the pipeline on a master and two workers of Spark
+	@tools/system_packages.sh "$(PYTHON)" spark
+	@$(PY) -m tools.spark_cluster
+
 .PHONY: scale
 scale: setup ## Measure 10,000 queues and a million waiting messages, killed and started again
 	@$(PY) -m tools.scale $(ARGS)

@@ -131,7 +131,7 @@ def test_replayed_messages_say_where_they_came_from(spark: SparkSession) -> None
         "n": 1,
         "x-replayed-from": "s",
         "x-replayed-offset": 0,
-        "x-replayed-timestamp": "2026-03-01T12:00:00+00:00",
+        "x-replayed-timestamp": "2026-03-01T12:00:00.000Z",
         "x-replay-id": "again",
         "x-replayed-user-id": "alice",
     }

@@ -5,8 +5,6 @@ the broker took it first, `x-replay-id` the run. Everything else is as it was, w
 the broker takes a `user-id` from nobody but that user, so it becomes `x-replayed-user-id`.
 """
 
-from datetime import UTC, datetime
-
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import BinaryType
@@ -20,23 +18,23 @@ REPLAY_KEY = "replay_key"  # the column with deduplication ids
 def replayed(frame: DataFrame, replay_id: str) -> DataFrame:
     """What the sink takes, in the order of streams and offsets; one partition keeps it."""
     stamp = f.udf(_stamped, BinaryType())
-    header = stamp("properties", "stream", "offset", "timestamp", f.lit(replay_id))
+    at = f.date_format("timestamp", "yyyy-MM-dd'T'HH:mm:ss.SSSXXX")  # in UTC, as sessions are
+    header = stamp("properties", "stream", "offset", at, f.lit(replay_id))
     key = f.concat_ws("/", f.lit(replay_id), "stream", f.col("offset").cast("string"))
-    ordered = frame.coalesce(1).sortWithinPartitions("timestamp", "stream", "offset")
+    ordered = frame.repartition(1).sortWithinPartitions("timestamp", "stream", "offset")
     return ordered.select(
         "exchange", "routing_key", header.alias("properties"), "body", key.alias(REPLAY_KEY)
     )
 
 
-def _stamped(header: bytes, stream: str, offset: int, at: datetime, replay_id: str) -> bytes:
+def _stamped(header: bytes, stream: str, offset: int, at: str, replay_id: str) -> bytes:
     """A content header with where its message came from."""
     properties = decode_properties(bytes(header))
     headers = dict(properties.headers or {})
     origin: dict[str, object] = {
         "x-replayed-from": stream,
         "x-replayed-offset": offset,
-        # Spark gives times without a zone, in that of the worker.
-        "x-replayed-timestamp": at.astimezone(UTC).isoformat(),
+        "x-replayed-timestamp": at,
         "x-replay-id": replay_id,
     }
     if properties.user_id is not None:
