@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pika
@@ -253,3 +254,40 @@ def test_peek_in_bulk_changes_nothing(tmp_path: Path) -> None:
         assert found["body"].to_pylist()[-1] == b"body 19"
         assert seen(url) == before
         assert counts(url) == (18, 2)
+
+
+@pytest.mark.parametrize("arguments", [{}, {"x-max-priority": 3}, {"x-queue-type": "quorum"}])
+def test_random_work_over_restarts_loses_and_doubles_nothing(
+    tmp_path: Path, seed: int, arguments: dict[str, object]
+) -> None:
+    print(f"seed {seed}")
+    rng = Random(seed)
+    published = acked = 0
+    done: list[bytes] = []  # bodies that left the queue for good
+    held: dict[int, bytes] = {}  # what each epoch that is not acked looks like
+    for _ in range(4):
+        with serving(tmp_path) as url:
+            for epoch, before in held.items():
+                assert read(url, epoch) == before
+            with channel(url) as opened:
+                opened.queue_declare("q", durable=True, arguments=arguments)
+                for _ in range(rng.randrange(60)):
+                    given = pika.BasicProperties(delivery_mode=2, priority=rng.randrange(4))
+                    opened.basic_publish("", "q", b"%d" % published, given)
+                    published += 1
+                for _ in range(rng.randrange(5)):
+                    method, _, body = opened.basic_get("q", auto_ack=True)
+                    done += [body] if method is not None else []
+            number = max(held, default=acked) + 1
+            if take(url, number, rng.randrange(1, 30))["messages"]:
+                held[number] = read(url, number)
+            if held and rng.random() < 0.5:
+                acked = min(held)
+                done += table(held.pop(acked))["body"].to_pylist()
+                ask(url, "POST", f"{PATH}/leases/r/ack?upto={acked}")
+    with serving(tmp_path) as url:
+        ask(url, "DELETE", f"{PATH}/leases/r")
+        with channel(url) as opened:
+            while (found := opened.basic_get("q", auto_ack=True))[0] is not None:
+                done.append(found[2])
+    assert sorted(map(int, done)) == list(range(published))

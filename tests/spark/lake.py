@@ -64,11 +64,10 @@ class Served:
         """All bodies, taken out."""
         with self.channel() as opened:
             bodies = []
-            for method, _, body in opened.consume(queue, inactivity_timeout=1.0):
+            for method, _, body in opened.consume(queue, auto_ack=True, inactivity_timeout=1.0):
                 if method is None:
                     break
                 bodies.append(body)
-                opened.basic_ack(method.delivery_tag)
             opened.cancel()
         return bodies
 

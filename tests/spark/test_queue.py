@@ -9,7 +9,10 @@ from pyspark.sql import SparkSession
 from tests.http.api import ask
 from tests.spark.lake import Served, archive, batch, follow, numbers, serving
 
-pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
+pytestmark = [
+    pytest.mark.compiled_only("Spark is slow to start, and does not see the form"),
+    pytest.mark.timeout(180),
+]
 
 
 def seen(served: Served) -> list[dict[str, object]]:

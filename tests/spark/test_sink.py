@@ -19,7 +19,10 @@ from pyspark_leveret.options import parse
 from pyspark_leveret.sink import BatchWriter
 from tests.spark.lake import QUERY_WITHIN_S, Served, batch, follow
 
-pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
+pytestmark = [
+    pytest.mark.compiled_only("Spark is slow to start, and does not see the form"),
+    pytest.mark.timeout(180),
+]
 
 ROWS = int(os.environ.get("SINK_ROWS", "10000"))  # 100,000 for a longer run
 ONCE = {"x-deduplication": {"size": 1_000_000}}

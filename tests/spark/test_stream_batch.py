@@ -12,7 +12,10 @@ from pyspark.sql.functions import col
 from pyspark_leveret.schema import TYPES
 from tests.spark.lake import Served, batch
 
-pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
+pytestmark = [
+    pytest.mark.compiled_only("Spark is slow to start, and does not see the form"),
+    pytest.mark.timeout(180),
+]
 
 
 def offsets(frame: Any) -> list[int]:

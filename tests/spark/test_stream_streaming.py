@@ -10,19 +10,12 @@ from pyspark.sql import SparkSession
 
 from tests.spark.lake import Served, archive, follow, numbers, serving
 
-pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
+pytestmark = [
+    pytest.mark.compiled_only("Spark is slow to start, and does not see the form"),
+    pytest.mark.timeout(180),
+]
 
 EARLIEST = {"startingOffsets": "earliest"}
-
-
-def test_available_now_reads_all_within_the_limit_of_records(
-    spark: SparkSession, served: Served, tmp_path: Path
-) -> None:
-    served.fill("s", 0, 100)
-    frame = follow(spark, served, stream="s", maxRecordsPerTrigger=40, **EARLIEST)
-    done = archive(frame, tmp_path)
-    assert [one["numInputRows"] for one in done if one["numInputRows"]] == [40, 40, 20]
-    assert numbers(spark, tmp_path) == list(range(100))
 
 
 def test_available_now_stops_where_the_stream_ended_at_its_start(
@@ -71,32 +64,25 @@ def test_limit_of_bytes_makes_several_batches(
     assert numbers(spark, tmp_path) == list(range(60))
 
 
-def test_query_goes_on_from_its_checkpoint_after_both_restarted(
+def test_query_goes_on_from_its_checkpoint_and_reads_a_planned_batch_again(
     spark: SparkSession, tmp_path: Path
 ) -> None:
+    options = {"stream": "s", "maxRecordsPerTrigger": 10, **EARLIEST}
     with serving(tmp_path / "data") as served:
-        served.fill("s", 0, 30)
-        archive(follow(spark, served, stream="s", **EARLIEST), tmp_path)
+        served.fill("s", 0, 20)
+        archive(follow(spark, served, **options), tmp_path)
     with serving(tmp_path / "data") as served:
-        served.fill("s", 30, 45)
-        archive(follow(spark, served, stream="s", **EARLIEST), tmp_path)
-    assert numbers(spark, tmp_path) == list(range(45))
-
-
-def test_planned_batch_of_a_checkpoint_is_read_again(
-    spark: SparkSession, served: Served, tmp_path: Path
-) -> None:
-    served.fill("s", 0, 30)
-    frame = follow(spark, served, stream="s", maxRecordsPerTrigger=10, **EARLIEST)
-    archive(frame, tmp_path)
-    # As a driver leaves it that is killed after it planned the last batch.
-    (tmp_path / "checkpoint" / "commits" / "2").unlink()
-    (tmp_path / "checkpoint" / "commits" / ".2.crc").unlink()
-    (tmp_path / "lake" / "_spark_metadata" / "2").unlink()
-    (tmp_path / "lake" / "_spark_metadata" / ".2.crc").unlink()
-    served.fill("s", 30, 40)
-    archive(frame, tmp_path)
-    assert numbers(spark, tmp_path) == list(range(40))
+        served.fill("s", 20, 25)
+        archive(follow(spark, served, **options), tmp_path)
+        assert numbers(spark, tmp_path) == list(range(25))
+        # As a driver leaves it that is killed after it planned the last batch.
+        for folder in ("checkpoint/commits", "lake/_spark_metadata"):
+            (tmp_path / folder / "2").unlink()
+            (tmp_path / folder / ".2.crc").unlink()
+        served.fill("s", 25, 30)
+        done = archive(follow(spark, served, **options), tmp_path)
+        assert [one["numInputRows"] for one in done if one["numInputRows"]] == [5, 5]
+    assert numbers(spark, tmp_path) == list(range(30))
 
 
 def test_super_stream_is_limited_as_a_whole(
