@@ -111,8 +111,23 @@ def test_refine_decodes_and_its_schema_grows(
     assert [row.fault for row in read_table(spark, lake, "bad", "s").collect()] == [
         "not JSON of this schema"
     ]
+    refine(spark, lake, "s", is_all=True)
+    assert silver.count() == 3, "what is made anew takes the place of the old"
     gold = read_table(spark, lake, "gold", "s")
     assert sum(row.messages for row in gold.collect()) == 4
+
+
+def test_bad_messages_that_a_wider_schema_takes_are_bad_no_more(
+    spark: SparkSession, served: Served, tmp_path: Path
+) -> None:
+    site = site_of(served, tmp_path)
+    lake = Lake(site.lake_path)
+    publish_json(served, {"id": "x"})
+    archived(spark, site)
+    assert refine(spark, lake, "s", "id bigint").bad == 1
+    assert refine(spark, lake, "s", "id string", is_all=True).bad == 0
+    assert read_table(spark, lake, "bad", "s").count() == 0
+    assert read_table(spark, lake, "silver", "s").count() == 1
 
 
 def test_a_queue_that_remembers_leads_to_its_stream(served: Served, tmp_path: Path) -> None:

@@ -5,10 +5,13 @@ place of Parquet by `FORMAT` and there.
 """
 
 import json
+import shutil
 from pathlib import Path
 from typing import Final
+from urllib.parse import unquote
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from leveret.pipeline.layout import BRONZE, PARTITIONS, Lake, replace
@@ -40,8 +43,11 @@ def read_table(spark: SparkSession, lake: Lake, layer: str, table: str) -> DataF
     return (reader.schema(schema) if schema is not None else reader).load(str(folder))
 
 
-def write_table(frame: DataFrame, folder: Path) -> None:
-    """Write a table by stream and date; the dates that the frame has stand in place of the old."""
+def write_table(frame: DataFrame, folder: Path, places: list[str]) -> None:
+    """Write a table by stream and date: these (`stream date`) are what the frame says, others stay.
+
+    Spark replaces the places that the frame has. One that has no rows any more is removed here.
+    """
     (
         frame.write.format(FORMAT)
         .mode("overwrite")
@@ -50,6 +56,11 @@ def write_table(frame: DataFrame, folder: Path) -> None:
         .save(str(folder))
     )
     replace(folder / SCHEMA, frame.schema.json())
+    rows = frame.select("stream", f.col("date").cast("string")).distinct().collect()
+    empty = set(places) - {f"{stream} {date}" for stream, date in rows}
+    for path in folder.glob("stream=*/date=*"):
+        if " ".join(unquote(part.partition("=")[2]) for part in path.parts[-2:]) in empty:
+            shutil.rmtree(path)
 
 
 def read_schema(folder: Path) -> StructType | None:

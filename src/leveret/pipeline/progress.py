@@ -31,7 +31,7 @@ OnProgress = Callable[[Progress], None]
 class Watch:
     """Looks at a query now and then until it ends."""
 
-    def __init__(self, on_progress: OnProgress, ends: Callable[[], dict[str, int]]) -> None:
+    def __init__(self, on_progress: OnProgress, ends: Callable[[], dict[str, int] | None]) -> None:
         self._on_progress = on_progress
         self._ends = ends  # the end of each stream at the broker
         self._started_s = self._looked_s = time.monotonic()
@@ -63,6 +63,7 @@ class Watch:
         return Progress(rows, rate, self._lag(), now_s - self._started_s)
 
     def _lag(self) -> int | None:
-        if not self._position:
+        ends = self._ends() if self._position else None
+        if ends is None:
             return None
-        return sum(max(end - self._position.get(name, 0), 0) for name, end in self._ends().items())
+        return sum(max(end - self._position.get(name, 0), 0) for name, end in ends.items())

@@ -13,6 +13,7 @@ from urllib.parse import quote, urlsplit
 from leveret.errors import ConfigError
 
 LOCAL: Final = "local[*]"
+LOG_LEVEL: Final = "FATAL"  # what fails is told by the command, in one sentence
 NO_SPARK: Final = "the pipeline needs PySpark and pyarrow: pip install 'leveret[spark]'"
 
 
@@ -42,7 +43,9 @@ class Site:
         require_spark()
         from leveret.pipeline.session import spark_session
 
-        return spark_session(f"leveret {name}", master=self.master)
+        session = spark_session(f"leveret {name}", master=self.master)
+        session.sparkContext.setLogLevel(LOG_LEVEL)
+        return session
 
 
 def require_spark() -> None:

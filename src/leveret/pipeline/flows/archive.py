@@ -6,6 +6,7 @@ archived by one query at a time; the lake's lock sees to it.
 """
 
 import fcntl
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,11 +23,15 @@ from leveret.pipeline.progress import OnProgress, Progress, Watch
 from leveret.pipeline.site import Site
 from leveret.pipeline.transforms.messages import with_date
 from pyspark_leveret.client import Broker
+from pyspark_leveret.errors import BrokerError
 from pyspark_leveret.options import parse
 from pyspark_leveret.positions import Streams
 
+log = logging.getLogger(__name__)
+
 FILE_BYTES: Final = 128 * 1024 * 1024
 EVERY_S: Final = 10.0
+LOOK_S: Final = 2.0  # to find the ends of streams, for the progress line
 
 
 @dataclass(frozen=True)
@@ -44,11 +49,15 @@ def archive(spark: SparkSession, site: Site, asked: Archiving, on_progress: OnPr
     """Archive what is there, or go on for ever; how far it came."""
     lake = Lake(site.lake_path)
     table = table_name(site.vhost, asked.stream)
-    streams = Streams(parse(site.options(stream=asked.stream)))
+    streams = Streams(parse(site.options(stream=asked.stream, retrySeconds=LOOK_S)))
     streams.bounds()  # no stream, no table
 
-    def ends() -> dict[str, int]:
-        return {name: bound.end for name, bound in streams.bounds().items()}
+    def ends() -> dict[str, int] | None:
+        try:
+            return {name: bound.end for name, bound in streams.bounds().items()}
+        except BrokerError as fault:  # the query asks for longer
+            log.warning("%s", fault)
+            return None
 
     with only_one(lake.checkpoint(table) / "archive.lock", f"another archive of '{table}' runs"):
         query = _start(spark, site, asked, lake, table)

@@ -50,19 +50,21 @@ def refine(
         schema = merged(old, given or _inferred(spark, _of(texts, changed)))
         if not keeps_values(old, schema):
             changed = list(counts)
-        done = _write(lake, table, _of(texts, changed), schema)
-        write_table(_of(hourly(bronze), changed), lake.folder(GOLD, table))
+        done = _write(lake, table, _of(texts, changed), schema, changed)
+        write_table(_of(hourly(bronze), changed), lake.folder(GOLD, table), changed)
         replace(folder / _STATE, json.dumps(counts))
         return Refined(len(changed), *done)
 
 
-def _write(lake: Lake, table: str, texts: DataFrame, schema: StructType) -> tuple[int, int]:
+def _write(
+    lake: Lake, table: str, texts: DataFrame, schema: StructType, changed: list[str]
+) -> tuple[int, int]:
     found = decoded(texts, schema).cache()
     try:
         values = good(found, schema)
-        write_table(values, lake.folder(SILVER, table))
+        write_table(values, lake.folder(SILVER, table), changed)
         faults = bad(found)
-        write_table(faults, lake.folder(BAD, table))
+        write_table(faults, lake.folder(BAD, table), changed)
         return values.count(), faults.count()
     finally:
         found.unpersist()
