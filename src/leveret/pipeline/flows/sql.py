@@ -24,7 +24,7 @@ from pyspark_leveret.schema import TYPES
 
 _STREAM: Final = "stream"
 _QUEUE: Final = "queue"
-_WORD: Final = r"(?:`[^`]+`|\w+)"
+_WORD: Final = r"(?:`[^`]+`|\w++)"  # possessive: no part of a word
 # A table in a query: after from or join.
 _TABLE: Final = re.compile(rf"\b(from|join)(\s+)({_WORD}(?:\.{_WORD})?)(?!\s*\()", re.IGNORECASE)
 _STAR: Final = re.compile(r"(?<!count\()\*", re.IGNORECASE)
