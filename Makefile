@@ -127,6 +127,11 @@ sim: setup ## Simulate Raft groups under faults, SEEDS of each schedule; SEED=7 
 bench-raft: setup ## Measure what an entry costs a member of a Raft group
 	@$(PY) tools/bench_raft.py $(ARGS)
 
+.PHONY: test-spark-cluster
+test-spark-cluster: setup ## The flows of the pipeline on a master and two workers of Spark
+	@tools/system_packages.sh "$(PYTHON)" spark
+	@$(PY) -m tools.spark_cluster
+
 .PHONY: scale
 scale: setup ## Measure 10,000 queues and a million waiting messages, killed and started again
 	@$(PY) -m tools.scale $(ARGS)

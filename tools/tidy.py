@@ -45,7 +45,7 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
         "jobs": "errors clock checksum histogram wire engine",
         "bus": "errors clock",
         "cluster": "errors checksum wire journal engine storage",
-        "pipeline": "errors",
+        "pipeline": "errors clock wire",
         "pyspark_leveret": "errors wire amqp arrow shovels",
         "http": "errors histogram build_info config patterns wire engine auth definitions arrow "
         "tasks leases shovels jobs",

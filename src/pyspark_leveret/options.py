@@ -45,6 +45,7 @@ NAMES: Final = (
     "deduplicationColumn",
     "writeId",
     "mandatory",
+    "maxRecordsPerSecond",
 )
 
 # "earliest", "latest", an offset for all streams, or one for each stream by name.
@@ -95,6 +96,7 @@ class Options:
     deduplication_column: str | None = None
     write_id: str | None = None
     is_mandatory: bool = True
+    second_records: int | None = None  # of each task that writes
 
 
 def parse(given: Mapping[str, str]) -> Options:
@@ -128,6 +130,7 @@ def parse(given: Mapping[str, str]) -> Options:
         deduplication_column=options.text("deduplicationColumn"),
         write_id=options.text("writeId"),
         is_mandatory=options.flag("mandatory", True),
+        second_records=options.count("maxRecordsPerSecond"),
     )
     _check(found)
     return found

@@ -40,13 +40,16 @@ class _Publisher(Listener):
         self._waiting: dict[int, Message] = {}  # by number of the publish on this connection
         self._waiting_bytes = 0
         self._seq = 0
+        self._started_s = 0.0
         self._fault: Exception | None = None  # that ends the run
         self._moved = asyncio.Event()  # something was confirmed, or is lost
 
     async def run(self, messages: Iterator[Message]) -> int:
         count = 0
         await self._connect()
+        self._started_s = asyncio.get_running_loop().time()
         for message in messages:
+            await self._pace(count)
             self._send(message)
             count += 1
             if count % _TURN == 0 or self._is_full():
@@ -56,6 +59,14 @@ class _Publisher(Listener):
         assert self._client is not None
         await self._client.close()
         return count
+
+    async def _pace(self, count: int) -> None:
+        """Wait until the next message is due, where a rate was given."""
+        rate = self._options.second_records
+        if rate is not None:
+            now_s = asyncio.get_running_loop().time()
+            await asyncio.sleep(max(self._started_s + count / rate - now_s, 0))
+            self._raise()
 
     async def _connect(self) -> None:
         """Connect, if need be again and again, and publish what was not confirmed."""

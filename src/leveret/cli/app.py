@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from leveret.build_info import describe
-from leveret.cli import bus, configuration, ctl, jobs_commands
+from leveret.cli import bus, configuration, ctl, jobs_commands, pipeline
 from leveret.cli.perf import perf
 from leveret.cli.serve import serve as run_serve
 
@@ -21,6 +21,7 @@ app.add_typer(ctl.app, name="ctl")
 app.add_typer(configuration.app, name="config")
 app.add_typer(jobs_commands.app, name="jobs")
 app.add_typer(bus.app, name="bus")
+app.add_typer(pipeline.app, name="pipeline")
 app.command()(perf)
 
 

@@ -1,0 +1,20 @@
+"""`leveret pipeline …`: the data pipeline on Spark. Commands are in modules by subject."""
+
+import typer
+
+from leveret.cli import pipeline_lake, pipeline_messages
+
+app = typer.Typer(
+    no_args_is_help=True, help="Messages as tables: archive, query, replay and load, on Spark."
+)
+
+for command in (
+    pipeline_lake.archive,
+    pipeline_lake.refine,
+    pipeline_lake.compact,
+    pipeline_lake.files,
+    pipeline_messages.replay,
+    pipeline_messages.load,
+    pipeline_messages.sql,
+):
+    app.command()(command)

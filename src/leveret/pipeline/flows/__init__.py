@@ -1,0 +1,1 @@
+"""The commands of `leveret pipeline` as functions: each wires broker, lake and transforms."""

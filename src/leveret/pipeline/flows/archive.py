@@ -1,0 +1,114 @@
+"""`archive`: a stream into bronze, each message once.
+
+The offsets are in Spark's checkpoint, and the files that count in the manifest of its file sink:
+a driver that is killed at any point goes on where it was, and nothing is there twice. One table is
+archived by one query at a time; the lake's lock sees to it.
+"""
+
+import fcntl
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from leveret.errors import NotFound, ResourceLocked
+from leveret.pipeline.lake import FORMAT
+from leveret.pipeline.layout import BRONZE, PARTITIONS, Lake, table_name
+from leveret.pipeline.progress import OnProgress, Progress, Watch
+from leveret.pipeline.site import Site
+from leveret.pipeline.transforms.messages import with_date
+from pyspark_leveret.client import Broker
+from pyspark_leveret.errors import BrokerError
+from pyspark_leveret.options import parse
+from pyspark_leveret.positions import Streams
+
+log = logging.getLogger(__name__)
+
+FILE_BYTES: Final = 128 * 1024 * 1024
+EVERY_S: Final = 10.0
+LOOK_S: Final = 2.0  # to find the ends of streams, for the progress line
+
+
+@dataclass(frozen=True)
+class Archiving:
+    """What is archived, and how."""
+
+    stream: str
+    is_once: bool = True
+    every_s: float = EVERY_S
+    file_bytes: int = FILE_BYTES
+    fails_on_loss: bool = True
+
+
+def archive(spark: SparkSession, site: Site, asked: Archiving, on_progress: OnProgress) -> Progress:
+    """Archive what is there, or go on for ever; how far it came."""
+    lake = Lake(site.lake_path)
+    table = table_name(site.vhost, asked.stream)
+    streams = Streams(parse(site.options(stream=asked.stream, retrySeconds=LOOK_S)))
+    streams.bounds()  # no stream, no table
+
+    def ends() -> dict[str, int] | None:
+        try:
+            return {name: bound.end for name, bound in streams.bounds().items()}
+        except BrokerError as fault:  # the query asks for longer
+            log.warning("%s", fault)
+            return None
+
+    with only_one(lake.checkpoint(table) / "archive.lock", f"another archive of '{table}' runs"):
+        query = _start(spark, site, asked, lake, table)
+        try:
+            return Watch(on_progress, ends).until_it_ends(query)
+        finally:
+            query.stop()
+
+
+def _start(
+    spark: SparkSession, site: Site, asked: Archiving, lake: Lake, table: str
+) -> StreamingQuery:
+    given = site.options(
+        stream=asked.stream,
+        startingOffsets="earliest",
+        failOnDataLoss=asked.fails_on_loss,
+        maxBytesPerTrigger=asked.file_bytes * spark.sparkContext.defaultParallelism,
+    )
+    frame = with_date(spark.readStream.format("leveret").options(**given).load())
+    writer = (
+        frame.writeStream.format(FORMAT)
+        .partitionBy(*PARTITIONS)
+        .option("checkpointLocation", str(lake.checkpoint(table) / "bronze"))
+        .queryName(f"archive {table}")
+    )
+    if asked.is_once:
+        writer = writer.trigger(availableNow=True)
+    else:
+        writer = writer.trigger(processingTime=f"{asked.every_s} seconds")
+    return writer.start(str(lake.folder(BRONZE, table)))
+
+
+def remembered_stream(site: Site, queue: str) -> str:
+    """The stream with the life events of a queue; NotFound where it does not remember."""
+    broker = Broker(parse(site.options(queue=queue)))
+    found = broker.ask("GET", broker.path("queues", queue))
+    stream = found.get("arguments", {}).get("x-remember")
+    if stream is None:
+        raise NotFound(
+            f"the queue '{queue}' remembers nothing: declare it with x-remember (docs/remember.md)"
+        )
+    return str(stream)
+
+
+@contextmanager
+def only_one(path: Path, reason: str) -> Iterator[None]:
+    """Hold a lock file, which is free again when its holder ends, however that was."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ResourceLocked(reason) from None
+        yield

@@ -1,0 +1,131 @@
+"""`compact`: few large files in place of many small ones, while archiving goes on.
+
+Only files that the manifest of the sink has are taken, and neither they nor the manifest are
+touched: merged files are written beside, checked against what they stand for, and then named by
+`current.json`, in one step. Who was killed before that has left files that nobody counts. The small
+ones are deleted by a later run, when nobody can be reading them any more.
+"""
+
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from leveret.clock import Clock
+from leveret.errors import InternalError
+from leveret.pipeline.flows.archive import FILE_BYTES, only_one
+from leveret.pipeline.lake import FORMAT, read_files
+from leveret.pipeline.layout import (
+    BRONZE,
+    PARTITIONS,
+    Lake,
+    Merged,
+    read_merged,
+    write_merged,
+)
+
+KEEP_S: Final = 24 * 3600.0
+MERGED: Final = "merged-"  # so begin the names of merged files
+_SMALL: Final = 0.5  # of the wanted size: a file that is larger stays as it is
+
+
+@dataclass(frozen=True)
+class Compacted:
+    """What a run has done."""
+
+    files_before: int
+    files_after: int
+    messages: int  # that were written anew
+    deleted: int  # files
+
+
+def compact(
+    spark: SparkSession,
+    lake: Lake,
+    table: str,
+    file_bytes: int = FILE_BYTES,
+    keep_s: float = KEEP_S,
+) -> Compacted:
+    """Merge small files of bronze, and delete those that were merged long ago."""
+    folder = lake.require(BRONZE, table)
+    with only_one(folder / "_merged" / "lock", f"another compact of '{table}' runs"):
+        before = lake.bronze_files(table)
+        small = _small(before, file_bytes)
+        messages = _merge(spark, folder, small, file_bytes) if small else 0
+        deleted = _delete(folder, keep_s)
+        return Compacted(len(before), len(lake.bronze_files(table)), messages, deleted)
+
+
+def _small(files: Iterable[Path], file_bytes: int) -> list[Path]:
+    """Small files that have company: their folders have at least two of them."""
+    by_folder: dict[tuple[str, ...], list[Path]] = {}
+    for path in files:
+        if path.stat().st_size < _SMALL * file_bytes:
+            by_folder.setdefault(path.parts[-3:-1], []).append(path)
+    return [path for paths in by_folder.values() if len(paths) > 1 for path in paths]
+
+
+def _merge(spark: SparkSession, folder: Path, small: list[Path], file_bytes: int) -> int:
+    """Write small files anew as large ones; how many messages."""
+    merged = read_merged(folder)
+    generation = merged.generation + 1
+    target = folder / "_merged" / str(generation)
+    shutil.rmtree(target, ignore_errors=True)  # of a run that was killed
+    old = read_files(spark, folder, [str(path) for path in small])
+    pieces = -(-sum(path.stat().st_size for path in small) // file_bytes)
+    ordered = old.repartitionByRange(pieces, *PARTITIONS, "offset")
+    (
+        ordered.sortWithinPartitions(*PARTITIONS, "offset")
+        .write.format(FORMAT)
+        .partitionBy(*PARTITIONS)
+        .save(str(target))
+    )
+    new = sorted(target.glob("*/*/*.parquet"))
+    count = _require_same(old, read_files(spark, target, [str(path) for path in new]))
+    _publish(folder, merged, small, [_moved(path, folder, generation) for path in new])
+    shutil.rmtree(target)
+    return count
+
+
+def _moved(path: Path, folder: Path, generation: int) -> Path:
+    """Put a file beside those it stands for: Spark reads stream and date off the folders."""
+    target = folder / path.parts[-3] / path.parts[-2] / f"{MERGED}{generation}-{path.name}"
+    return path.rename(target)
+
+
+def _require_same(old: DataFrame, new: DataFrame) -> int:
+    """The number of rows, which both must have, and the same ones."""
+    number = f.xxhash64("stream", "offset", "timestamp", "properties", "body").cast("decimal(38)")
+    sums = [f.count("*"), f.sum(number)]
+    before, after = (tuple(frame.agg(*sums).collect()[0]) for frame in (old, new))
+    if before != after:
+        raise InternalError(f"merged files differ from what they merge: {before}, {after}")
+    count: int = before[0]
+    return count
+
+
+def _publish(folder: Path, merged: Merged, small: list[Path], new: list[Path]) -> None:
+    now_ms = Clock().now_ms()
+    gone = {str(path.relative_to(folder)) for path in small}
+    files = [path for path in merged.files if path not in gone]
+    files += [str(path.relative_to(folder)) for path in new]
+    replaced = {**merged.replaced, **dict.fromkeys(gone, now_ms)}
+    write_merged(folder, Merged(merged.generation + 1, files, replaced, merged.removed))
+
+
+def _delete(folder: Path, keep_s: float) -> int:
+    """Delete files that were replaced long ago. They stay on the list: the manifest has them."""
+    merged, now_ms = read_merged(folder), Clock().now_ms()
+    old = [path for path, at_ms in merged.replaced.items() if at_ms + 1000 * keep_s <= now_ms]
+    for path in old:
+        (folder / path).unlink(missing_ok=True)
+        del merged.replaced[path]
+        if not Path(path).name.startswith(MERGED):
+            merged.removed.append(path)
+    if old:
+        write_merged(folder, merged)
+    return len(old)

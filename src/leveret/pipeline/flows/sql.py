@@ -1,0 +1,133 @@
+"""`sql`: lake, streams and queues as tables of SQL.
+
+    stream.orders, orders       a stream of the broker
+    queue.billing               the ready messages of a queue: a look, nothing is consumed
+    bronze.orders, silver.orders, bad.orders, gold.orders     tables of the lake
+
+A view is made when a query names it. Names with other characters than letters, digits and `_` are
+written in backticks. A name alone is a stream, or bronze where the broker has none of that name.
+"""
+
+import re
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, Row, SparkSession
+
+from leveret.errors import ConfigError
+from leveret.pipeline.lake import read_bronze, read_table
+from leveret.pipeline.layout import BRONZE, LAYERS, Lake, table_name
+from leveret.pipeline.site import Site
+from pyspark_leveret.client import Broker
+from pyspark_leveret.errors import BrokerError
+from pyspark_leveret.options import parse
+from pyspark_leveret.schema import TYPES
+
+_STREAM: Final = "stream"
+_QUEUE: Final = "queue"
+_WORD: Final = r"(?:`[^`]+`|\w++)"  # possessive: no part of a word
+# A table in a query: after from or join.
+_TABLE: Final = re.compile(rf"\b(from|join)(\s+)({_WORD}(?:\.{_WORD})?)(?!\s*\()", re.IGNORECASE)
+_STAR: Final = re.compile(r"(?<!count\()\*", re.IGNORECASE)
+
+
+class Tables:
+    """What a SQL query can name."""
+
+    def __init__(self, spark: SparkSession, site: Site) -> None:
+        self._spark = spark
+        self._site = site
+        self._lake = Lake(site.lake_path) if site.lake_dir is not None else None
+
+    def run(self, query: str) -> DataFrame:
+        """The answer, not computed yet. Raises what Spark raises."""
+        text = query.strip().rstrip(";")
+        return self._spark.sql(_TABLE.sub(lambda found: self._view(found, text), text))
+
+    def rows(self, query: str, limit: int) -> list[dict[str, Any]]:
+        r"""The first rows of the answer, as JSON has them; `\d` lists the tables."""
+        if query.strip() == "\\d":
+            return [{"table": name} for name in self.names()]
+        found = self.run(query).limit(limit).collect()
+        return [{name: plain(value) for name, value in row.asDict().items()} for row in found]
+
+    def names(self) -> list[str]:
+        """All tables that there are."""
+        found = [f"{layer}.{name}" for layer in LAYERS for name in self._in_lake(layer)]
+        try:
+            broker = Broker(parse(self._site.options(retrySeconds=1)))
+            vhost = broker.path("queues", "x").rpartition("/")[0]
+            for queue in broker.ask("GET", vhost):
+                kind = _STREAM if queue.get("type") == _STREAM else _QUEUE
+                found.append(f"{kind}.{queue['name']}")
+        except BrokerError:
+            if self._lake is None:
+                raise
+        return found
+
+    def _in_lake(self, layer: str) -> list[str]:
+        return self._lake.tables(layer) if self._lake is not None else []
+
+    def _view(self, found: "re.Match[str]", query: str) -> str:
+        """The name of a view in place of that of a table; what we do not know is left to Spark."""
+        words = [word.strip("`") for word in re.findall(_WORD, found[3])]
+        kind, name = words if len(words) == 2 else ("", words[0])
+        kind = kind.lower()
+        frame = self._frame(kind, name, _columns(query))
+        if frame is None:
+            return found[0]
+        view = re.sub(r"\W", "_", f"{kind}_{name}" if kind else name)
+        frame.createOrReplaceTempView(view)
+        return f"{found[1]}{found[2]}`{view}`"
+
+    def _frame(self, kind: str, name: str, columns: list[str]) -> DataFrame | None:
+        if kind == _QUEUE:
+            return self._of_broker(columns, queue=name)
+        if kind == _STREAM or (not kind and self._is_stream(name)):
+            return self._of_broker(columns, stream=name, pushFilters=True)
+        layer = kind or BRONZE
+        if layer not in LAYERS or (not kind and self._table(name) not in self._in_lake(layer)):
+            return None
+        if self._lake is None:
+            raise ConfigError(f"give --lake DIR: {layer}.{name} is a table of the lake")
+        if layer == BRONZE:
+            return read_bronze(self._spark, self._lake, self._table(name))
+        return read_table(self._spark, self._lake, layer, self._table(name))
+
+    def _table(self, name: str) -> str:
+        return table_name(self._site.vhost, name)
+
+    def _of_broker(self, columns: list[str], **options: object) -> DataFrame:
+        schema = ", ".join(f"`{name}` {TYPES[name]}" for name in columns)
+        reader = self._spark.read.format("leveret").options(**self._site.options(**options))
+        return reader.schema(schema).load()
+
+    def _is_stream(self, name: str) -> bool:
+        broker = Broker(parse(self._site.options(retrySeconds=1)))
+        for each in (name, f"{name}-0"):
+            try:
+                broker.ask("GET", broker.path("streams", each))
+                return True
+            except BrokerError as fault:
+                if not fault.status and self._lake is None:
+                    raise
+        return False
+
+
+def _columns(query: str) -> list[str]:
+    """The columns that a query may need: Spark does not tell a source, and bodies cost much."""
+    if _STAR.search(query):
+        return list(TYPES)
+    return [name for name in TYPES if re.search(rf"\b{name}\b", query, re.IGNORECASE)] or ["offset"]
+
+
+def plain(value: object) -> object:
+    """A value of a row as JSON and tables can show it."""
+    if isinstance(value, bytes | bytearray):
+        return bytes(value).decode("utf-8", "backslashreplace")
+    if isinstance(value, Row):
+        return {name: plain(each) for name, each in value.asDict().items()}
+    if isinstance(value, dict):
+        return {str(name): plain(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [plain(each) for each in value]
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)

@@ -1,0 +1,148 @@
+"""Flows over the lake: archive, refine, compact, with a real broker."""
+
+import json
+from pathlib import Path
+
+import pika
+import pytest
+from pyspark.sql import SparkSession
+
+from leveret.errors import NotFound, ResourceLocked
+from leveret.pipeline.flows.archive import Archiving, archive, only_one, remembered_stream
+from leveret.pipeline.flows.compact import compact
+from leveret.pipeline.flows.refine import refine
+from leveret.pipeline.lake import read_bronze, read_table
+from leveret.pipeline.layout import Lake
+from leveret.pipeline.progress import Progress
+from leveret.pipeline.site import Site
+from tests.spark.lake import Served
+
+pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
+
+
+def site_of(served: Served, folder: Path) -> Site:
+    return Site(served.http, lake_dir=str(folder / "lake"))
+
+
+def archived(spark: SparkSession, site: Site, stream: str = "s") -> list[Progress]:
+    told: list[Progress] = []
+    archive(spark, site, Archiving(stream), told.append)
+    return told
+
+
+def bodies(spark: SparkSession, site: Site, table: str = "s") -> list[int]:
+    rows = read_bronze(spark, Lake(site.lake_path), table).select("body").collect()
+    return sorted(int(row.body) for row in rows)
+
+
+def test_archive_goes_on_where_it_was_and_tells_how_far_it_is(
+    spark: SparkSession, served: Served, tmp_path: Path
+) -> None:
+    site = site_of(served, tmp_path)
+    served.fill("s", 0, 30)
+    assert archived(spark, site)[-1].rows == 30
+    served.fill("s", 30, 50)
+    last = archived(spark, site)[-1]
+    assert (last.rows, last.lag) == (20, 0)
+    assert bodies(spark, site) == list(range(50))
+
+
+def test_compact_keeps_every_message_while_archive_goes_on(
+    spark: SparkSession, served: Served, tmp_path: Path
+) -> None:
+    site = site_of(served, tmp_path)
+    lake = Lake(site.lake_path)
+    for first in (0, 10, 20):
+        served.fill("s", first, first + 10)
+        archived(spark, site)
+    small = lake.bronze_files("s")
+    (small[0].parent / "part-killed.parquet").touch()  # as a killed task leaves it
+    done = compact(spark, lake, "s")
+    assert (done.files_before, done.files_after, done.messages, done.deleted) == (3, 1, 30, 0)
+    assert all(path.exists() for path in small), "somebody may be reading them"
+    served.fill("s", 30, 40)
+    archived(spark, site)
+    assert bodies(spark, site) == list(range(40))
+    done = compact(spark, lake, "s", keep_s=0)
+    assert (done.files_before, done.files_after, done.messages) == (2, 1, 40)
+    assert not any(path.exists() for path in small)
+    served.fill("s", 40, 45)
+    archived(spark, site)
+    assert bodies(spark, site) == list(range(45))
+
+
+def test_files_of_a_manifest_that_spark_has_compacted_count_once(tmp_path: Path) -> None:
+    folder = tmp_path / "bronze" / "s"
+    names = {"8": ["h"], "9.compact": ["a", "h", "i"], "10": ["j"], "9": ["i"], "11": []}
+    (folder / "_spark_metadata").mkdir(parents=True)
+    for name, files in names.items():
+        lines = [json.dumps({"path": f"file:///old/bronze/s/d=1%3A/{one}"}) for one in files]
+        (folder / "_spark_metadata" / name).write_text("\n".join(["v1", *lines]))
+    (folder / "_spark_metadata" / ".11.crc").touch()
+    found = Lake(tmp_path).bronze_files("s")
+    assert found == [folder / "d=1:" / one for one in ("a", "h", "i", "j")]
+
+
+def publish_json(served: Served, *bodies: object) -> None:
+    with served.channel() as opened:
+        opened.queue_declare("s", durable=True, arguments={"x-queue-type": "stream"})
+        properties = pika.BasicProperties(content_type="application/json")
+        for body in bodies:
+            text = body if isinstance(body, str) else json.dumps(body)
+            opened.basic_publish("", "s", text.encode(), properties)
+
+
+def test_refine_decodes_and_its_schema_grows(
+    spark: SparkSession, served: Served, tmp_path: Path
+) -> None:
+    site = site_of(served, tmp_path)
+    lake = Lake(site.lake_path)
+    publish_json(served, {"id": 1}, {"id": 2}, "{broken")
+    archived(spark, site)
+    done = refine(spark, lake, "s")
+    assert (done.dates, done.messages, done.bad) == (1, 2, 1)
+    assert refine(spark, lake, "s").dates == 0, "nothing has come since"
+    publish_json(served, {"id": "three", "more": {"x": 1.5}})
+    archived(spark, site)
+    refine(spark, lake, "s")
+    silver = read_table(spark, lake, "silver", "s").orderBy("offset")
+    found = [json.loads(row[0]) for row in silver.selectExpr("to_json(payload)").collect()]
+    assert found == [{"id": "1"}, {"id": "2"}, {"id": "three", "more": {"x": 1.5}}]
+    assert [row.fault for row in read_table(spark, lake, "bad", "s").collect()] == [
+        "not JSON of this schema"
+    ]
+    refine(spark, lake, "s", is_all=True)
+    assert silver.count() == 3, "what is made anew takes the place of the old"
+    gold = read_table(spark, lake, "gold", "s")
+    assert sum(row.messages for row in gold.collect()) == 4
+
+
+def test_bad_messages_that_a_wider_schema_takes_are_bad_no_more(
+    spark: SparkSession, served: Served, tmp_path: Path
+) -> None:
+    site = site_of(served, tmp_path)
+    lake = Lake(site.lake_path)
+    publish_json(served, {"id": "x"})
+    archived(spark, site)
+    assert refine(spark, lake, "s", "id bigint").bad == 1
+    assert refine(spark, lake, "s", "id string", is_all=True).bad == 0
+    assert read_table(spark, lake, "bad", "s").count() == 0
+    assert read_table(spark, lake, "silver", "s").count() == 1
+
+
+def test_a_queue_that_remembers_leads_to_its_stream(served: Served, tmp_path: Path) -> None:
+    site = site_of(served, tmp_path)
+    with served.channel() as opened:
+        opened.queue_declare("q", durable=True, arguments={"x-remember": "q.history"})
+        opened.queue_declare("plain", durable=True)
+    assert remembered_stream(site, "q") == "q.history"
+    with pytest.raises(NotFound, match="remembers nothing"):
+        remembered_stream(site, "plain")
+
+
+def test_one_table_is_worked_on_by_one(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with only_one(path, "busy"), pytest.raises(ResourceLocked), only_one(path, "busy"):
+        pass
+    with only_one(path, "busy"):
+        pass

@@ -1,0 +1,136 @@
+"""Flows that publish and ask: replay, load, sql, and the commands themselves."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pika
+import pytest
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
+
+from leveret.cli.app import app
+from leveret.pipeline.flows.load import Loading, load
+from leveret.pipeline.flows.replay import Choice, Target, choose, count, drops_duplicates, replay
+from leveret.pipeline.flows.sql import Tables
+from leveret.pipeline.site import Site
+from tests.spark.lake import Served
+from tests.spark.test_flows_lake import archived, site_of
+
+pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
+
+ONCE = {"x-deduplication": {"size": 1000}}
+
+
+def run(site: Site, *words: str) -> Any:
+    given = ["--url", site.url, "--lake", str(site.lake_path), "--json"]
+    return CliRunner().invoke(app, ["pipeline", *words, *given])
+
+
+def test_replay_from_stream_and_lake_sends_each_message_once(
+    spark: SparkSession, served: Served, tmp_path: Path
+) -> None:
+    site = site_of(served, tmp_path)
+    served.fill("s", 0, 20)
+    archived(spark, site)
+    with served.channel() as opened:
+        opened.queue_declare("q", durable=True, arguments=ONCE)
+    target = Target(queue="q", rate=100_000)
+    assert drops_duplicates(site, target)
+    for is_from_lake in (False, True):
+        choice = Choice("s", is_from_lake, key="s", where="offset >= 5 and body <> '7'")
+        frame = choose(spark, site, choice)
+        assert count(frame)["messages"] == 14
+        replay(frame, site, target, "again")
+    assert [int(body) for body in served.take_all("q")] == [5, 6, *range(8, 20)]
+
+
+def test_replay_counts_unless_it_is_told_to_send(
+    spark: SparkSession, served: Served, tmp_path: Path
+) -> None:
+    site = site_of(served, tmp_path)
+    served.fill("s", 0, 3)
+    with served.channel() as opened:
+        opened.queue_declare("q", durable=True)
+    done = run(site, "replay", "s", "--to-queue", "q")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert (found["messages"], found["replayed"], found["deduplicated"]) == (3, False, False)
+    assert served.count("q") == 0
+    assert run(site, "replay", "s", "--to-queue", "q", "--yes", "--rate", "1000").exit_code == 0
+    with served.channel() as opened:
+        _, properties, _ = opened.basic_get("q", auto_ack=True)
+    assert properties.headers["x-replayed-from"] == "s"
+    assert properties.headers["x-replayed-offset"] == 0
+
+
+def test_load_publishes_rows_in_their_order_and_once(
+    spark: SparkSession, served: Served, tmp_path: Path
+) -> None:
+    with served.channel() as opened:
+        opened.queue_declare("q", durable=True, arguments=ONCE)
+    first, second = tmp_path / "a.csv", tmp_path / "b.jsonl"
+    first.write_text("id,name\n" + "".join(f"{n},x\n" for n in range(50)))
+    second.write_text('{"id": 50, "name": "y"}\n')
+    site = site_of(served, tmp_path)
+    for _ in range(2):
+        assert load(spark, site, [first, second], None, Loading(queue="q")) == 51
+    found = [json.loads(body) for body in served.take_all("q")]
+    assert [one["id"] for one in found] == list(range(51))
+    assert found[50] == {"id": 50, "name": "y"}
+
+
+def test_sql_asks_streams_queues_and_lake(
+    spark: SparkSession, served: Served, tmp_path: Path
+) -> None:
+    site = site_of(served, tmp_path)
+    served.fill("s", 0, 12)
+    served.fill("work.todo", 0, 3, "classic")
+    archived(spark, site)
+    served.fill("s", 12, 15)
+    tables = Tables(spark, site)
+    both = "select count(*) as n from s union all select count(*) from bronze.s"
+    assert [row["n"] for row in tables.rows(both, 10)] == [15, 12]
+    joined = (
+        "select cast(q.body as string) as text from queue.`work.todo` q"
+        " join stream.s on q.body = stream_s.body order by 1 desc"
+    )
+    assert tables.rows(joined, 10) == [{"text": "2"}, {"text": "1"}, {"text": "0"}]
+    assert served.count("work.todo") == 3
+    star = tables.rows("select * from s where offset = 14;", 10)[0]
+    assert (star["stream"], star["body"]) == ("s", "14")
+    assert tables.names() == ["bronze.s", "stream.s", "queue.work.todo"]
+
+
+def test_commands_archive_and_answer(spark: SparkSession, served: Served, tmp_path: Path) -> None:
+    site = site_of(served, tmp_path)
+    with served.channel() as opened:
+        opened.queue_declare("s", durable=True, arguments={"x-queue-type": "stream"})
+        kind = pika.BasicProperties(content_type="application/json")
+        for number in range(4):
+            opened.basic_publish("", "s", b'{"amount": %d}' % number, kind)
+    done = run(site, "archive", "s", "--once")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["rows"] == 4
+    assert run(site, "refine", "s").exit_code == 0
+    done = run(site, "sql", "-q", "select sum(payload.amount) as total from silver.s")
+    assert json.loads(done.stdout) == [{"total": 6}]
+    assert len(json.loads(run(site, "files", "s").stdout)) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["archive", "nothing", "--once"], "there is no stream 'nothing'"),
+        (["compact", "nothing"], "the lake has no bronze table 'nothing': there are none"),
+        (["sql", "-q", "select * from queue.nothing"], "404"),
+        (["sql", "-q", "selec 1"], "PARSE_SYNTAX_ERROR"),
+        (["load", "no.csv", "--to-queue", "q"], "no.csv: no such file"),
+    ],
+)
+def test_what_goes_wrong_is_one_line(
+    spark: SparkSession, served: Served, tmp_path: Path, words: list[str], text: str
+) -> None:
+    done = run(site_of(served, tmp_path), *words)
+    assert done.exit_code == 1
+    assert text in done.stderr and done.stderr.count("\n") == 1

@@ -1,0 +1,146 @@
+"""Transforms of flows, on small tables of their own."""
+
+import re
+from datetime import UTC, datetime
+
+import pytest
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.types import StructType
+
+from leveret.pipeline.transforms.decoding import bad, decoded, good, hourly, readable
+from leveret.pipeline.transforms.loading import as_messages
+from leveret.pipeline.transforms.messages import BRONZE_SCHEMA, chosen, topic_expression
+from leveret.pipeline.transforms.replaying import replayed
+from leveret.pipeline.transforms.schemas import keeps_values, merged, struct_of
+from leveret.wire.properties import Properties, decode_properties, encode_header
+from leveret.wire.tables import plain_table, table_of
+from pyspark_leveret.schema import TYPES
+
+pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
+
+
+NAMES = (*TYPES, "date")
+
+
+def messages(spark: SparkSession, *given: dict[str, object]) -> DataFrame:
+    """Messages with these columns, the others null."""
+    at = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    always = {"stream": "s", "timestamp": at, "date": at.date(), "routing_key": "k", "body": b""}
+    rows = []
+    for number, one in enumerate(given):
+        row = {**dict.fromkeys(NAMES), **always, "offset": number, **one}
+        rows.append(tuple(row[name] for name in NAMES))
+    return spark.createDataFrame(rows, BRONZE_SCHEMA)
+
+
+def json_message(body: bytes) -> dict[str, object]:
+    return {"content_type": "application/json", "body": body}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fits", "does_not"),
+    [
+        ("a.b", "a.b", "a.bc"),
+        ("a.*", "a.x", "a.x.y"),
+        ("a.#", "a", "ab"),
+        ("a.#", "a.b.c", "b.a"),
+        ("#.z", "z", "zz"),
+        ("a.#.z", "a.z", "a.b"),
+        ("a+", "a+", "aa"),
+    ],
+)
+def test_topic_patterns(pattern: str, fits: str, does_not: str) -> None:
+    found = re.compile(topic_expression(pattern))
+    assert found.match(f"{fits}.") and not found.match(f"{does_not}.")
+
+
+def test_messages_are_chosen_by_time_key_and_condition(spark: SparkSession) -> None:
+    frame = messages(
+        spark,
+        {"routing_key": "o.new"},
+        {"routing_key": "o.new", "timestamp": datetime(2026, 3, 2, tzinfo=UTC)},
+        {"routing_key": "p.new"},
+        {"routing_key": "o.old", "body": b"x"},
+    )
+    found = chosen(frame, since="2026-03-01", until="2026-03-02", key="o.*", where="body <> 'x'")
+    assert [row.offset for row in found.collect()] == [0]
+
+
+def test_bodies_are_decoded_by_content_type_and_faults_set_apart(spark: SparkSession) -> None:
+    frame = messages(
+        spark,
+        json_message(b'{"a": 1, "b": "x"}'),
+        json_message(b"{broken"),
+        json_message(b"[1, 2]"),
+        json_message(b'{"a": "not a number"}'),
+        json_message(b"\xff\xfe"),
+        {"content_type": "text/plain; charset=utf-8", "body": "grüße".encode()},
+        {"content_type": "image/png", "body": b"left alone"},
+        {**json_message(b"zipped"), "content_encoding": "gzip"},
+        {"content_type": "application/vnd.order+json", "body": b'{"a": 7}'},
+    )
+    schema = struct_of("a bigint, b string")
+    found = decoded(readable(frame), schema)
+    rows = {row.offset: row for row in good(found, schema).collect()}
+    assert rows[0].payload == Row(a=1, b="x") and rows[0].text is None
+    assert rows[5].text == "grüße" and rows[5].payload is None
+    assert rows[8].payload == Row(a=7, b=None)
+    assert set(rows) == {0, 5, 8}
+    faults = {row.offset: row.fault for row in bad(found).collect()}
+    assert faults == {
+        1: "not JSON of this schema",
+        2: "not a JSON object",
+        3: "not JSON of this schema",
+        4: "not UTF-8",
+    }
+
+
+def test_a_table_without_json_has_no_payload(spark: SparkSession) -> None:
+    frame = messages(spark, {"content_type": "text/plain", "body": b"hello"})
+    found = good(decoded(readable(frame), StructType([])), StructType([]))
+    assert [row.text for row in found.collect()] == ["hello"]
+
+
+def test_schemas_merge_to_what_holds_both(spark: SparkSession) -> None:
+    old = struct_of("a bigint, b string, c struct<x:bigint>, d array<bigint>")
+    new = struct_of("a double, e boolean, b bigint, c struct<x:bigint,y:string>")
+    both = merged(old, new)
+    wanted = "a double, b string, c struct<x:bigint,y:string>, d array<bigint>, e boolean"
+    assert both == struct_of(wanted)
+    assert not keeps_values(old, both)
+    assert keeps_values(struct_of("c struct<x:bigint>"), both)
+
+
+def test_messages_are_counted_by_hour(spark: SparkSession) -> None:
+    late = datetime(2026, 3, 1, 13, 59, tzinfo=UTC)
+    frame = messages(spark, {"body": b"12"}, {"body": b"345"}, {"timestamp": late})
+    found = hourly(frame).orderBy("hour").collect()
+    assert [(row.messages, row.bytes, row.last_offset) for row in found] == [(2, 5, 1), (1, 0, 2)]
+
+
+def test_replayed_messages_say_where_they_came_from(spark: SparkSession) -> None:
+    given = Properties()
+    given.user_id, given.message_id = "alice", "m"
+    given.headers = table_of({"n": 1})
+    header = encode_header(given, 3)
+    frame = messages(spark, {"properties": header, "body": b"abc"})
+    row = replayed(frame, "again").collect()[0]
+    found = decode_properties(bytes(row.properties))
+    assert found.message_id == "m" and found.user_id is None
+    assert plain_table(found.headers or {}) == {
+        "n": 1,
+        "x-replayed-from": "s",
+        "x-replayed-offset": 0,
+        "x-replayed-timestamp": "2026-03-01T12:00:00.000Z",
+        "x-replay-id": "again",
+        "x-replayed-user-id": "alice",
+    }
+    assert row.replay_key == "again/s/0"
+
+
+def test_rows_become_messages(spark: SparkSession) -> None:
+    plain = spark.sql("select 1 as id, 'x' as kind")
+    row = as_messages(plain, "kind").collect()[0]
+    assert row.body == '{"id":1,"kind":"x"}' and row.routing_key == "x"
+    own = spark.sql("select 'text' as body, 5 as priority")
+    assert as_messages(own).collect() == [Row(body="text", priority=5)]
