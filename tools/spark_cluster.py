@@ -8,6 +8,7 @@ into a queue; a file is loaded. Every step must find exactly what was published.
 import contextlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -120,7 +121,7 @@ def run_flows(spark: SparkSession, site: Site, folder: Path) -> None:
     """Every flow once."""
     lake = Lake(site.lake_path)
     told: list[Progress] = []
-    archive(spark, site, Archiving("orders", file_bytes=300_000), told.append)
+    archive(spark, site, Archiving("orders", file_bytes=600_000), told.append)
     check("archived", told[-1].rows, MESSAGES)
     before = len(lake.bronze_files("orders"))
     check("merged", compact(spark, lake, "orders").messages, MESSAGES)
@@ -147,6 +148,7 @@ def executors(spark: SparkSession) -> int:
 
 def main() -> None:
     """One run."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that no daemon is left
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         folder = Path(name)
         log = stack.enter_context((folder / "broker.log").open("w"))

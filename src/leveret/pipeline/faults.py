@@ -7,19 +7,23 @@ last line of it.
 import re
 from typing import Final
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from pyspark_leveret.errors import BrokerError, DataLost, OptionError
 
 # The line of a traceback that names an error of the data source.
 _OURS: Final = re.compile(r"pyspark_leveret\.errors\.\w+: (.+)")
+# What Spark itself says: its class of errors and a sentence.
+_SPARK: Final = re.compile(r"\[[A-Z_.0-9]+\] .+")
 _SENTENCE_MAX: Final = 500
-FAULTS: Final = (PySparkException, BrokerError, DataLost, OptionError)
+FAULTS: Final = (PySparkException, Py4JError, BrokerError, DataLost, OptionError)
 
 
 def sentence(fault: Exception) -> str:
     """What an error of Spark, or of the data source, says."""
     text = str(fault)
     ours = _OURS.findall(text)
-    found = ours[-1] if ours else text.strip().partition("\n")[0]
+    theirs = _SPARK.findall(text)
+    found = ours[-1] if ours else theirs[0] if theirs else text.strip().partition("\n")[0]
     return str(found).strip()[:_SENTENCE_MAX]

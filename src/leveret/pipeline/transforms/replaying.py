@@ -17,7 +17,7 @@ REPLAY_KEY = "replay_key"  # the column with deduplication ids
 
 def replayed(frame: DataFrame, replay_id: str) -> DataFrame:
     """What the sink takes, in the order of streams and offsets; one partition keeps it."""
-    stamp = f.udf(_stamped, BinaryType())
+    stamp = f.udf(_stamped, BinaryType(), useArrow=False)  # Arrow would need pandas
     at = f.date_format("timestamp", "yyyy-MM-dd'T'HH:mm:ss.SSSXXX")  # in UTC, as sessions are
     header = stamp("properties", "stream", "offset", at, f.lit(replay_id))
     key = f.concat_ws("/", f.lit(replay_id), "stream", f.col("offset").cast("string"))
