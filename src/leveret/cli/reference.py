@@ -28,8 +28,10 @@ Commands of `leveret ctl` that ask a running broker also take `--url` (or `LEVER
 `--json`. Those of `leveret pipeline` take these and `--vhost`, `--lake DIR` (`LEVERET_LAKE`) and
 `--master` (`LEVERET_SPARK_MASTER`; default `local[*]`). Those of `leveret jobs`, besides `token`,
 take `--url`, `--token` (`LEVERET_JOBS_TOKEN`) or `--data` (the data directory of a node, whose
-secret then makes a token), `--namespace` (`LEVERET_JOBS_NAMESPACE`; default `default`) and `--json`.
-What goes wrong is one line on standard error, and the exit code is 1; 2 for a misuse of the command.
+secret then makes a token), `--namespace` (`LEVERET_JOBS_NAMESPACE`; default `default`) and
+`--json`.
+What goes wrong is one line on standard error, and the exit code is 1; 2 for a misuse of the
+command.
 `leveret --install-completion` teaches your shell the commands.
 """
 
