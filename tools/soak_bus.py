@@ -41,6 +41,7 @@ BROKERS: Final = {"leveret": Leveret, "rabbitmq": RabbitMQ}
 # Sessions that end at once are opened again ever more slowly: here that is not what is measured.
 SETTINGS: Final = BusSettings(concurrency=64, backoff_ms_min=5, backoff_ms_max=20)
 # Of which a bus has a fixed number, however often it was connected.
+MODULES: Final = ("aio", "leveret.bus", "asyncio", "_asyncio", "threading")
 WATCHED: Final = ("Connection", "Channel", "Task", "StreamReader", "ConsumingSession", "Thread")
 
 
@@ -124,7 +125,8 @@ class Soak:
             ctypes.CDLL(None).malloc_trim(0)  # what is free counts as free
             used = _resident_bytes()
         self.account.memory_mb.append(used / 2**20)
-        names = Counter(type(each).__name__ for each in gc.get_objects())
+        kinds = map(type, gc.get_objects())
+        names = Counter(kind.__name__ for kind in kinds if str(kind.__module__).startswith(MODULES))
         self.account.objects.append(Counter({name: names[name] for name in WATCHED}))
 
 

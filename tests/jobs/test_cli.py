@@ -16,8 +16,6 @@ from leveret.storage.disk import Disk
 from leveret.testing.broker import BrokerUrl, broker
 from tests.jobs.service import NAMESPACE, address, token
 
-pytestmark = pytest.mark.interpreted_only("no part of the command line is compiled")
-
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[BrokerUrl]:

@@ -29,8 +29,6 @@ from tests.jobs.scripted import (
     stalls,
 )
 
-pytestmark = pytest.mark.interpreted_only("no part of the client is compiled")
-
 Ask = Callable[..., Any]  # what is asked of a client, by the name of the method
 
 

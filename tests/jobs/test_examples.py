@@ -15,7 +15,6 @@ from leveret.jobs import AsyncClient, Client, TopicSettings
 from leveret.testing.broker import BrokerUrl, broker
 from tests.jobs.service import NAMESPACE, address, token
 
-pytestmark = pytest.mark.interpreted_only("no part of the client is compiled")
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 

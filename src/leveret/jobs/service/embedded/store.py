@@ -1,8 +1,8 @@
 """The embedded store: topics by namespace, and the calls of the contract on them.
 
 Commands change the engine inside one turn, which is one block of the log, and answer when that
-block is on disk. Nothing is awaited between looking and changing, so that no two calls can be given
-the same job, or two jobs the same key.
+block is on disk; a job is not handed out before that either. Nothing is awaited between looking and
+changing, so that no two calls can be given the same job, or two jobs the same key.
 """
 
 import asyncio
@@ -59,6 +59,7 @@ class EmbeddedStore:
         self._topics: dict[tuple[str, str], Topic] = {}
         self._schedules = Schedules(host.broker, self._put_scheduled)
         self._is_draining = False
+        self._unsafe: set[int] = set()  # jobs on their way to the disk
 
     async def start(self) -> None:
         with self._host.turn():
@@ -93,7 +94,11 @@ class EmbeddedStore:
                 counts[job.namespace] = counts.get(job.namespace, 0) + 1
             self._rates.take(counts, self._now_ms)
             ids = self._put_all(jobs)
-        await self._host.synced()
+            self._unsafe.update(ids)
+        try:
+            await self._host.synced()
+        finally:
+            self._unsafe.difference_update(ids)
         return ids
 
     def _put_all(self, jobs: list[NewJob]) -> list[int]:
@@ -131,9 +136,12 @@ class EmbeddedStore:
         with self._host.turn():
             found = self._topic(namespace, topic)
             jobs = found.take(limit, lease_ms) if found.waiters.first() is None else []
-        if jobs or not wait_ms:
-            return jobs
-        return await found.wait(limit, lease_ms, wait_ms)
+        if not jobs and wait_ms:
+            jobs = await found.wait(limit, lease_ms, wait_ms)
+        # A job that a kill takes back is put in again under its key: nobody may have seen it.
+        if not self._unsafe.isdisjoint([job.id for job in jobs]):
+            await self._host.synced()
+        return jobs
 
     async def ack(self, namespace: str, topic: str, handles: list[Handle]) -> list[Outcome]:
         return await self._settle(namespace, topic, handles, Topic.ack)
