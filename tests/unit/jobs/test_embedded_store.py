@@ -43,17 +43,16 @@ def test_a_job_is_not_handed_out_before_it_is_on_disk() -> None:
     async def script(wait_ms: int) -> None:
         host = SlowHost()
         store = EmbeddedStore(host)
-        putting = asyncio.create_task(
-            store.enqueue([NewJob(namespace="/", topic="t", payload=b"")])
-        )
-        taking = asyncio.create_task(store.dequeue("/", "t", 1, None, wait_ms))
-        for _ in range(10):
-            await asyncio.sleep(0)
-        assert not putting.done()
-        assert not taking.done(), "a kill could take the job back after somebody has seen it"
-        host.on_disk.set()
-        (id,) = await putting
-        assert [job.id for job in await taking] == [id]
+        job = NewJob(namespace="/", topic="t", payload=b"")
+        async with asyncio.TaskGroup() as group:
+            putting = group.create_task(store.enqueue([job]))
+            taking = group.create_task(store.dequeue("/", "t", 1, None, wait_ms))
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert not putting.done()
+            assert not taking.done(), "a kill could take the job back after somebody has seen it"
+            host.on_disk.set()
+        assert [job.id for job in taking.result()] == putting.result()
 
     for wait_ms in (0, 60_000):
         asyncio.run(script(wait_ms))
