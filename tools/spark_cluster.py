@@ -121,7 +121,7 @@ def run_flows(spark: SparkSession, site: Site, folder: Path) -> None:
     """Every flow once."""
     lake = Lake(site.lake_path)
     told: list[Progress] = []
-    archive(spark, site, Archiving("orders", file_bytes=600_000), told.append)
+    archive(spark, site, Archiving("orders", file_bytes=300_000), told.append)
     check("archived", told[-1].rows, MESSAGES)
     before = len(lake.bronze_files("orders"))
     check("merged", compact(spark, lake, "orders").messages, MESSAGES)
