@@ -97,11 +97,11 @@ def install_named(packages: list[str]) -> None:
 
 
 def needed() -> list[str]:
-    """The dependencies of a broker without extras."""
+    """The dependencies of a broker without extras, and a client for the first message."""
     import tomllib  # an older Python is told what is wrong by `main`
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    return list(project["dependencies"])
+    return [*project["dependencies"], "pika"]
 
 
 def start_wheel() -> subprocess.Popen[bytes]:
