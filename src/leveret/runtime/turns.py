@@ -30,6 +30,7 @@ class Turns:
         self._is_soon = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = NEVER  # what the timer is set for
+        self._has_stopped = False
         clock.on_moved(self._on_moved)
 
     def add_flusher(self, flush: Callable[[], None]) -> None:
@@ -69,6 +70,8 @@ class Turns:
 
     def _turn(self) -> None:
         self._is_soon = False
+        if self._has_stopped:
+            return
         self.begin()
         self.end()
 
@@ -85,7 +88,7 @@ class Turns:
         return self._broker.pulse.next_due_ms()
 
     def _set_timer(self, due_ms: int) -> None:
-        if not self._clock.moves:
+        if not self._clock.moves or self._has_stopped:
             return
         if self._timer is not None:
             self._timer.cancel()
@@ -94,6 +97,8 @@ class Turns:
         self._timer = self._loop.call_later(max(0, wait_ms) / 1000, self.on_pulse)
 
     def stop(self) -> None:
+        """No turn begins by itself any more: what is due may need files that are being closed."""
+        self._has_stopped = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
