@@ -6,15 +6,14 @@ and epmd. Starting and ending the process is the caller's; it is ended by its ow
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from pathlib import Path
 from typing import Final
 
 from tools.certificates import SelfSigned
+from tools.ports import HOST, free_port
 
-HOST: Final = "127.0.0.1"
 SERVER: Final = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 ROOT: Final = Path(__file__).resolve().parents[1]
 USER: Final = "rabbitmq"  # of Debian's package; only root can become it
@@ -22,12 +21,6 @@ USER: Final = "rabbitmq"  # of Debian's package; only root can become it
 
 class Unavailable(Exception):
     """A broker cannot be had on this machine; the text says why."""
-
-
-def free_port() -> int:
-    """A port of the loopback interface that nobody listens on."""
-    with socket.create_server((HOST, 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 def require_installed(*, install: bool = False) -> None:

@@ -29,7 +29,8 @@ from leveret.perf.deliveries import Deliveries
 from leveret.perf.load import Load
 from leveret.perf.protocol import Publishes, Template
 from tests.compat.client import Method
-from tools.server import HOST, Server
+from tools.ports import HOST
+from tools.server import Server
 
 BODY_BYTES: Final = 1024
 CONFIRM_WINDOW: Final = 2000

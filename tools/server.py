@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import IO, Final
 
 from tests.compat.client import Connection, NoAnswer, connect
+from tools.ports import HOST
 
-HOST: Final = "127.0.0.1"
 START_WITHIN_S: Final = 60.0
 SERVE: Final = ("-m", "leveret", "serve")
 _READY: Final = re.compile(r"leveret ready amqp=127\.0\.0\.1:(\d+) http=127\.0\.0\.1:(\d+)")

@@ -32,7 +32,8 @@ from leveret.pipeline.layout import Lake
 from leveret.pipeline.progress import Progress
 from leveret.pipeline.session import find_java, spark_session
 from leveret.pipeline.site import Site
-from tools.server import HOST, Server
+from tools.ports import HOST, free_port
+from tools.server import Server
 
 MESSAGES: Final = 20_000
 WORKERS: Final = 2
@@ -44,13 +45,6 @@ SETTINGS: Final = {
     "spark.executor.memory": "768m",
     "spark.sql.shuffle.partitions": "2",
 }
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind((HOST, 0))
-        port: int = found.getsockname()[1]
-    return port
 
 
 @contextlib.contextmanager

@@ -15,7 +15,8 @@ from typing import Final
 from tests.clients.process import Child
 from tests.compat.client import Connection, NoAnswer, is_method
 from tools import rabbitmq
-from tools.rabbitmq import HOST, Unavailable, free_port
+from tools.ports import HOST, free_port
+from tools.rabbitmq import Unavailable
 
 START_S: Final = 90.0
 READY_LINE: Final = r"^leveret ready amqp=(\S+):(\d+) http=\S+:(\d+)$"

@@ -15,9 +15,9 @@ import pytest
 import leveret
 from leveret.bus import Bus, Delivery, QueueType, topic
 from tests.bus.nodes import Node
-from tests.bus.proxy import Proxy, proxy
 from tests.bus.stage import FAST, Placed, channel, depth, put, pytestmark_bus
 from tests.clients.process import Child
+from tests.proxy import Proxy, proxy
 
 pytestmark = pytestmark_bus
 MESSAGES: Final = 300

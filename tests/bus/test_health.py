@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from leveret.bus import Bus, QueueType, fanout, topic
 from tests.bus.nodes import Node
-from tests.bus.proxy import proxy
 from tests.bus.stage import FAST, Placed, pytestmark_bus
-from tools.rabbitmq import HOST, free_port
+from tests.proxy import proxy
+from tools.ports import HOST, free_port
 
 pytestmark = pytestmark_bus
 

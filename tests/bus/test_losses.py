@@ -16,8 +16,8 @@ import pytest
 
 from leveret.bus import Bus, BusSettings, Delivery, PublishFailed, QueueType, fanout, topic
 from tests.bus.nodes import Node
-from tests.bus.proxy import Proxy, proxy
 from tests.bus.stage import FAST, Placed, Seen, channel, pytestmark_bus
+from tests.proxy import Proxy, proxy
 
 pytestmark = [*pytestmark_bus, pytest.mark.timeout(120)]
 AGAIN_S: Final = 10.0  # within which a bus must consume again, once the broker can be reached

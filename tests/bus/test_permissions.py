@@ -11,7 +11,7 @@ import pytest
 from leveret.bus import Bus, QueueType, TopologyMismatch, topic
 from tests.bus.nodes import Node
 from tests.bus.stage import FAST, Placed, Seen, pytestmark_bus
-from tools.rabbitmq import HOST
+from tools.ports import HOST
 
 pytestmark = pytestmark_bus
 

@@ -36,8 +36,8 @@ from leveret.bus import (
 from leveret.bus.headers import TRACEPARENT
 from leveret.testing import broker
 from tests.bus.nodes import Node
-from tests.bus.proxy import proxy
 from tests.bus.stage import FAST, Placed, Seen, channel, depth, pytestmark_bus, take
+from tests.proxy import proxy
 
 pytestmark = pytestmark_bus
 

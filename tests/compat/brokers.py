@@ -19,7 +19,8 @@ from typing import Final, NamedTuple
 from tests.clients.process import Child
 from tests.compat.client import Connection, NoAnswer, is_method
 from tools import rabbitmq as node
-from tools.rabbitmq import HOST, ROOT, Unavailable, free_port
+from tools.ports import HOST, free_port
+from tools.rabbitmq import ROOT, Unavailable
 
 RABBITMQ_START_S: Final = 90.0
 READY_LINE: Final = r"^leveret ready amqp=(\S+):(\d+) http=\S+:\d+$"

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from leveret.storage.disk import Disk
 from leveret.testing import BrokerUrl, ManualClock, broker
-from tests.jobs.servers import shared_postgres, shared_redis
+from tools.services import shared_postgres, shared_redis
 
 HOUR_S = 3600
 T = TypeVar("T")
@@ -23,7 +23,6 @@ MINUTE_MS = 60_000
 class Service(Protocol):
     """A running service."""
 
-    moves_clock: bool  # time passes by hand: any span of it costs nothing
     keeps_leases: bool  # over a restart of the node
 
     @property
@@ -49,7 +48,6 @@ Factory = Callable[[Path], AbstractContextManager[Service]]
 class EmbeddedService:
     """A broker in this process, on a clock that is moved by hand."""
 
-    moves_clock = True
     keeps_leases = False
 
     def __init__(self, folder: Path, **settings: Any) -> None:

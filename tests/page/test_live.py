@@ -1,6 +1,5 @@
 """The page over time: refreshing and pausing, a broker that is gone for a while, many queues."""
 
-import socket
 from collections.abc import Iterator
 
 import pika
@@ -9,6 +8,7 @@ from playwright.sync_api import Browser, expect
 
 from leveret.testing.broker import BrokerUrl, broker
 from tests.page.browser import WITHIN_MS, Reader
+from tools.ports import free_port
 
 pytestmark = pytest.mark.interpreted_only("the page's own behaviour, the same in both forms")
 expect.set_options(timeout=WITHIN_MS)
@@ -35,12 +35,6 @@ SCROLL = """async () => {
 def url() -> Iterator[BrokerUrl]:
     with broker(http=True) as found:
         yield found
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def test_a_broker_that_is_gone_for_a_while_is_said_and_found_again(browser: Browser) -> None:

@@ -17,7 +17,8 @@ import pika
 import pytest
 
 from tests.compat.brokers import rabbitmq
-from tools.rabbitmq import SERVER, free_port
+from tools.ports import free_port
+from tools.rabbitmq import SERVER
 
 MESSAGES = 3000
 WAIT_S = 60.0

@@ -13,7 +13,7 @@ from leveret.perf.protocol import Parser
 from tools.benchmark.bounds import Figures
 from tools.benchmark.brokers import Broker
 from tools.benchmark.measure import LoadFailed, generate
-from tools.rabbitmq import HOST
+from tools.ports import HOST
 
 MESSAGES: Final = 1_000_000
 BODY_BYTES: Final = 1024

@@ -21,7 +21,8 @@ from typing import Final
 
 from tools import rabbitmq as node
 from tools.certificates import SelfSigned
-from tools.rabbitmq import HOST, Unavailable, free_port
+from tools.ports import HOST, free_port
+from tools.rabbitmq import Unavailable
 
 START_S: Final = 120.0
 STOP_S: Final = 20.0

@@ -19,7 +19,7 @@ from tools.benchmark.bounds import Figures
 from tools.benchmark.brokers import Broker
 from tools.benchmark.scenarios import HALF, IDLE, Scenario
 from tools.benchmark.syncs import SyncProbe
-from tools.rabbitmq import HOST
+from tools.ports import HOST
 
 WARM_UP_S: Final = 0.3
 BURSTS_A_SECOND: Final = 1000  # of a load at half of its rate

@@ -20,7 +20,8 @@ from tools.benchmark.brokers import Broker, leveret
 from tools.benchmark.main import DIRECTORY, say, say_conditions
 from tools.benchmark.measure import LoadFailed, generate
 from tools.benchmark.results import save
-from tools.rabbitmq import HOST, Unavailable
+from tools.ports import HOST
+from tools.rabbitmq import Unavailable
 
 QUEUE: Final = "leveret.scale"
 EXCHANGE: Final = "leveret.scale"

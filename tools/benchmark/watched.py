@@ -20,7 +20,7 @@ from leveret.perf.protocol import Parser
 from tools.benchmark.bounds import Figures
 from tools.benchmark.brokers import Broker
 from tools.benchmark.measure import generate
-from tools.rabbitmq import HOST
+from tools.ports import HOST
 
 QUEUES: Final = 10_000
 PAIRS: Final = 5

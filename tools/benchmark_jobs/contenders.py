@@ -92,12 +92,12 @@ class Procrastinate:
 
     name = "procrastinate"
 
-    def __init__(self, server: Running, database: str) -> None:
+    def __init__(self, server: Running) -> None:
         import procrastinate
 
         self.pids = [server.pid]
         connector = procrastinate.PsycopgConnector(
-            conninfo=f"{server.url}/{database}", min_size=TAKERS, max_size=TAKERS + 4
+            conninfo=server.url, min_size=TAKERS, max_size=TAKERS + 4
         )
         self._app = procrastinate.App(connector=connector)
 
@@ -145,7 +145,7 @@ class Arq:
         from arq.connections import RedisSettings
 
         self.pids = [server.pid]
-        self._settings = RedisSettings.from_dsn(f"{server.url}/1")
+        self._settings = RedisSettings.from_dsn(server.url.removesuffix("/0") + "/1")
         self._pool: Any = None
 
     async def start(self) -> None:

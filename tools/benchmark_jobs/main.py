@@ -27,8 +27,8 @@ EMBEDDED: Final = "leveret"
 WORKER: Final = "leveret worker"
 SHARDS: Final = "leveret redis+pg"
 RIVALS: Final = ("procrastinate", "arq")
+SHARD_COUNT: Final = 2
 NAMES: Final = (EMBEDDED, WORKER, SHARDS, *RIVALS)
-SHARD_DATABASES: Final = ["shard0", "shard1"]
 # By how much our slower store must be ahead of the best other queue.
 AHEAD: Final = {"enqueue 1 /s": 1.0, "take 1 /s": 1.0, "enqueue 100 /s": 5.0, "take 100 /s": 5.0}
 QUICK: Final = Sizes(alone=50, ones=320, many=2_000)
@@ -66,21 +66,21 @@ def _started(wanted: list[str]) -> Iterator[list[Contender]]:
     with ExitStack() as stack:
         found: list[Contender] = []
         redis = pg = None
+        databases: list[servers.Running] = []
         if SHARDS in wanted or "arq" in wanted:
             redis = stack.enter_context(servers.redis())
         if SHARDS in wanted or "procrastinate" in wanted:
-            databases = ["procrastinate", *SHARD_DATABASES]
-            pg = stack.enter_context(servers.postgres(databases))
+            pg, *databases = stack.enter_context(servers.postgres(1 + SHARD_COUNT))
         if EMBEDDED in wanted or WORKER in wanted:
             node = stack.enter_context(servers.leveret())
             found += [LeveretJobs(EMBEDDED, node, [])] if EMBEDDED in wanted else []
             found += [LeveretWorker(WORKER, node, [])] if WORKER in wanted else []
         if SHARDS in wanted and redis is not None and pg is not None:
-            shards = [f"--jobs-postgres={pg.url}/{name}" for name in SHARD_DATABASES]
-            node = stack.enter_context(servers.leveret(f"--jobs-redis={redis.url}/0", *shards))
+            shards = [f"--jobs-postgres={each.url}" for each in databases]
+            node = stack.enter_context(servers.leveret(f"--jobs-redis={redis.url}", *shards))
             found.append(LeveretJobs(SHARDS, node, [redis.pid, pg.pid]))
         if "procrastinate" in wanted and pg is not None:
-            found.append(Procrastinate(pg, "procrastinate"))
+            found.append(Procrastinate(pg))
         if "arq" in wanted and redis is not None:
             found.append(Arq(redis))
         yield found

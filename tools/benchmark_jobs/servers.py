@@ -1,30 +1,27 @@
-"""Redis, PostgreSQL and Leveret as processes of their own, on free ports, with data that goes.
+"""Redis, PostgreSQL and Leveret as processes of their own, and what CPU they take.
 
-PostgreSQL refuses to run as root: where we are root it runs as `nobody`. It syncs its log, as it
-does by default. Redis writes nothing to disk, which is how queues on it are usually run.
+PostgreSQL syncs its log, as it does by default. Redis writes nothing to disk, which is how queues
+on it are usually run.
 """
 
 import os
-import pwd
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-HOST: Final = "127.0.0.1"
-START_WITHIN_S: Final = 60.0
+from tools.ports import HOST
+from tools.services import Postgres, RedisServer
+
 STOP_WITHIN_S: Final = 20.0
 NAMESPACE: Final = "bench"
 _READY: Final = re.compile(r"leveret ready amqp=\S+ http=\S+:(\d+)")
-_PROGRAMS: Final = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
 
 
 @dataclass(frozen=True)
@@ -34,13 +31,6 @@ class Running:
     url: str
     pid: int
     token: str = ""
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @contextmanager
@@ -54,40 +44,24 @@ def directory(prefix: str) -> Iterator[Path]:
 
 @contextmanager
 def redis() -> Iterator[Running]:
-    port = free_port()
-    with directory("redis") as data:
-        flags = ["--port", str(port), "--bind", HOST, "--save", "", "--dir", str(data)]
-        process = _spawned(["redis-server", *flags, "--appendonly", "no"])
-        try:
-            _wait_for(port)
-            yield Running(f"redis://{HOST}:{port}", process.pid)
-        finally:
-            _end(process)
+    server = RedisServer()
+    try:
+        server.start()
+        yield Running(server.url, server.pid)
+    finally:
+        server.remove()
 
 
 @contextmanager
-def postgres(databases: list[str]) -> Iterator[Running]:
-    """One server; its URL lacks the name of the database."""
-    port = free_port()
-    with directory("postgres") as data:
-        user = _user_for(data)
-        programs = _PROGRAMS[0]
-        subprocess.run(
-            [*user, f"{programs}/initdb", "-D", str(data), "-U", "bench", "--auth=trust"],
-            check=True,
-            stdout=subprocess.DEVNULL,
-            cwd="/",
-        )
-        flags = ["-p", str(port), "-h", HOST, "-k", str(data), "-c", "max_connections=200"]
-        process = _spawned([*user, str(programs / "postgres"), "-D", str(data), *flags])
-        try:
-            _wait_until_ready(programs, port)
-            for name in databases:
-                create = [f"{programs}/createdb", "-h", HOST, "-p", str(port), "-U", "bench", name]
-                subprocess.run(create, check=True)
-            yield Running(f"postgresql://bench@{HOST}:{port}", process.pid)
-        finally:
-            _end(process)
+def postgres(count: int) -> Iterator[list[Running]]:
+    """So many databases of one server."""
+    server = Postgres(is_synced=True)
+    try:
+        server.start()
+        with server.databases(count) as dsns:
+            yield [Running(dsn, server.pid) for dsn in dsns]
+    finally:
+        server.remove()
 
 
 @contextmanager
@@ -115,40 +89,6 @@ def token_of(data: Path, namespace: str = NAMESPACE) -> str:
         [sys.executable, "-m", "leveret", *words], capture_output=True, text=True, check=True
     )
     return done.stdout.strip().splitlines()[-1]
-
-
-def _user_for(data: Path) -> list[str]:
-    if os.getuid() != 0:
-        return []
-    nobody = pwd.getpwnam("nobody")
-    os.chown(data, nobody.pw_uid, nobody.pw_gid)
-    return ["setpriv", f"--reuid={nobody.pw_uid}", f"--regid={nobody.pw_gid}", "--clear-groups"]
-
-
-def _spawned(command: list[str]) -> subprocess.Popen[bytes]:
-    quiet = subprocess.DEVNULL
-    return subprocess.Popen(command, stdout=quiet, stderr=quiet, cwd="/")
-
-
-def _wait_for(port: int) -> None:
-    until_s = time.monotonic() + START_WITHIN_S
-    while time.monotonic() < until_s:
-        try:
-            socket.create_connection((HOST, port), 1).close()
-            return
-        except OSError:
-            time.sleep(0.05)
-    raise RuntimeError(f"nothing listens on port {port}")
-
-
-def _wait_until_ready(programs: Path, port: int) -> None:
-    """It listens before it answers."""
-    ask = [f"{programs}/pg_isready", "-q", "-h", HOST, "-p", str(port), "-t", "1"]
-    until_s = time.monotonic() + START_WITHIN_S
-    while subprocess.run(ask, check=False).returncode != 0:
-        if time.monotonic() > until_s:
-            raise RuntimeError("PostgreSQL did not start")
-        time.sleep(0.05)
 
 
 def _end(process: "subprocess.Popen[bytes] | subprocess.Popen[str]") -> None:

@@ -21,8 +21,9 @@ from typing import Any, Final
 import asyncpg
 
 from leveret.clock import Clock
-from tests.jobs.servers import Postgres, RedisServer, free_port
 from tools.chaos_jobs import actor, ledger
+from tools.ports import free_port
+from tools.services import Postgres, RedisServer
 
 SLACK_S: Final = 5.0
 READY_S: Final = 60.0

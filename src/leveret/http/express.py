@@ -14,7 +14,6 @@ import logging
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from email.utils import formatdate
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
@@ -24,6 +23,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from leveret.http.requests import BROKEN_OFF, Requests
+from leveret.http.stamps import Stamps
 
 BODY_BYTES_MAX: Final = 1024 * 1024  # uvicorn hands on a larger one in pieces
 HEADERS_MAX: Final = 64
@@ -107,8 +107,7 @@ class Express:
         self.endpoints = endpoints
         self._app = app
         self._requests = requests
-        self._stamped_s = -1
-        self._stamp = b""
+        self._stamps = Stamps()
 
     async def answer(self, scope: dict[str, Any], body: bytes, gone: asyncio.Event) -> bytes:
         """The bytes of the answer to one request; counted like every other."""
@@ -148,19 +147,11 @@ class Express:
 
     def _encode(self, response: Response) -> bytes:
         status = response.status_code
-        lines = [_PHRASES.get(status) or b"HTTP/1.1 %d \r\n" % status, self._date()]
-        for name, value in response.raw_headers:
+        lines = [_PHRASES.get(status) or b"HTTP/1.1 %d \r\n" % status]
+        for name, value in (*self._stamps.now(), *response.raw_headers):
             lines += (name, b": ", value, b"\r\n")
         lines += (b"\r\n", bytes(response.body))
         return b"".join(lines)
-
-    def _date(self) -> bytes:
-        now_s = int(time.time())  # noqa: TID251
-        if now_s != self._stamped_s:
-            self._stamped_s = now_s
-            date = formatdate(now_s, usegmt=True)
-            self._stamp = f"date: {date}\r\nserver: Leveret\r\n".encode()
-        return self._stamp
 
 
 class _Body:

@@ -8,25 +8,21 @@ told to stop, then lets running requests finish within a deadline.
 import asyncio
 import contextlib
 import socket
-import time
 from collections.abc import Iterator, Sequence
-from email.utils import formatdate
-from typing import Any, Final
+from typing import Final
 
 import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from leveret.http.app import express_endpoints, make_app
-from leveret.http.express import Express, Head, maybe_head
+from leveret.http.connection import CONNECTIONS_MAX, HttpConnection
+from leveret.http.express import Express
 from leveret.http.facts import BrokerFacts
 from leveret.http.listener import Listener
 from leveret.http.requests import counted
+from leveret.http.stamps import Stamps
 
 _KEEP_ALIVE_S: Final = 65  # longer than the polling interval of any page or scraper
-_CONNECTIONS_MAX: Final = 4096
-HEAD_BYTES_MAX: Final = 65_536  # of a request: its path and its headers
-_WAITING_BYTES_MAX: Final = 64 * 1024  # that a client sends ahead of an answer
 _BYE_S: Final = 1.0  # in which a client must answer the end of TLS; less than a stop may take
 
 
@@ -41,7 +37,7 @@ async def serve(
     config = uvicorn.Config(
         with_date(counted(app, facts.metrics.requests)),
         loop="none",
-        http=_Protocol,
+        http=HttpConnection,
         ws="none",
         lifespan="off",
         log_config=None,
@@ -51,136 +47,12 @@ async def serve(
         server_header=False,
         date_header=False,
         timeout_keep_alive=_KEEP_ALIVE_S,
-        limit_concurrency=_CONNECTIONS_MAX,
+        limit_concurrency=CONNECTIONS_MAX,
         timeout_graceful_shutdown=stop_within_s,
     )
     express = Express(app, express_endpoints(), facts.metrics.requests)
     server = _Server(config, stopping, listeners, express)
     await server.serve(sockets=[each.socket for each in listeners])
-
-
-class _Protocol(HttpToolsProtocol):
-    """Bounds the head of a request, and lets an answer that cannot be finished be broken off.
-
-    The latter is `abort` in the scope's state. Small calls that come by the thousand take the
-    express lane, past uvicorn (`express.py`).
-    """
-
-    express: Express  # given by the server
-    _head_bytes = 0  # received since anything became whole: all of them are of a head
-    _has_head = False
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self.app_state = {**self.app_state, "abort": transport.abort}
-        self._head: Head | None = None  # of the request in the lane
-        self._body = bytearray()  # of it, so far; then what came after it
-        self._gone: asyncio.Event | None = None  # while a request of the lane is answered
-        self._is_ending = False
-
-    def data_received(self, data: bytes) -> None:
-        if self._head is not None:
-            self._take_body(data)
-            return
-        head = maybe_head(data, self.express.endpoints) if self._is_between() else None
-        if head is None or len(self.tasks) >= _CONNECTIONS_MAX:
-            self._parse(data)
-            return
-        self._unset_keepalive_if_required()
-        self._head = head
-        self._take_body(data[head.body_start :])
-
-    def _is_between(self) -> bool:
-        """Whether the parser has nothing of a request in its hands."""
-        cycle: RequestResponseCycle | None = self.cycle
-        is_answered = cycle is None or cycle.response_complete
-        return is_answered and not self._has_head and self._head_bytes == 0
-
-    def _parse(self, data: bytes) -> None:
-        self._head_bytes += len(data)
-        super().data_received(data)
-        if not self._has_head and self._head_bytes > HEAD_BYTES_MAX:
-            self.send_400_response("The head of the request is too long.")
-
-    def on_headers_complete(self) -> None:
-        self._has_head = True
-        super().on_headers_complete()
-
-    def on_message_complete(self) -> None:
-        self._has_head = False
-        self._head_bytes = 0
-        super().on_message_complete()
-
-    def _take_body(self, data: bytes) -> None:
-        assert self._head is not None
-        self._body += data
-        if self._gone is not None:
-            # The next request waits. Reading goes on for a while: the end of a client is read, too.
-            if len(self._body) > _WAITING_BYTES_MAX:
-                self.flow.pause_reading()
-        elif len(self._body) >= self._head.body_length:
-            self._gone = asyncio.Event()
-            task = self.loop.create_task(self._answer(self._head, self._gone))
-            self.tasks.add(task)
-            task.add_done_callback(self.tasks.discard)
-
-    async def _answer(self, head: Head, gone: asyncio.Event) -> None:
-        body = bytes(self._body[: head.body_length])
-        del self._body[: head.body_length]
-        try:
-            answer = await self.express.answer(self._scope_of(head), body, gone)
-            if not gone.is_set():
-                self.transport.write(answer)
-            if self.flow.write_paused:
-                await self.flow.drain()
-        except BaseException:
-            self.transport.abort()
-            raise
-        self._next()
-
-    def _scope_of(self, head: Head) -> dict[str, Any]:
-        return {
-            "type": "http",
-            "http_version": "1.1",
-            "server": self.server,
-            "client": self.client,
-            "scheme": self.scheme,
-            "method": head.method,
-            "root_path": "",
-            "path": head.path,
-            "raw_path": head.path.encode(),
-            "query_string": head.query,
-            "headers": head.headers,
-            "state": self.app_state.copy(),
-        }
-
-    def _next(self) -> None:
-        """Go on with what came meanwhile."""
-        self._head = self._gone = None
-        waiting, self._body = bytes(self._body), bytearray()
-        if self.transport.is_closing():
-            return
-        if self._is_ending:
-            self.transport.close()
-            return
-        self.timeout_keep_alive_task = self.loop.call_later(
-            self.timeout_keep_alive, self.timeout_keep_alive_handler
-        )
-        self.flow.resume_reading()
-        if waiting:
-            self.data_received(waiting)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._gone is not None:
-            self._gone.set()
-        self._unset_keepalive_if_required()
-        super().connection_lost(exc)
-
-    def shutdown(self) -> None:
-        if self._gone is not None:
-            self._is_ending = True
-        else:
-            super().shutdown()
 
 
 class _Server(uvicorn.Server):
@@ -219,7 +91,7 @@ class _Server(uvicorn.Server):
         self.started = True
 
     def _protocol(self) -> asyncio.Protocol:
-        protocol = _Protocol(
+        protocol = HttpConnection(
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
         protocol.express = self._express
@@ -229,26 +101,9 @@ class _Server(uvicorn.Server):
         await self._stopping.wait()
 
 
-class _Stamps:
-    """The headers that every answer has, made anew each second."""
-
-    def __init__(self) -> None:
-        self._second = 0
-        self._headers: list[tuple[bytes, bytes]] = []
-
-    def now(self) -> list[tuple[bytes, bytes]]:
-        second = int(time.time())  # noqa: TID251
-        if second != self._second:
-            self._second = second
-            date = formatdate(second, usegmt=True).encode()
-            self._headers = [(b"date", date), (b"server", b"Leveret")]
-        return self._headers
-
-
 def with_date(app: ASGIApp) -> ASGIApp:
-    """Adds the headers that uvicorn's ticks would keep: Date and Server."""
-
-    stamps = _Stamps()
+    """Adds what every answer has."""
+    stamps = Stamps()
 
     async def dated(scope: Scope, receive: Receive, send: Send) -> None:
         async def send_dated(message: Message) -> None:

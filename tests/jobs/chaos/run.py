@@ -14,7 +14,8 @@ from typing import IO, Final
 from leveret.jobs import CallFailed, Client, NewJob
 from tests.jobs.chaos.ledger import Ledger, LedgerServer
 from tests.jobs.chaos.worker import KINDS, LEASE_S, NAMESPACE, TOPIC
-from tools.benchmark_jobs.servers import HOST, free_port, token_of
+from tools.benchmark_jobs.servers import token_of
+from tools.ports import HOST, free_port
 
 START_WITHIN_S: Final = 60.0
 REST_WITHIN_S: Final = 60.0

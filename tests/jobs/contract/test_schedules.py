@@ -19,17 +19,10 @@ def put(api: Api, body: dict[str, Any]) -> int:
     return api.call("PUT", f"/schedules/{api.namespace}/report", body).status
 
 
-@pytest.fixture
-def clock(service: Service) -> Service:
-    if not service.moves_clock:
-        pytest.skip("minutes would have to pass")
-    return service
-
-
-def test_a_schedule_puts_a_job_in_at_each_due_time(api: Api, clock: Service) -> None:
+def test_a_schedule_puts_a_job_in_at_each_due_time(api: Api, service: Service) -> None:
     assert put(api, schedule(api, "*/5 * * * *", priority=-3)) == 204
     assert api.dequeue(TOPIC) == []
-    clock.pass_time(16 * 60)
+    service.pass_time(16 * 60)
     jobs = api.dequeue(TOPIC)
     assert len(jobs) == 3
     assert [payload(job) for job in jobs] == [b"do it"] * 3
@@ -38,20 +31,20 @@ def test_a_schedule_puts_a_job_in_at_each_due_time(api: Api, clock: Service) -> 
     assert api.call("DELETE", f"/schedules/{api.namespace}/report").status == 204
 
 
-def test_a_deleted_schedule_puts_nothing_in(api: Api, clock: Service) -> None:
+def test_a_deleted_schedule_puts_nothing_in(api: Api, service: Service) -> None:
     assert put(api, schedule(api, "* * * * *")) == 204
     assert api.call("DELETE", f"/schedules/{api.namespace}/report").status == 204
     assert api.call("DELETE", f"/schedules/{api.namespace}/report").status == 404
-    clock.pass_time(300)
+    service.pass_time(300)
     assert api.dequeue(TOPIC) == []
 
 
-def test_a_paused_schedule_waits(api: Api, clock: Service) -> None:
+def test_a_paused_schedule_waits(api: Api, service: Service) -> None:
     assert put(api, schedule(api, "* * * * *", is_paused=True)) == 204
-    clock.pass_time(300)
+    service.pass_time(300)
     assert api.dequeue(TOPIC) == []
     assert put(api, schedule(api, "* * * * *")) == 204
-    clock.pass_time(60)
+    service.pass_time(60)
     assert len(api.dequeue(TOPIC)) == 1
     api.call("DELETE", f"/schedules/{api.namespace}/report")
 
@@ -66,8 +59,6 @@ def test_schedules_are_listed_and_changed(api: Api) -> None:
 
 
 def test_what_was_missed_fires_once_after_a_restart(own_service: Service) -> None:
-    if not own_service.moves_clock:
-        pytest.skip("minutes would have to pass")
     token = own_service.token("n", lasts_s=10**6)
     api = Api(own_service.port, token, "n")
     assert put(api, schedule(api, "*/10 * * * *")) == 204

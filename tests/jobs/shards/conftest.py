@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.jobs.servers import Postgres, RedisServer, shared_postgres, shared_redis
 from tests.jobs.shards.nodes import Place
+from tools.services import Postgres, RedisServer, shared_postgres, shared_redis
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,6 @@ from leveret.jobs.service.items import Handle
 from leveret.jobs.service.shards import ShardsStore
 from leveret.jobs.service.shards.entries import decode
 from leveret.jobs.service.store import Outcome
-from tests.jobs.servers import Postgres, Proxy, RedisServer
 from tests.jobs.shards.nodes import (
     QUICK,
     Place,
@@ -24,6 +23,8 @@ from tests.jobs.shards.nodes import (
     refuses,
     topic_on,
 )
+from tests.proxy import Proxy, proxy
+from tools.services import Postgres, RedisServer
 
 pytestmark = pytest.mark.compiled_only("the store is the same in both forms")
 
@@ -45,8 +46,8 @@ async def until(store: ShardsStore, topic: str, count: int) -> list[bytes]:
     return found
 
 
-def _through(proxy: Proxy, url: str) -> str:
-    return f"redis://127.0.0.1:{proxy.port}/{url.rpartition('/')[2]}"
+def _through(line: Proxy, url: str) -> str:
+    return f"redis://127.0.0.1:{line.port}/{url.rpartition('/')[2]}"
 
 
 @dataclass
@@ -342,17 +343,17 @@ def test_a_stalled_network_ends_every_call_by_its_deadline(
 ) -> None:
     async def main() -> None:
         port = redis_server.port if which == "redis" else postgres.port
-        async with Proxy(port) as proxy:
-            dsns = [dsn.replace(f":{postgres.port}/", f":{proxy.port}/") for dsn in place.dsns]
+        async with proxy(port) as line:
+            dsns = [dsn.replace(f":{postgres.port}/", f":{line.port}/") for dsn in place.dsns]
             behind = (
-                place.at(redis_url=_through(proxy, place.redis_url))
+                place.at(redis_url=_through(line, place.redis_url))
                 if which == "redis"
                 else place.at(dsns=dsns)
             )
             async with behind.node(settings=SHORT) as store:
                 await store.enqueue([new(payload=b"1")])
                 assert await drain(store, "t") == [b"1"]
-                proxy.stall()
+                line.stall()
                 if which == "redis":
                     assert "redis" in await refuses(store.enqueue([new()]), JobsUnavailable)
                     assert await drain(store, "t") == []
@@ -360,7 +361,7 @@ def test_a_stalled_network_ends_every_call_by_its_deadline(
                     calls = store.dequeue("n", "t", 1, None, 0)
                     assert "shard" in await refuses(calls, JobsUnavailable)
                     assert "shard" in await refuses(store.enqueue([new()]), JobsUnavailable)
-                proxy.flow()
+                line.flow()
                 await Shaken(store).recovers("t")
                 assert await until(store, "t", 1) == [b"again"]
 
@@ -373,16 +374,16 @@ def test_a_push_that_arrives_after_its_call_failed_is_void(
     """The bytes are on their way when the deadline passes, and Redis gets them later."""
 
     async def main() -> None:
-        async with Proxy(redis_server.port) as proxy:
-            behind = place.at(redis_url=_through(proxy, place.redis_url))
+        async with proxy(redis_server.port) as line:
+            behind = place.at(redis_url=_through(line, place.redis_url))
             # No sweep: the call itself makes it void, before it raises.
             async with behind.node(settings=UNSWEPT) as store, place.node("b") as other:
                 await store.enqueue([new(payload=b"1", idempotency_key="first")])
                 assert await drain(store, "t") == [b"1"]
-                proxy.stall()
+                line.stall()
                 failed = new(payload=b"late", idempotency_key="k")
                 await refuses(store.enqueue([failed]), JobsUnavailable)
-                proxy.flow()
+                line.flow()
                 await Shaken(store).recovers("t")
                 assert await until(other, "t", 1) == [b"again"]
                 assert await drain(other, "t") == []

@@ -10,8 +10,8 @@ from leveret.jobs.service.items import Handle, Schedule, TopicSettings
 from leveret.jobs.service.snowflake import node_of
 from leveret.jobs.service.store import Outcome
 from leveret.testing import ManualClock
-from tests.jobs.servers import RedisServer
 from tests.jobs.shards.nodes import QUICK, Place, abandon, drain, eventually, new, topic_on
+from tools.services import RedisServer
 
 pytestmark = pytest.mark.compiled_only("the store is the same in both forms")
 

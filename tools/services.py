@@ -1,7 +1,7 @@
-"""Real servers for tests of jobs: PostgreSQL and Redis, on free ports, in a temporary folder.
+"""PostgreSQL and Redis as processes of our own, on free ports, in a temporary folder.
 
-PostgreSQL refuses to run as root; then its processes run as a user that has nothing else. Syncs are
-off: tests kill processes, not the machine.
+PostgreSQL refuses to run as root; then its processes run as a user that has nothing else. It syncs
+where that is asked for: tests kill processes, not the machine, and what is measured must sync.
 """
 
 import asyncio
@@ -12,7 +12,6 @@ import pwd
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -24,26 +23,20 @@ from typing import Any, TypeVar
 import asyncpg
 import redis
 
+from tools.ports import HOST, free_port
+
 START_S = 60.0
 _POSTGRES_FOLDERS = ("/usr/lib/postgresql/*/bin", "/usr/local/pgsql/bin", "/opt/homebrew/bin")
 _USERS = ("postgres", "nobody")
 _OPTIONS = {
-    "listen_addresses": "127.0.0.1",
+    "listen_addresses": HOST,
     "unix_socket_directories": "",
-    "fsync": "off",
-    "full_page_writes": "off",
     "max_connections": "200",
     "shared_buffers": "64MB",
     "log_min_messages": "fatal",
     "deadlock_timeout": "200ms",
 }
-
-
-def free_port() -> int:
-    with closing(socket.socket()) as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
+_UNSYNCED = {"fsync": "off", "full_page_writes": "off"}
 
 
 def _program(name: str) -> str:
@@ -79,6 +72,11 @@ class Process:
         self.port = free_port()
         self.folder = Path(tempfile.mkdtemp(prefix="leveret-jobs-"))
         self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
 
     def command(self) -> list[str]:
         raise NotImplementedError
@@ -122,8 +120,9 @@ Server = TypeVar("Server", bound=Process)
 class Postgres(Process):
     """A cluster with any number of databases."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_synced: bool = False) -> None:
         super().__init__()
+        self._options = _OPTIONS if is_synced else {**_OPTIONS, **_UNSYNCED}
         self._data = self.folder / "data"
         privileges = _unprivileged()
         if privileges:
@@ -141,14 +140,14 @@ class Postgres(Process):
         return _unprivileged()
 
     def command(self) -> list[str]:
-        options = [f"--{name}={value}" for name, value in _OPTIONS.items()]
+        options = [f"--{name}={value}" for name, value in self._options.items()]
         return [_program("postgres"), "-D", str(self._data), "-p", str(self.port), *options]
 
     def dsn(self, database: str = "postgres") -> str:
-        return f"postgresql://leveret@127.0.0.1:{self.port}/{database}"
+        return f"postgresql://leveret@{HOST}:{self.port}/{database}"
 
     def answers(self) -> bool:
-        command = [_program("pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+        command = [_program("pg_isready"), "-q", "-h", HOST, "-p", str(self.port)]
         return subprocess.run(command, check=False).returncode == 0
 
     @contextmanager
@@ -176,16 +175,17 @@ class RedisServer(Process):
 
     def command(self) -> list[str]:
         port = str(self.port)
-        return [_program("redis-server"), "--port", port, "--save", "", "--databases", "4096"]
+        own = ["--bind", HOST, "--port", port, "--save", "", "--databases", "4096"]
+        return [_program("redis-server"), *own]
 
     @property
     def url(self) -> str:
-        return f"redis://127.0.0.1:{self.port}/0"
+        return f"redis://{HOST}:{self.port}/0"
 
     def fresh_url(self) -> str:
         """A database that nobody has used."""
         self._database += 1
-        return f"redis://127.0.0.1:{self.port}/{self._database}"
+        return f"redis://{HOST}:{self.port}/{self._database}"
 
     def answers(self) -> bool:
         with closing(redis.Redis(port=self.port)) as client:
@@ -214,60 +214,3 @@ def _started(server: Server) -> Server:
     atexit.register(server.remove)
     server.start()
     return server
-
-
-class Proxy:
-    """Relays TCP to a port, until it is told to stall: then bytes wait, and nothing is closed."""
-
-    def __init__(self, target: int) -> None:
-        self._target = target
-        self._flowing = asyncio.Event()
-        self._flowing.set()
-        self._server: asyncio.Server | None = None
-        self._pumps: set[asyncio.Task[None]] = set()
-        self._writers: list[asyncio.StreamWriter] = []
-        self.port = 0
-
-    async def __aenter__(self) -> "Proxy":
-        self._server = await asyncio.start_server(self._relay, "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        assert self._server is not None
-        self._server.close()
-        for pump in self._pumps:
-            pump.cancel()
-        await asyncio.gather(*self._pumps, return_exceptions=True)
-        for writer in self._writers:
-            writer.close()
-
-    def stall(self) -> None:
-        self._flowing.clear()
-
-    def flow(self) -> None:
-        self._flowing.set()
-
-    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            there = await asyncio.open_connection("127.0.0.1", self._target)
-        except OSError:
-            writer.close()
-            return
-        loop = asyncio.get_running_loop()
-        self._writers += (writer, there[1])
-        for source, sink in ((reader, there[1]), (there[0], writer)):
-            pump = loop.create_task(self._pump(source, sink))
-            self._pumps.add(pump)
-            pump.add_done_callback(self._pumps.discard)
-
-    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-        try:
-            while data := await source.read(65536):
-                await self._flowing.wait()
-                sink.write(data)
-                await sink.drain()
-        except OSError:
-            pass
-        finally:
-            sink.close()

@@ -1,4 +1,4 @@
-"""A line between a bus and its broker that a test can reset, or let go silent."""
+"""A line between a client and its server that a test can reset, let go silent, or stall."""
 
 from __future__ import annotations
 
@@ -38,6 +38,10 @@ class Line:
         """Nothing passes any more, and nobody is told."""
         self._passes.clear()
 
+    def flow(self) -> None:
+        """What waited passes, and all that follows."""
+        self._passes.set()
+
     def reset(self) -> None:
         """Both ends are told by a reset."""
         for end in self._ends:
@@ -53,11 +57,12 @@ class Line:
 
 
 class Proxy:
-    """Carries every connection to a broker."""
+    """Carries every connection to a server."""
 
     def __init__(self, port: int) -> None:
         self._target = port
         self._lines: list[Line] = []
+        self._is_stalled = False
         self.port = 0
         self.is_empty = asyncio.Event()
         self.is_empty.set()
@@ -72,6 +77,16 @@ class Proxy:
             if port is None or line.port == port:
                 line.silence()
 
+    def stall(self) -> None:
+        """Bytes wait, on new lines too, until they flow again; nothing is closed."""
+        self._is_stalled = True
+        self.silence()
+
+    def flow(self) -> None:
+        self._is_stalled = False
+        for line in self._lines:
+            line.flow()
+
     def reset(self) -> None:
         """What is connected now is reset; new connections work."""
         for line in self._lines:
@@ -84,6 +99,8 @@ class Proxy:
             writer.close()
             return
         line = Line(writer, target)
+        if self._is_stalled:
+            line.silence()
         self._lines.append(line)
         self.is_empty.clear()
         try:
@@ -98,7 +115,7 @@ class Proxy:
 
 @asynccontextmanager
 async def proxy(port: int) -> AsyncIterator[Proxy]:
-    """A proxy in front of a broker's port."""
+    """A proxy in front of a server's port."""
     found = Proxy(port)
     server = await asyncio.start_server(found.serve, HOST, 0)
     found.port = server.sockets[0].getsockname()[1]

@@ -1,0 +1,20 @@
+"""The headers that every answer has: Date and Server, made anew each second."""
+
+import time
+from email.utils import formatdate
+
+
+class Stamps:
+    """What uvicorn's ticks would keep."""
+
+    def __init__(self) -> None:
+        self._second = -1
+        self._headers: list[tuple[bytes, bytes]] = []
+
+    def now(self) -> list[tuple[bytes, bytes]]:
+        second = int(time.time())  # noqa: TID251
+        if second != self._second:
+            self._second = second
+            date = formatdate(second, usegmt=True).encode()
+            self._headers = [(b"date", date), (b"server", b"Leveret")]
+        return self._headers
