@@ -121,6 +121,7 @@ def look_and_search(reader: Reader, url: BrokerUrl) -> None:
     page.get_by_label("JSON path").fill("$.order.id: 5")
     page.get_by_role("button", name="Search").click()
     expect(rows).to_have_count(1)
+    expect(rows.first).to_contain_text('"id": 5')
     rows.first.get_by_role("button").click()
     expect(dialog).to_contain_text('"id": 5')
     expect(dialog.locator("[data-code]").first).to_be_visible()
