@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pika
 import pytest
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import Locator, Route, expect
 
 from leveret.testing.broker import BrokerUrl, broker
 from tests.page.browser import WITHIN_MS, Reader, asked
@@ -183,3 +183,33 @@ def test_definitions_go_out_and_in(reader: Reader, url: BrokerUrl, tmp_path: Pat
     dialog.get_by_role("button", name="Import").click()
     expect(page.get_by_text("The definitions are imported.")).to_be_visible()
     assert asked(url, "/api/queues/%2F/imported")["durable"] is True
+
+
+def test_an_answer_that_comes_late_does_not_replace_a_newer_one(
+    reader: Reader, url: BrokerUrl
+) -> None:
+    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        channel = connection.channel()
+        channel.queue_declare("late")
+        for body in ("slow", "fast"):
+            channel.basic_publish("", "late", body.encode())
+    page = reader.page
+    rows = page.locator(".rows tr[data-row]")
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        is_slow = "slow" in (route.request.post_data or "")
+        held.append(route) if is_slow else route.continue_()
+
+    page.route("**/search", hold)
+    reader.open("#/queues/%2F/late/messages", "/queues/:vhost/:name/:tab")
+    expect(rows).to_have_count(2)
+    for text in ("slow", "fast"):
+        page.get_by_label("Text in the payload").fill(text)
+        page.get_by_role("button", name="Search").click()
+        expect(page.locator(".rows[aria-busy=true]")).to_have_count(1 if text == "slow" else 0)
+    expect(rows).to_have_count(1)
+    with page.expect_response("**/search"):
+        held[0].continue_()
+    page.wait_for_timeout(0)  # what the answer led to has been done
+    expect(rows.first).to_contain_text("fast")

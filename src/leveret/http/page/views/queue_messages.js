@@ -32,49 +32,53 @@ export function messagesTab({ vhost, name, again }) {
     onPick: drawActions,
     onOpen: (message) => showMessage({ vhost, name, message }),
   });
-  /** The filter of the last search; null for a look. */
+  /** The filter of what is shown; null for a look. */
   let filter = null;
   let cursor = null;
   let hasLooked = false;
+  let asked = 0;
 
   async function look() {
-    filter = null;
-    cursor = null;
-    const found = await get(`${queue}/peek?count=${LOOK_COUNT}&truncate=${TRUNCATE}`);
-    show(
-      found,
-      found.length < LOOK_COUNT
-        ? `${many(found.length, "ready message")}: all there are.`
-        : `The first ${LOOK_COUNT} ready messages.`,
-    );
+    const items = await get(`${queue}/peek?count=${LOOK_COUNT}&truncate=${TRUNCATE}`);
+    const text =
+      items.length < LOOK_COUNT
+        ? `${many(items.length, "ready message")}: all there are.`
+        : `The first ${LOOK_COUNT} ready messages.`;
+    return { filter: null, cursor: null, items, text };
   }
 
-  async function search(from) {
-    const body = { ...filter, limit: SEARCH_LIMIT, truncate: TRUNCATE, cursor: from };
+  async function search(wanted, from) {
+    const body = { ...wanted, limit: SEARCH_LIMIT, truncate: TRUNCATE, cursor: from };
     const answer = await post(`${queue}/search`, body);
-    cursor = answer.cursor;
     const items = from ? [...table.rows, ...answer.items] : answer.items;
     const looked = answer.scanned !== undefined ? ` after looking at ${count(answer.scanned)}` : "";
     const all = answer.total !== undefined ? ` of ${count(answer.total)}` : "";
-    show(
-      items,
-      `${many(items.length, "message")} found${looked}${all}.${cursor ? " There is more to look at." : ""}`,
-    );
+    const rest = answer.cursor ? " There is more to look at." : "";
+    const text = `${many(items.length, "message")} found${looked}${all}.${rest}`;
+    return { filter: wanted, cursor: answer.cursor, items, text };
   }
 
-  function show(items, text) {
-    table.setRows(items);
-    status.textContent = text;
-    fill(more, cursor && button("Search on", () => run(() => search(cursor))));
+  function show(found) {
+    ({ filter, cursor } = found);
+    table.setRows(found.items);
+    status.textContent = found.text;
+    fill(more, cursor && button("Search on", () => run(() => search(filter, cursor))));
     drawActions();
   }
 
+  /** Show what `work` finds, unless something else was asked for meanwhile. */
   async function run(work) {
+    const turn = ++asked;
+    const unlessLate = (act) => turn === asked && act();
     status.textContent = "Looking …";
+    table.el.setAttribute("aria-busy", "true");
     try {
-      await work();
+      const found = await work();
+      unlessLate(() => show(found));
     } catch (fault) {
-      status.textContent = fault.message;
+      unlessLate(() => (status.textContent = fault.message));
+    } finally {
+      unlessLate(() => table.el.removeAttribute("aria-busy"));
     }
   }
 
@@ -97,7 +101,7 @@ export function messagesTab({ vhost, name, again }) {
         ...choice,
         what,
         progress,
-        onDone: () => (again(), run(filter ? () => search(null) : look)),
+        onDone: () => (again(), run(filter ? () => search(filter, null) : look)),
       });
     fill(
       acts,
@@ -131,8 +135,8 @@ export function messagesTab({ vhost, name, again }) {
   formEl.onsubmit = (event) => {
     event.preventDefault();
     run(async () => {
-      filter = filterOf({ ...form.values(), text: text.value });
-      return hasFilter(filter) ? search(null) : look();
+      const wanted = filterOf({ ...form.values(), text: text.value });
+      return hasFilter(wanted) ? search(wanted, null) : look();
     });
   };
   const el = h(
