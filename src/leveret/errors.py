@@ -43,6 +43,7 @@
     ├── ClusterError               a request that a member of a group cannot serve now
     │   ├── NotLeader              another node leads, or none; names it
     │   ├── Busy                   not now: a limit, or a change that is under way
+    │   ├── UnknownGroup           no member of this group is hosted here
     │   ├── ChangeRefused          a change of the members that makes no sense
     │   └── LinkRefused            two nodes that do not take each other; says why
     └── Closed                     the broker or queue was closed under the caller
@@ -240,6 +241,14 @@ class NotLeader(ClusterError):
 
 class Busy(ClusterError):
     """Not now: a limit is reached, or a change is under way."""
+
+
+class UnknownGroup(ClusterError):
+    """No member of this group is hosted here."""
+
+    def __init__(self, group: int) -> None:
+        super().__init__(f"no group {group} here")
+        self.group = group
 
 
 class ChangeRefused(ClusterError):

@@ -63,6 +63,11 @@ FIELDS: Final = (
     0,  # TIMEOUT_NOW
     _CONTEXT,  # READ
     _INDEX | _CONTEXT,
+    _COMMIT,
+    _INDEX | _LOG_TERM | _HINT | _CONTEXT,  # SLEEP
+    _HINT | _CONTEXT,
+    0,  # WAKE
+    _INDEX | _CONTEXT,  # NODE_BEAT
 )
 
 

@@ -253,7 +253,7 @@ class Raft(State):
 
     def ready(self) -> Ready | None:
         """What is to be done now, if anything and if the last one is done."""
-        if self._under_way is not None or not self._has_work():
+        if self._under_way is not None or not self.has_work():
             return None
         ready = Ready(self.term, self.vote, self.commit)
         is_vote = self.term != self._written_term or self.vote != self._written_vote
@@ -274,7 +274,8 @@ class Raft(State):
         self._under_way = ready
         return ready
 
-    def _has_work(self) -> bool:
+    def has_work(self) -> bool:
+        """Whether there is something to hand out, when the last one is done."""
         if self.outbox or self.answers or self.handed < self.commit:
             return True
         if self.log.stable < self.log.last_index() or self.log.unsaved is not None:
