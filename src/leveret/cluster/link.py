@@ -9,7 +9,7 @@ peer that breaks the format, or is silent for too long, loses the connection and
 import asyncio
 import logging
 import socket
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 from leveret.cluster.hello import (
     PURPOSE_NAMES,
@@ -98,14 +98,14 @@ class Link(asyncio.Protocol):
 
     def __str__(self) -> str:
         who = f"node {self.peer}" if self.peer != NOBODY else "a node that has not said its number"
+        where = f" at {self.address}" if self.address else ""
         what = PURPOSE_NAMES.get(self.purpose, "")
-        return f"{who} at {self.address}{f' ({what})' if what else ''}"
+        return f"{who}{where}{f' ({what})' if what else ''}"
 
     # What asyncio calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        made = self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
         found = transport.get_extra_info("peername")
         self.address = f"{found[0]}:{found[1]}" if found else "?"
         raw = transport.get_extra_info("socket")
@@ -114,7 +114,7 @@ class Link(asyncio.Protocol):
         self.received_s = self._loop.time()
         hello = self._handshake.begin()
         if hello:
-            transport.write(hello)
+            made.write(hello)
 
     def data_received(self, data: bytes) -> None:
         self.received_s = self._loop.time()

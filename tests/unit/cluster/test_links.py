@@ -18,6 +18,7 @@ from leveret.cluster.links import PACE, Address, Links, Pace
 from leveret.cluster.raft.codec import FRAME_BYTES_MAX
 from leveret.cluster.raft.entry import COMMAND, Entry
 from leveret.cluster.raft.messages import APPEND, BEAT, SNAPSHOT, Message
+from leveret.runtime.loop import loop_factory
 from tests.proxy import proxy
 
 SECRET = b"a secret of the cluster"
@@ -31,7 +32,8 @@ def played(test: Callable[..., Coroutine[None, None, None]]) -> Callable[..., No
 
     @functools.wraps(test)
     def play(*arguments: object, **named: object) -> None:
-        asyncio.run(test(*arguments, **named))
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            runner.run(test(*arguments, **named))
 
     return play
 
