@@ -129,7 +129,7 @@ async def by_snapshot(folder: Path) -> None:
         away = next(number for number in cluster.members if number != leader.number)
         await cluster.kill(away)
         await published(cluster, ledger, count=200, body_bytes=100_000)
-        await cluster.change("compact", 1)
+        await cluster.change("compact")
         state = (await cluster.status(leader.number))["answer"]
         assert state["base"] > 100
         term = term_of(cluster)
@@ -141,7 +141,7 @@ async def by_snapshot(folder: Path) -> None:
         assert caught_up["base"] >= state["base"]
         assert caught_up["messages"] == 400
         assert term_of(cluster) == term
-        await cluster.change("transfer", 1, away)
+        await cluster.change("transfer", away)
         await cluster.elected(term, WITHIN_S)
         found = cluster.leader()
         assert found is not None
@@ -161,21 +161,21 @@ async def by_turns(folder: Path) -> None:
         await cluster.start(4, "--join")
         for number in (1, 2, 3):
             await cluster.ask(number, {"do": "peer", "node": 4, "port": cluster.members[4].listen})
-        await cluster.change("add_non_voter", 1, 4)
+        await cluster.change("add_non_voter", 4)
         await cluster.caught_up([4], WITHIN_S)
         state = await cluster.read()
         assert (state["voters"], state["non_voters"]) == ([1, 2, 3], [4])
-        await cluster.change("promote", 1, 4)
+        await cluster.change("promote", 4)
         leader = cluster.leader()
         assert leader is not None
         gone = next(number for number in (1, 2, 3) if number != leader.number)
-        await cluster.change("remove", 1, gone)
+        await cluster.change("remove", gone)
         await cluster.caught_up([4], WITHIN_S)
         assert (await cluster.read())["voters"] == [n for n in (1, 2, 3, 4) if n != gone]
         await cluster.kill(gone)
         del cluster.ports[gone]
         term = term_of(cluster)
-        await cluster.change("transfer", 1, 4)
+        await cluster.change("transfer", 4)
         await cluster.elected(term, ELECTION_S_MAX)
         found = cluster.leader()
         assert found is not None
