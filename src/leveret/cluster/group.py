@@ -24,6 +24,7 @@ class Group:
         self.machine = machine
         self.resumed_term: i64 = 0  # in which the machine was told that it leads
         self.answers: list[Answer] = []  # wait until what they need is applied
+        self.has_slept = False  # since it was added
         self.quiet_ticks: i64 = 0  # as leader: how long nothing has happened
         self.leader_incarnation: i64 = 0  # asleep as follower: whose lease it relies on
         # As the last outcome said

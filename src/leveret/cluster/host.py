@@ -236,12 +236,14 @@ class Host:
         if group.raft.is_asleep:
             if self._awake.pop(number, None) is not None:
                 self._asleep[number] = group
+                group.has_slept = True
                 self.sleeps += 1
         elif self._asleep.pop(number, None) is not None:
             self._waking.pop(number, None)
             self._awake[number] = group
             group.quiet_ticks = 0
-            self.wakes += 1
+            if group.has_slept:
+                self.wakes += 1
 
     def propose(self, group: i64, commands: list[bytes]) -> i64:
         """Take commands into the log of a group; the index of the first."""
