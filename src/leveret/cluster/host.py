@@ -7,7 +7,17 @@ out once for all of them.
 
 One turn is under way at a time. What comes meanwhile collects, and is one block and one sync of the
 next turn, for as many groups as there are: group commit. Only groups that something has happened
-to are looked at.
+to are looked at, and only those that are awake are ticked.
+
+A group in which nothing happens is put to sleep by its leader (`leveret.cluster.raft.sleep`). From
+then on its members rely on the leases of nodes (`leveret.cluster.lease`). What wakes a member:
+
+- a message that asks something of it, or is of a later term; a request of a client, whoever leads;
+- a follower: the lease of its leader's node is lost, or that node has started anew;
+- a leader: with the leases that are left it hears no majority, or a member has started anew.
+
+The last two may be true of thousands of groups at once: they wait in line, and at each tick no
+more than `wakes_max` are woken.
 
 The edge that drives a host owns the clock, the disk and the network. A sync that fails ends the
 node. An assertion that fails does too: a member that breaks Raft's rules must stop.
@@ -15,36 +25,21 @@ node. An assertion that fails does too: a member that breaks Raft's rules must s
 
 from mypy_extensions import i64
 
+from leveret.cluster.group import Group
 from leveret.cluster.host_config import HostConfig
-from leveret.cluster.lease import Leases
-from leveret.cluster.machine import Effect, Machine
+from leveret.cluster.lease import RESTARTED, Leases
+from leveret.cluster.machine import Machine
 from leveret.cluster.raft.chance import Chance
 from leveret.cluster.raft.config import Config
 from leveret.cluster.raft.core import Raft
-from leveret.cluster.raft.entry import COMMAND, EMPTY, NOBODY, Entry
-from leveret.cluster.raft.messages import NODE_BEAT, Message
-from leveret.cluster.raft.ready import Answer, Ready
+from leveret.cluster.raft.entry import NOBODY, Entry
+from leveret.cluster.raft.messages import COMMIT, NODE_BEAT, SLEEP, Message, is_reply
 from leveret.cluster.raft.state import LEADER
 from leveret.cluster.raft.stored import Stored
 from leveret.cluster.turn import HostTurn, Outcome
 from leveret.errors import UnknownGroup
 
 _SEEDS: i64 = 1 << 30
-
-
-class Group:
-    """One group on this node: its member, its machine, and what was told of them."""
-
-    def __init__(self, raft: Raft, machine: Machine) -> None:
-        self.number: i64 = raft.group
-        self.raft = raft
-        self.machine = machine
-        self.resumed_term: i64 = 0  # in which the machine was told that it leads
-        self.answers: list[Answer] = []  # wait until what they need is applied
-        # As the last outcome said
-        self.told_term: i64 = raft.term
-        self.told_role: i64 = raft.role
-        self.told_leader: i64 = NOBODY
 
 
 class Host:
@@ -56,13 +51,19 @@ class Host:
         """`incarnation` is over 0 and grows with every start of the node."""
         self.node: i64 = node
         self.config = HostConfig() if config is None else config
+        self.config.check()
         self.leases = Leases(node, incarnation, self.config.beat_ticks, self.config.lease_ticks)
         self.groups: dict[int, Group] = {}
         self._chance = Chance(seed)
         self._awake: dict[int, Group] = {}  # those that time goes on for
+        self._asleep: dict[int, Group] = {}  # all others
+        self._waking: dict[int, bool] = {}  # sleepers to be woken, in this order
         self._touched: dict[int, Group] = {}  # those that may have something to do
         self._beats: list[Message] = []  # to other nodes, of no group
         self._under_way: HostTurn | None = None
+        # How often groups fell asleep and were woken
+        self.sleeps: i64 = 0
+        self.wakes: i64 = 0
 
     # Groups
 
@@ -75,24 +76,46 @@ class Host:
             config = self.config.group(self.node, group)
         assert config.node == self.node and config.group == group
         raft = Raft(config, stored, self._chance.below(_SEEDS))
+        raft.incarnation = self.leases.incarnation
+        # A node may begin with thousands of groups: they are woken as if their leaders were lost.
+        raft.is_asleep = True
         if stored.snapshot is not None:
             machine.restore(stored.snapshot.state)
         added = Group(raft, machine)
         self.groups[group] = added
-        self._awake[group] = added
+        self._asleep[group] = added
+        self._waking[group] = True
         self._touched[group] = added
 
     def remove_group(self, group: i64) -> None:
         """Host it no more, at once; what it still has under way is dropped."""
         del self.groups[group]
         self._awake.pop(group, None)
+        self._asleep.pop(group, None)
+        self._waking.pop(group, None)
         self._touched.pop(group, None)
 
+    def forget_node(self, node: i64) -> None:
+        """Beat no more to a node that has left the cluster."""
+        self.leases.forget(node)
+
+    def awake_count(self) -> i64:
+        return len(self._awake)
+
     def _require(self, number: i64) -> Group:
+        """The group of a request, which wakes it."""
+        group = self._find(number)
+        raft = group.raft
+        if raft.is_drowsy or raft.is_asleep:
+            self._wake(group)
+            raft.call_leader()
+        self._touched[number] = group
+        return group
+
+    def _find(self, number: i64) -> Group:
         group = self.groups.get(number)
         if group is None:
             raise UnknownGroup(number)
-        self._touched[number] = group
         return group
 
     # Inputs
@@ -101,21 +124,126 @@ class Host:
         """The messages of one frame. Of groups that are not here they are dropped."""
         for message in messages:
             if message.kind == NODE_BEAT:
-                self.leases.on_beat(message)
+                self._on_node_beat(message)
                 continue
             group = self.groups.get(message.group)
             if group is not None:
-                group.raft.step(message)
-                self._touched[message.group] = group
+                self._step(group, message)
+
+    def _step(self, group: Group, message: Message) -> None:
+        raft = group.raft
+        if (raft.is_asleep or raft.is_drowsy) and _wakes(raft, message):
+            self._wake(group)
+            if message.source != raft.leader:
+                raft.call_leader()
+        if message.kind == SLEEP:
+            # Late, of a node that has started anew since, it would let the group sleep for ever.
+            raft.may_sleep = self.leases.holds(message.source, message.context)
+        raft.step(message)
+        if message.kind == SLEEP and message.source == raft.leader:
+            group.leader_incarnation = message.context
+        self._sort(group)
+        self._touched[group.number] = group
+
+    def _on_node_beat(self, message: Message) -> None:
+        node = message.source
+        if self.leases.on_beat(message) != RESTARTED:
+            return
+        for number, group in self._asleep.items():
+            raft = group.raft
+            if raft.leader == node or (raft.role == LEADER and raft.log.members().has(node)):
+                self._waking[number] = True
 
     def tick(self) -> None:
         """A tick of the edge's clock."""
-        self.leases.tick()
-        self._beats.extend(self.leases.beats())
+        for node in self.leases.tick():
+            self._on_lost(node)
+        beats = self.leases.beats()
+        if beats:
+            self._beats = beats  # what a slow disk has held back is of no use any more
+        self._wake_some()
+        fallen: list[Group] = []
         for number, group in self._awake.items():
-            group.raft.tick()
-            if group.raft.has_work():
+            raft = group.raft
+            if raft.role == LEADER and not raft.is_drowsy:
+                self._maybe_sleep(group)
+            if not raft.is_asleep:
+                raft.tick()
+            if raft.is_asleep:
+                fallen.append(group)
+            if raft.has_work():
                 self._touched[number] = group
+        for group in fallen:
+            self._sort(group)
+
+    # Sleep
+
+    def _maybe_sleep(self, group: Group) -> None:
+        """Put a group to sleep in which nothing has happened for long, if all its nodes live."""
+        raft = group.raft
+        if not raft.is_quiet():
+            group.quiet_ticks = 0
+            return
+        group.quiet_ticks += 1
+        if group.quiet_ticks < self.config.sleep_ticks:
+            return
+        group.quiet_ticks = 0
+        for node in raft.log.members().everyone():
+            if not self.leases.is_alive(node):
+                return
+        raft.begin_sleep()
+
+    def _on_lost(self, node: i64) -> None:
+        """A node is not heard of any more."""
+        for number, group in self._asleep.items():
+            raft = group.raft
+            if raft.leader == node or (raft.role == LEADER and not self._hears_quorum(raft)):
+                self._waking[number] = True
+
+    def _hears_quorum(self, raft: Raft) -> bool:
+        """Whether the leases that hold are those of a majority."""
+        count: i64 = 0
+        for node in raft.log.members().voters:
+            if self.leases.is_alive(node):
+                count += 1
+        return raft.has_quorum(count)
+
+    def _wake_some(self) -> None:
+        """Wake those that wait for it, so many at a time."""
+        if not self._waking:
+            return
+        for number in list(self._waking)[: self.config.wakes_max]:
+            del self._waking[number]
+            self._wake(self.groups[number])
+            self._touched[number] = self.groups[number]
+
+    def _wake(self, group: Group) -> None:
+        """Let time go on for a group. A follower is where it would be if it had been beaten to
+        like the nodes: near its leader's last beat, or at the end of its patience.
+        """
+        raft = group.raft
+        silent_ticks: i64 = 0  # of a member that has just started
+        if self.leases.holds(raft.leader, group.leader_incarnation):
+            silent_ticks = self.leases.silent_ticks(raft.leader)
+        elif raft.leader != NOBODY:
+            silent_ticks = raft.config.election_ticks
+        raft.wake(silent_ticks)
+        self._sort(group)
+
+    def _sort(self, group: Group) -> None:
+        """Keep a group where its member is: awake or asleep."""
+        number = group.number
+        if group.raft.is_asleep:
+            if self._awake.pop(number, None) is not None:
+                self._asleep[number] = group
+                group.has_slept = True
+                self.sleeps += 1
+        elif self._asleep.pop(number, None) is not None:
+            self._waking.pop(number, None)
+            self._awake[number] = group
+            group.quiet_ticks = 0
+            if group.has_slept:
+                self.wakes += 1
 
     def propose(self, group: i64, commands: list[bytes]) -> i64:
         """Take commands into the log of a group; the index of the first."""
@@ -139,8 +267,9 @@ class Host:
         return self._require(group).raft.remove(node)
 
     def compact(self, group: i64) -> None:
-        """Let the log of a group begin from its machine's present state."""
-        found = self._require(group)
+        """Let the log of a group begin from its machine's present state; wakes nobody."""
+        found = self._find(group)
+        self._touched[group] = found
         found.raft.compact(found.machine.snapshot(), found.machine.live_indexes())
 
     def entry(self, group: i64, index: i64) -> Entry | None:
@@ -179,57 +308,18 @@ class Host:
             group = self.groups.get(number)
             if group is None:
                 continue
-            effects = self._finish(group, ready)
+            outcome = group.finish(ready)
             self._touched[number] = group
-            outcome = _outcome(group, effects)
             if outcome is not None:
                 outcomes.append(outcome)
         return outcomes
 
-    def _finish(self, group: Group, ready: Ready) -> list[Effect]:
-        raft = group.raft
-        snapshot = ready.snapshot
-        if snapshot is not None and ready.is_received:
-            group.machine.restore(snapshot.state)
-        effects: list[Effect] = []
-        for entry in ready.committed:
-            _apply(group, entry, effects)
-        group.answers.extend(ready.answers)
-        raft.advance(ready)
-        return effects
 
-
-def _apply(group: Group, entry: Entry, effects: list[Effect]) -> None:
-    """Apply an entry. Effects are performed by the leader, and of its own term only: those of
-    earlier ones may have been performed, and answered, by others; `resume` repeats what is due.
-    """
-    raft = group.raft
-    found: list[Effect] = []
-    if entry.kind == COMMAND:
-        found = group.machine.apply(entry.index, entry.data)
-    if raft.role != LEADER or entry.term != raft.term:
-        return
-    if entry.kind == EMPTY and group.resumed_term != raft.term:
-        group.resumed_term = raft.term
-        found = group.machine.resume()
-    effects.extend(found)
-
-
-def _outcome(group: Group, effects: list[Effect]) -> Outcome | None:
-    """What there is to tell of a group; None if it is nothing."""
-    raft = group.raft
-    outcome = Outcome(group.number, raft.term, raft.role, raft.leader)
-    outcome.effects = effects
-    if raft.term != group.told_term or raft.role != group.told_role:
-        outcome.is_changed = True
-    if raft.leader != group.told_leader:
-        outcome.is_changed = True
-    group.told_term = raft.term
-    group.told_role = raft.role
-    group.told_leader = raft.leader
-    if group.answers:
-        outcome.answers = [answer for answer in group.answers if answer.index <= raft.applied]
-        group.answers = [answer for answer in group.answers if answer.index > raft.applied]
-    if effects or outcome.answers or outcome.is_changed:
-        return outcome
-    return None
+def _wakes(raft: Raft, message: Message) -> bool:
+    """Whether a message asks something of a member that sleeps, or of a leader about to."""
+    if message.term > raft.term:
+        return True
+    kind = message.kind
+    # What a sleeper is told by its leader besides that, it knows; what it is answered, it asked
+    # before it fell asleep.
+    return kind != SLEEP and kind != COMMIT and not is_reply(kind)

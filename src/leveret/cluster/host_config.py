@@ -23,6 +23,11 @@ class HostConfig:
         # round of votes, and their disks and links are shared.
         self.wakes_max: i64 = 250
 
+    def check(self) -> None:
+        """The relations between times that leases rely on."""
+        assert 0 < self.beat_ticks < self.lease_ticks <= self.election_ticks
+        assert self.wakes_max > 0
+
     def group(self, node: i64, group: i64) -> Config:
         """The settings of a member."""
         config = Config(node, group)

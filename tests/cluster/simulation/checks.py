@@ -63,9 +63,10 @@ class Seen:
 
 
 class Checker:
-    """Knows everything that has happened in the world."""
+    """Knows everything that has happened to one group."""
 
-    def __init__(self) -> None:
+    def __init__(self, group: int) -> None:
+        self.group = group
         self.leaders: dict[int, int] = {}  # by term
         self.matching: dict[tuple[int, int], tuple[int, int, int, int]] = {}
         self.committed: dict[int, tuple[tuple[int, int, int], int]] = {}  # and the leader's term
@@ -144,7 +145,7 @@ class Checker:
 
     def _is_durable(self, node: int, entry: Entry) -> bool:
         disk = self.disks.get(node)
-        return disk is not None and has_durably(disk.view, entry.index, entry.term)
+        return disk is not None and has_durably(disk.view_of(self.group), entry.index, entry.term)
 
     def on_ready(self, raft: Raft, ready: Ready) -> None:
         """Log matching: an entry says what it is and which entry it follows."""
@@ -161,7 +162,7 @@ class Checker:
         """What a message lets others rely on is on disk."""
         if message.kind in (PRE_VOTE, PRE_VOTE_REPLY):
             return
-        view = self.disks[raft.node].view
+        view = self.disks[raft.node].view_of(self.group)
         text = f"{raft.node} speaks in term {message.term}, its disk is in term {view.term}"
         require(view.term >= message.term, "durable term", text)
         if message.kind == VOTE_REPLY and message.context == GRANTED:

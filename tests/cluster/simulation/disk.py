@@ -8,7 +8,10 @@ from leveret.cluster.raft.stored import Stored
 
 
 class Disk:
-    """The log of one node. `view` is what a reader would find of it after a crash right now."""
+    """The log of one node, of one group or of many.
+
+    A view is what a reader would find of a group after a crash right now.
+    """
 
     def __init__(self, group: int) -> None:
         self.group = group
@@ -19,7 +22,10 @@ class Disk:
 
     @property
     def view(self) -> Remains:
-        return self._recovery.remains(self.group)
+        return self.view_of(self.group)
+
+    def view_of(self, group: int) -> Remains:
+        return self._recovery.remains(group)
 
     def write(self, block: bytes) -> None:
         self.pending += block
@@ -53,13 +59,21 @@ class Disk:
         return True
 
     def start(self, members: Members) -> Stored:
+        """Open, and begin with the one group."""
+        self.open()
+        return self.stored(self.group, members)
+
+    def open(self) -> None:
         """Read everything back, as a start does; raises `Corrupt` for a damaged disk."""
         recovery = Recovery()
         recovery.read(self.synced)
         self.synced = self.synced[: len(self.synced) - recovery.torn_bytes]
         recovery.torn_bytes = 0
         self._recovery = recovery
-        remains = self.view
+
+    def stored(self, group: int, members: Members) -> Stored:
+        """What a member begins with."""
+        remains = self.view_of(group)
         stored = remains.stored(members)
         # The member and the view go on separately from here.
         stored.entries = list(remains.entries)

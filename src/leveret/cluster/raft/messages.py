@@ -86,6 +86,25 @@ FORCED: Final = 1
 _NO_ENTRIES: Final[list[Entry]] = []
 
 
+def is_of_leader(kind: i64) -> bool:
+    """Whether only a leader sends such messages."""
+    return kind == APPEND or kind == COMMIT or kind == BEAT or kind == SNAPSHOT or kind == SLEEP
+
+
+def is_reply(kind: i64) -> bool:
+    """Whether such messages only answer, and ask nobody for anything."""
+    return (
+        kind == APPEND_REPLY
+        or kind == BEAT_REPLY
+        or kind == SLEEP_REPLY
+        or kind == PRE_VOTE_REPLY
+        or kind == VOTE_REPLY
+        or kind == APPEND_REFUSAL
+        or kind == SNAPSHOT_REPLY
+        or kind == READ_REPLY
+    )
+
+
 class Message:
     """One message; fields that its kind has no use for are 0 or empty."""
 

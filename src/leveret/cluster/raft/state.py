@@ -72,6 +72,12 @@ class State:
         self.transfer_target: i64 = NOBODY
         self.reads: list[Waiting] = []
         self.read_round: i64 = 0
+        # Sleep
+        self.is_asleep = False  # not ticked; its host decides when to wake it
+        self.is_drowsy = False  # as leader: asks its followers to sleep
+        self.sleep_round: i64 = 0  # which counts how often it has asked
+        self.may_sleep = False  # as follower: its host hears the leader's node
+        self.incarnation: i64 = 0  # of the node, as its host says
         # Work for the host
         self.outbox: list[Message] = []
         self.answers: list[Answer] = []
@@ -100,6 +106,8 @@ class State:
         self.role = FOLLOWER
         self.leader = leader
         self.elapsed = 0
+        self.is_asleep = False
+        self.is_drowsy = False
         self.draw_timeout()
         self.votes.clear()
         self.progress.clear()
