@@ -25,8 +25,9 @@ from typing import Any, Final
 
 from leveret.clock import Clock
 from leveret.cluster.commands import SETTLE, body_of, encode_attach, encode_enqueue, encode_verdict
+from leveret.cluster.group import Group
 from leveret.cluster.hello import Identity
-from leveret.cluster.host import Group, Host
+from leveret.cluster.host import Host
 from leveret.cluster.incarnation import next_incarnation
 from leveret.cluster.links import Address, Links, Tls
 from leveret.cluster.machine import CONFIRM, DELIVER, OUT_OF_SEQUENCE, SETTLED, Effect, Machine
