@@ -76,6 +76,18 @@ class Tls:
     dialing: ssl.SSLContext
 
 
+@dataclass(frozen=True)
+class Facts:
+    """One connection, for those who look."""
+
+    peer: int
+    purpose: int
+    incarnation: int  # of the peer
+    sent_bytes: int
+    received_bytes: int
+    dropped: int  # frames
+
+
 class Links:
     """All connections of one node to others."""
 
@@ -185,6 +197,20 @@ class Links:
     def dropped(self) -> int:
         """Frames that were not sent, for want of a link or of room."""
         return self._dropped + sum(link.dropped for link in self._open.values())
+
+    def facts(self) -> list[Facts]:
+        """What is connected now."""
+        return [
+            Facts(
+                peer=link.peer,
+                purpose=link.purpose,
+                incarnation=link.incarnation,
+                sent_bytes=link.sent_bytes,
+                received_bytes=link.received_bytes,
+                dropped=link.dropped,
+            )
+            for link in self._open.values()
+        ]
 
     # Messages
 

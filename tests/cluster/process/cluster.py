@@ -66,9 +66,10 @@ class Member:
 class Cluster:
     """Some nodes and the links between them."""
 
-    def __init__(self, folder: Path, words: list[str]) -> None:
+    def __init__(self, folder: Path, words: list[str], *, direct: bool = False) -> None:
         self._folder = folder
         self._words = words
+        self._is_direct = direct  # without proxies
         self._stack = AsyncExitStack()
         self._news = asyncio.Event()
         self.members: dict[int, Member] = {}
@@ -80,7 +81,7 @@ class Cluster:
     async def add(self, number: int) -> Member:
         """A node that is to be; its links to all others go through proxies."""
         member = Member(number, self._folder)
-        for other in self.members.values():
+        for other in [] if self._is_direct else self.members.values():
             high, low = sorted((member, other), key=lambda one: -one.number)
             line = await self._stack.enter_async_context(proxy(low.listen))
             self.proxies[high.number, low.number] = line
@@ -265,10 +266,12 @@ class Cluster:
 
 
 @asynccontextmanager
-async def running(folder: Path, *words: str, size: int = 3) -> AsyncIterator[Cluster]:
+async def running(
+    folder: Path, *words: str, size: int = 3, direct: bool = False
+) -> AsyncIterator[Cluster]:
     """Nodes 1 to `size`, up and with a leader."""
     voters = ",".join(str(number) for number in range(1, size + 1))
-    cluster = Cluster(folder, ["--voters", voters, *words])
+    cluster = Cluster(folder, ["--voters", voters, *words], direct=direct)
     try:
         for number in range(1, size + 1):
             await cluster.add(number)

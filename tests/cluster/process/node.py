@@ -19,6 +19,7 @@ import resource
 import signal
 import ssl
 import sys
+import time
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -26,7 +27,7 @@ from typing import Any, Final
 from leveret.clock import Clock
 from leveret.cluster.commands import SETTLE, body_of, encode_attach, encode_enqueue, encode_verdict
 from leveret.cluster.group import Group
-from leveret.cluster.hello import Identity
+from leveret.cluster.hello import BULK, Identity
 from leveret.cluster.host import Host
 from leveret.cluster.incarnation import next_incarnation
 from leveret.cluster.links import Address, Links, Tls
@@ -46,6 +47,7 @@ from leveret.storage.disk import Disk
 HOST: Final = "127.0.0.1"
 LINE_BYTES_MAX: Final = 16 * 1024 * 1024
 READ_S: Final = 5.0
+INSIDE: Final = 1_000_000  # the number of the publisher inside of a node
 FAILED: Final = 70  # the exit code of a node that cannot go on
 
 Told = dict[str, Any]
@@ -60,6 +62,40 @@ class Session:
     def tell(self, told: Told) -> None:
         if not self._writer.is_closing():
             self._writer.write(json.dumps(told).encode() + b"\n")
+
+
+class Inside:
+    """A publisher inside of the node: what it costs to be asked is not measured with it."""
+
+    def __init__(self, node: ClusterNode, session: Session, request: Told) -> None:
+        self._node = node
+        self._session = session
+        self._group: int = request["group"]
+        self._batch: int = request["batch"]
+        self._left: int = request["count"]
+        self._seq: int = request["first"]
+        self._body = bytes(request["bytes"])
+        self._due = 0
+        self._begun_s = time.monotonic()
+
+    def go_on(self) -> None:
+        """Propose the next batch, when the one before is applied."""
+        if self._due:
+            return
+        if self._left <= 0:
+            self._session.tell({"answer": {"wall_s": time.monotonic() - self._begun_s}})
+            self._left = 1 << 60  # told once
+            return
+        self._due = min(self._batch, self._left)
+        self._left -= self._due
+        seqs = range(self._seq, self._seq + self._due)
+        self._seq = seqs.stop
+        commands = [encode_enqueue(1, INSIDE, seq, 0, self._body) for seq in seqs]
+        self._node.propose(self._group, commands)
+
+    def on_confirm(self) -> None:
+        self._due -= 1
+        self.go_on()
 
 
 class Program:
@@ -85,6 +121,7 @@ class Program:
         )
         self._actors: dict[tuple[int, int], Session] = {}  # who publishes or consumes, by group
         self._watchers: list[Session] = []
+        self._inside: Inside | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     # Life
@@ -139,6 +176,9 @@ class Program:
         self._maybe_compact(outcomes)
 
     def _perform(self, group: int, term: int, effect: Effect) -> None:
+        if effect.target == INSIDE and self._inside is not None:
+            self._inside.on_confirm()
+            return
         session = self._actors.get((group, effect.target))
         if session is None:
             return
@@ -253,6 +293,8 @@ class Program:
                 "turns": self.node.turns,
                 "syncs": self.node.syncs,
                 "dropped": self._links.dropped,
+                "bulk_bytes": sum(f.sent_bytes for f in self._links.facts() if f.purpose == BULK),
+                "awake": int(self._host.awake_count()),
                 "leads": sum(found.raft.role == LEADER for found in self._host.groups.values()),
             }
         )
@@ -270,6 +312,10 @@ class Program:
         index = change(group, *request["arguments"])
         self.node.soon()
         session.tell({"answer": {"index": index}})
+
+    def _do_load(self, session: Session, group: int, request: Told) -> None:
+        self._inside = Inside(self.node, session, request)
+        self._inside.go_on()
 
     def _do_peer(self, session: Session, group: int, request: Told) -> None:
         self._links.add_peer(request["node"], Address(HOST, request["port"]))
