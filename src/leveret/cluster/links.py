@@ -73,7 +73,7 @@ class Tls:
     """Contexts of both sides, which ask each other for certificates."""
 
     listening: ssl.SSLContext
-    dialing: ssl.SSLContext
+    dialing: Callable[[], ssl.SSLContext]  # asked at each dial: certificates are renewed
 
 
 @dataclass(frozen=True)
@@ -113,8 +113,9 @@ class Links:
         self._server: asyncio.Server | None = None
         self._watch: asyncio.TimerHandle | None = None
         self._complaints: dict[str, float] = {}
-        self._is_paused = False
+        self.is_paused = False
         self._has_stopped = False
+        self.dials = 0
         self._dropped = 0  # frames for which there was no link, or that gone links dropped
 
     # Life
@@ -226,12 +227,12 @@ class Links:
 
     def pause(self) -> None:
         """Read nothing more for now: there is enough to do."""
-        self._is_paused = True
+        self.is_paused = True
         for link in self._open.values():
             link.pause()
 
     def resume(self) -> None:
-        self._is_paused = False
+        self.is_paused = False
         now_s = self._loop.time()
         for link in self._open.values():
             link.received_s = now_s  # it was not the peer who was silent
@@ -254,7 +255,7 @@ class Links:
             before.abort("")
         self._others.discard(link)
         self._open[link.peer, link.purpose] = link
-        if self._is_paused:
+        if self.is_paused:
             link.pause()
         log.info("connected with %s", link)
 
@@ -320,8 +321,9 @@ class Links:
         return wait_s * (0.5 + self._chance.random() / 2)
 
     async def _dial(self, link: Link, address: Address) -> bool:
+        self.dials += 1
         self._others.add(link)
-        context = self._tls.dialing if self._tls is not None else None
+        context = self._tls.dialing() if self._tls is not None else None
         try:
             async with asyncio.timeout(CONNECT_S):
                 await self._loop.create_connection(
@@ -344,7 +346,7 @@ class Links:
         now_s = self._loop.time()
         pace = self._pace
         for link in list(self._open.values()):
-            if not self._is_paused and now_s - link.received_s > pace.silent_s:
+            if not self.is_paused and now_s - link.received_s > pace.silent_s:
                 link.abort(f"nothing came for {pace.silent_s:g} s")
             elif now_s - link.sent_s >= pace.watch_s / 2:
                 link.ping()

@@ -56,7 +56,6 @@ class ClusterNode:
         self._turn: HostTurn | None = None  # under way
         self._is_writing = False
         self._received_bytes = 0  # since the last turn was taken
-        self._is_paused = False
         self._reads: dict[int, asyncio.Future[None]] = {}
         self._next_read = 1
         self._has_stopped = False
@@ -111,8 +110,7 @@ class ClusterNode:
             self._fail(fault)
             return
         self._received_bytes += size_bytes
-        if self._received_bytes > RECEIVED_BYTES_MAX and not self._is_paused:
-            self._is_paused = True
+        if self._received_bytes > RECEIVED_BYTES_MAX and not self.links.is_paused:
             self.links.pause()
         self.soon()
 
@@ -178,10 +176,10 @@ class ClusterNode:
             self._fail(fault)
 
     def _take_turn(self) -> None:
+        self._on_taken()
         turn = self._turn = self.host.turn()
         if turn is not None:
             self.turns += 1
-            self._on_taken()
             for group, ready in turn.writes:
                 self.store.add(group, ready)
         block = self.store.take()  # there may be one without a turn: a group is created
@@ -193,9 +191,9 @@ class ClusterNode:
             self._finish(turn)
 
     def _on_taken(self) -> None:
+        """What has come so far is in this turn."""
         self._received_bytes = 0
-        if self._is_paused:
-            self._is_paused = False
+        if self.links.is_paused:
             self.links.resume()
 
     def _on_written(self, block: Block, fault: Exception | None) -> None:

@@ -17,7 +17,6 @@ import logging
 import os
 import resource
 import signal
-import ssl
 import sys
 import time
 from pathlib import Path
@@ -40,7 +39,9 @@ from leveret.cluster.raft.stored import Stored
 from leveret.cluster.store.files import Files
 from leveret.cluster.store.store import Store
 from leveret.cluster.turn import Outcome
+from leveret.config.settings import Settings
 from leveret.errors import Busy, ClusterError, NotLeader
+from leveret.runtime.certificates import Certificates
 from leveret.runtime.loop import loop_factory
 from leveret.storage.disk import Disk
 
@@ -353,14 +354,9 @@ def state_of(found: Group) -> Told:
 def tls_of(arguments: argparse.Namespace) -> Tls | None:
     if arguments.cert is None:
         return None
-    contexts = []
-    for side in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT):
-        context = ssl.SSLContext(side)
-        context.verify_mode = ssl.CERT_REQUIRED
-        context.load_verify_locations(arguments.ca)
-        context.load_cert_chain(arguments.cert, arguments.key)
-        contexts.append(context)
-    return Tls(*contexts)
+    settings = Settings(tls_cert=arguments.cert, tls_key=arguments.key, tls_ca=arguments.ca)
+    certificates = Certificates(settings)
+    return Tls(certificates.links, certificates.dialing)
 
 
 def peer_of(text: str) -> tuple[int, Address]:

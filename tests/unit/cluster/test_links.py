@@ -8,18 +8,22 @@ import functools
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from pathlib import Path
 from random import Random
 
 import pytest
 
 from leveret.cluster.hello import BULK, TALK, Dialing, Identity
 from leveret.cluster.link import WAITING_BYTES_MAX
-from leveret.cluster.links import PACE, Address, Links, Pace
+from leveret.cluster.links import PACE, Address, Links, Pace, Tls
 from leveret.cluster.raft.codec import FRAME_BYTES_MAX
 from leveret.cluster.raft.entry import COMMAND, Entry
 from leveret.cluster.raft.messages import APPEND, BEAT, SNAPSHOT, Message
+from leveret.config.settings import Settings
+from leveret.runtime.certificates import Certificates
 from leveret.runtime.loop import loop_factory
 from tests.proxy import proxy
+from tests.tls.certificates import TestAuthority
 
 SECRET = b"a secret of the cluster"
 HOST = "127.0.0.1"
@@ -48,12 +52,18 @@ class End:
     """One node's links, and what came over them."""
 
     def __init__(
-        self, node: int, *, secret: bytes = SECRET, incarnation: int = 1, pace: Pace = PACE
+        self,
+        node: int,
+        *,
+        secret: bytes = SECRET,
+        incarnation: int = 1,
+        pace: Pace = PACE,
+        tls: Tls | None = None,
     ) -> None:
         self.node = node
         self.inbox: asyncio.Queue[Message] = asyncio.Queue()
         me = Identity(node, "test", secret, incarnation)
-        self.links = Links(me, self._on_messages, chance=Random(node), pace=pace)
+        self.links = Links(me, self._on_messages, chance=Random(node), pace=pace, tls=tls)
 
     def _on_messages(self, messages: list[Message], size_bytes: int) -> None:
         assert size_bytes > 0
@@ -307,3 +317,30 @@ def chunk_of(source: int, target: int) -> Message:
     message = Message(SNAPSHOT, source, target, 1, 5)
     message.data = b"chunk"
     return message
+
+
+def tls_of(authority: TestAuthority, trusted: TestAuthority) -> Tls:
+    pair = authority.server()
+    settings = Settings(tls_cert=pair.cert, tls_key=pair.key, tls_ca=trusted.ca)
+    found = Certificates(settings)
+    return Tls(found.links, found.dialing)
+
+
+@played
+async def test_nodes_of_one_authority_connect_and_those_of_another_do_not(tmp_path: Path) -> None:
+    ours = TestAuthority(tmp_path / "ours")
+    other = TestAuthority(tmp_path / "other", "Other")
+    one, two = (End(node, tls=tls_of(ours, ours)) for node in (1, 2))
+    # It trusts us, but we do not trust it; and one that has no certificate at all.
+    three, four = End(3, tls=tls_of(other, ours)), End(4)
+    async with ends(one, two, three, four):
+        for end in (two, three, four):
+            one.knows(end)
+            end.knows(one)
+        await until_connected(one, two)
+        two.links.send(1, [beat(2, 1, 7)])
+        assert (await one.next()).group == 7
+        # A dial that fails is followed by another: after some of them nothing is connected.
+        await until(lambda: three.links.dials > 4 and four.links.dials > 4)
+        assert [fact.peer for fact in one.links.facts()] == [2, 2]
+        assert three.links.facts() == four.links.facts() == []
