@@ -78,6 +78,47 @@ def test_a_fault_loses_nothing_and_is_got_over(stage: Stage, fault: str) -> None
     stage.play(fault)
 
 
+# Sleep
+
+
+GROUPS = 60
+
+
+def test_sleeping_groups_of_a_killed_node_find_other_leaders(tmp_path: Path) -> None:
+    asyncio.run(by_waking(tmp_path))
+
+
+async def by_waking(folder: Path) -> None:
+    async with running(folder, "--groups", str(GROUPS), "--tick-ms", "50") as cluster:
+        await cluster.until(lambda: len(leaders(cluster)) == GROUPS, WITHIN_S)
+        await asleep(cluster)
+        first = leaders(cluster)[1]
+        await cluster.kill(first)
+        took_s = await cluster.until(lambda: len(leaders(cluster)) == GROUPS, ELECTION_S_MAX)
+        print(f"all {GROUPS} groups have leaders {took_s:.2f} s after the kill")
+        assert first not in leaders(cluster).values()
+        # The node that comes back finds all groups as they are, and they sleep again.
+        await cluster.start(first)
+        await asleep(cluster)
+        ledger = Ledger()
+        await published(cluster, ledger, count=10, body_bytes=10, group=GROUPS)
+        assert (await cluster.status(first, GROUPS))["answer"]["last"] >= 10
+
+
+def leaders(cluster: Cluster) -> dict[int, int]:
+    """By group, where there is one."""
+    found = {group: cluster.leader(group) for group in range(1, GROUPS + 1)}
+    return {group: member.number for group, member in found.items() if member is not None}
+
+
+async def asleep(cluster: Cluster) -> None:
+    """Wait until no group of any node is ticked any more."""
+    async with asyncio.timeout(WITHIN_S):
+        for number in cluster.members:
+            while (await cluster.status(number))["awake"]:  # noqa: ASYNC110 - another process
+                await asyncio.sleep(0.1)
+
+
 # Members
 
 
@@ -94,11 +135,13 @@ async def consumed(cluster: Cluster, ledger: Ledger) -> int:
     return consumer.bodies_bytes
 
 
-async def published(cluster: Cluster, ledger: Ledger, count: int, body_bytes: int) -> None:
-    publisher = Publisher(cluster.ports, ledger_next(ledger), ledger)
+async def published(
+    cluster: Cluster, ledger: Ledger, count: int, body_bytes: int, group: int = 1
+) -> None:
+    publisher = Publisher(cluster.ports, ledger_next(ledger), ledger, group)
     publisher.body_bytes = body_bytes
-    async with asyncio.TaskGroup() as group:
-        task = group.create_task(publisher.run())
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(publisher.run())
         async with asyncio.timeout(WITHIN_S):
             for _ in range(count // 10):
                 await publisher.publish(10)
@@ -141,6 +184,7 @@ async def by_snapshot(folder: Path) -> None:
         assert caught_up["base"] >= state["base"]
         assert caught_up["messages"] == 400
         assert term_of(cluster) == term
+        assert (await cluster.status(leader.number))["bulk_bytes"] > 200 * 100_000
         await cluster.change("transfer", away)
         await cluster.elected(term, WITHIN_S)
         found = cluster.leader()

@@ -117,9 +117,9 @@ class Publisher(Client):
     """Numbers its messages and keeps those that are not confirmed."""
 
     def __init__(
-        self, ports: dict[int, int], number: int, ledger: Ledger, *, window: int = 10
+        self, ports: dict[int, int], number: int, ledger: Ledger, group: int = 1, window: int = 10
     ) -> None:
-        super().__init__(ports, number, ledger)
+        super().__init__(ports, number, ledger, group)
         self._window = window
         self._next_seq = 1
         self._unconfirmed: dict[int, str] = {}

@@ -51,12 +51,13 @@ class Member:
         self.client = free_port()
         self.process: asyncio.subprocess.Process | None = None
         self.is_stopped = False
-        self.role: Role | None = None
+        self.roles: dict[int, Role] = {}  # by group
         self.watch: asyncio.Task[None] | None = None
 
     @property
-    def is_up(self) -> bool:
-        return self.process is not None and not self.is_stopped
+    def role(self) -> Role | None:
+        """In the first group."""
+        return self.roles.get(1)
 
     def signal(self, number: signal.Signals) -> None:
         assert self.process is not None
@@ -139,14 +140,14 @@ class Cluster:
             code = await process.wait()
         if member.watch is not None:
             member.watch.cancel()
-        member.role = None
+        member.roles = {}
         return code
 
     def stop(self, number: int) -> None:
         """SIGSTOP: it stands still, and its sockets stay."""
         self.members[number].signal(signal.SIGSTOP)
         self.members[number].is_stopped = True
-        self.members[number].role = None
+        self.members[number].roles = {}
 
     def cont(self, number: int) -> None:
         self.members[number].signal(signal.SIGCONT)
@@ -184,8 +185,8 @@ class Cluster:
                 writer.write(b'{"do": "watch"}\n')
                 while line := await reader.readline():
                     told = json.loads(line)
-                    if told["group"] == 1 and not member.is_stopped:
-                        member.role = Role(*told["role"])
+                    if not member.is_stopped:
+                        member.roles[told["group"]] = Role(*told["role"])
                         self._news.set()
             finally:
                 writer.close()
@@ -199,10 +200,15 @@ class Cluster:
                 await self._news.wait()
         return time.monotonic() - begun_s
 
-    def leader(self) -> Member | None:
+    def leader(self, group: int = 1) -> Member | None:
         """Who leads, of those that are up, in the latest term."""
-        found = [m for m in self.members.values() if m.role and m.role.name == "leader"]
-        return max(found, key=lambda m: m.role.term if m.role else 0, default=None)
+        found: Member | None = None
+        term = 0
+        for member in self.members.values():
+            role = member.roles.get(group)
+            if role is not None and role.name == "leader" and role.term > term:
+                found, term = member, role.term
+        return found
 
     async def elected(self, above: int, within_s: float, but: int = 0) -> float:
         """Wait for a leader of a later term, other than one; how long that took."""
