@@ -1,7 +1,7 @@
 """Measures nodes of a cluster as processes: three on loopback, with real links and syncs.
 
-    python tools/bench_raft_nodes.py entries     CPU per entry of 200 bytes, of leader and follower
-    python tools/bench_raft_nodes.py idle        CPU of nodes that host groups which do nothing
+    python -m tools.bench_raft_nodes entries     CPU per entry of 200 bytes, of leader and follower
+    python -m tools.bench_raft_nodes idle        CPU of nodes that host groups which do nothing
 
 `entries` proposes batches of 1, 16 and 128, the next when the last is applied; the publisher is
 inside of the leader's process, so that no protocol for clients is measured with it. `idle` waits

@@ -5,6 +5,9 @@
 - `lease`     which nodes live
 - `commands`  what can be done to a replicated queue, as bytes of an entry
 - `machine`   the replicated queue: applies commands, the same on every node
+- `store`     the disk of a node's groups: one log for all of them
+- `links`     the connections of a node to the others; `hello` how two of them meet
+- `node`      a running node: drives a host with its store, its links and the time
 
-Everything here is pure: who hosts groups brings the disk, the network and the time.
+All is pure but `links` with `link`, `node` with `writer`, `incarnation`, and the store's files.
 """

@@ -30,6 +30,8 @@ TICK_S: Final = 0.1
 # What may come while one turn is under way; then nothing more is read.
 RECEIVED_BYTES_MAX: Final = 64 * 1024 * 1024
 READS_MAX: Final = 10_000
+# Of old files of the log, looked at in a tick so that they can go.
+HOUSEKEEPING_BYTES: Final = 256 * 1024
 
 
 class ClusterNode:
@@ -55,6 +57,7 @@ class ClusterNode:
         self._is_soon = False
         self._turn: HostTurn | None = None  # under way
         self._is_writing = False
+        self._may_tidy = False  # a tick has passed
         self._received_bytes = 0  # since the last turn was taken
         self._reads: dict[int, asyncio.Future[None]] = {}
         self._next_read = 1
@@ -122,6 +125,7 @@ class ClusterNode:
         except Exception as fault:
             self._fail(fault)
             return
+        self._may_tidy = True
         self.soon()
 
     def propose(self, group: int, commands: list[bytes]) -> int:
@@ -182,7 +186,10 @@ class ClusterNode:
             self.turns += 1
             for group, ready in turn.writes:
                 self.store.add(group, ready)
-        block = self.store.take()  # there may be one without a turn: a group is created
+        if self._may_tidy:
+            self._may_tidy = False
+            self.store.housekeep(HOUSEKEEPING_BYTES)
+        block = self.store.take()  # there may be one without a turn: a group was created
         if block is not None:
             self._is_writing = True
             self._writer.put(block)

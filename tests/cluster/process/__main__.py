@@ -14,7 +14,7 @@ from pathlib import Path
 
 from leveret import build_info
 from tests.cluster.process.cluster import running
-from tests.cluster.process.faults import FAULTS, Figures, loaded, play
+from tests.cluster.process.faults import ELECTION_S, FAULTS, RESUME_S, Figures, loaded, play
 
 
 async def rounds(folder: Path, faults: list[str]) -> list[Figures]:
@@ -48,6 +48,8 @@ def table(found: list[Figures]) -> None:
                 shown(f.caught_up_s for f in of),
             )
             print(f"{fault:22}{len(of):6}" + "".join(columns))
+    slow = sum((f.election_s or 0) > ELECTION_S or (f.resumed_s or 0) > RESUME_S for f in found)
+    print(f"{slow} rounds with an election over {ELECTION_S:g} s or no write for {RESUME_S:g} s")
     last = found[-1]
     print(f"{last.confirmed} confirmed, {last.lost} lost, {last.repeats} delivered more than once")
 

@@ -295,6 +295,7 @@ class Program:
                 "syncs": self.node.syncs,
                 "dropped": self._links.dropped,
                 "bulk_bytes": sum(f.sent_bytes for f in self._links.facts() if f.purpose == BULK),
+                "connected": sorted({fact.peer for fact in self._links.facts()}),
                 "awake": int(self._host.awake_count()),
                 "leads": sum(found.raft.role == LEADER for found in self._host.groups.values()),
             }
