@@ -14,12 +14,12 @@ from pathlib import Path
 
 from leveret import build_info
 from tests.cluster.process.cluster import running
-from tests.cluster.process.faults import ELECTION_S, FAULTS, RESUME_S, Figures, loaded, play
+from tests.cluster.process.faults import ELECTION_S, FAULTS, RESUME_S, WORDS, Figures, loaded, play
 
 
 async def rounds(folder: Path, faults: list[str]) -> list[Figures]:
     found = []
-    async with running(folder) as cluster, loaded(cluster) as load:
+    async with running(folder, *WORDS) as cluster, loaded(cluster) as load:
         for fault in faults:
             begun_s = time.monotonic()
             figures = await play(cluster, load, fault)
@@ -50,6 +50,7 @@ def table(found: list[Figures]) -> None:
             print(f"{fault:22}{len(of):6}" + "".join(columns))
     slow = sum((f.election_s or 0) > ELECTION_S or (f.resumed_s or 0) > RESUME_S for f in found)
     print(f"{slow} rounds with an election over {ELECTION_S:g} s or no write for {RESUME_S:g} s")
+    print(f"{sum(f.is_disturbed for f in found)} rounds with a new leader for no reason")
     last = found[-1]
     print(f"{last.confirmed} confirmed, {last.lost} lost, {last.repeats} delivered more than once")
 

@@ -48,6 +48,7 @@ from leveret.storage.disk import Disk
 HOST: Final = "127.0.0.1"
 LINE_BYTES_MAX: Final = 16 * 1024 * 1024
 READ_S: Final = 5.0
+COMPACT_S: Final = 0.2
 INSIDE: Final = 1_000_000  # the number of the publisher inside of a node
 FAILED: Final = 70  # the exit code of a node that cannot go on
 
@@ -134,6 +135,8 @@ class Program:
         for number, address in arguments.peer:
             self._links.add_peer(number, address)
         self.node.start()
+        if arguments.snapshot_every:
+            self._compact()
         server = await asyncio.start_server(
             self._serve, HOST, arguments.client, limit=LINE_BYTES_MAX
         )
@@ -174,7 +177,6 @@ class Program:
                     watcher.tell({"role": role_of(outcome), "group": int(outcome.group)})
             for effect in outcome.effects:
                 self._perform(int(outcome.group), int(outcome.term), effect)
-        self._maybe_compact(outcomes)
 
     def _perform(self, group: int, term: int, effect: Effect) -> None:
         if effect.target == INSIDE and self._inside is not None:
@@ -201,13 +203,17 @@ class Program:
             {**told, "deliver": tag, "index": index, "body": body[:40].decode(), "size": len(body)}
         )
 
-    def _maybe_compact(self, outcomes: list[Outcome]) -> None:
+    def _compact(self) -> None:
+        """Snapshots of groups whose logs have grown, now and then."""
+        asyncio.get_running_loop().call_later(COMPACT_S, self._compact)
         every = self._arguments.snapshot_every
-        for outcome in outcomes if every else ():
-            raft = self._host.groups[outcome.group].raft
-            if raft.applied - raft.log.base_index > 2 * every:
+        for number, found in self._host.groups.items():
+            raft = found.raft
+            begun = 0 if raft.log.snapshot is None else raft.log.snapshot.index
+            if raft.applied - begun >= every:
                 with contextlib.suppress(Busy):
-                    self._host.compact(outcome.group)
+                    self._host.compact(number)
+        self.node.soon()
 
     # Clients
 
