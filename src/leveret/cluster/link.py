@@ -65,6 +65,7 @@ class Link(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._reason = ""
+        self._has_ended = False  # by this side; what still comes is not looked at
         self.address = ""
         self.is_open = False
         self.has_opened = False
@@ -93,6 +94,11 @@ class Link(asyncio.Protocol):
         return self._handshake.incarnation
 
     @property
+    def is_made(self) -> bool:
+        """Whether there is a connection, and so an end of it to wait for."""
+        return self._transport is not None
+
+    @property
     def is_dialed(self) -> bool:
         return not isinstance(self._handshake, Listening)
 
@@ -117,6 +123,8 @@ class Link(asyncio.Protocol):
             made.write(hello)
 
     def data_received(self, data: bytes) -> None:
+        if self._has_ended:
+            return
         self.received_s = self._loop.time()
         self.received_bytes += len(data)
         try:
@@ -268,5 +276,6 @@ class Link(asyncio.Protocol):
         if self._deadline is not None:
             self._deadline.cancel()
         self.is_open = False
+        self._has_ended = True
         self._parts = []
         self._reason = self._reason or reason

@@ -151,7 +151,7 @@ class Links:
         links = [*self._open.values(), *self._others]
         for link in links:
             link.close("")
-        waiting = [*tasks, *(link.closed for link in links)]
+        waiting = [*tasks, *(link.closed for link in links if link.is_made)]
         if waiting:
             await asyncio.wait(waiting, timeout=STOP_S)
         for link in links:
@@ -217,7 +217,7 @@ class Links:
 
     def send(self, target: int, messages: list[Message], purpose: int = TALK) -> None:
         link = self._open.get((target, purpose))
-        if link is None:
+        if link is None or not link.is_open:
             self._dropped += 1
         else:
             link.send(messages)
@@ -291,7 +291,9 @@ class Links:
         strangers = [other for other in self._others if not other.is_dialed]
         if len(strangers) >= STRANGERS_MAX:
             # The oldest has had its time: nobody can keep members out by holding connections.
-            min(strangers, key=lambda other: other.received_s).abort("too many strangers")
+            oldest = min(strangers, key=lambda other: other.received_s)
+            self._others.discard(oldest)  # one that fails in TLS is never told to be closed
+            oldest.abort("too many strangers")
         self._others.add(link)
         return link
 

@@ -15,14 +15,19 @@ from collections.abc import Callable
 from typing import Final
 
 from leveret.cluster.host import Host
+from leveret.cluster.link import FRAME_BYTES_FULL
 from leveret.cluster.links import Links
+from leveret.cluster.machine import Machine
+from leveret.cluster.raft.codec import FRAME_BYTES_MAX
+from leveret.cluster.raft.config import Config
 from leveret.cluster.raft.entry import Members
 from leveret.cluster.raft.messages import Message
+from leveret.cluster.raft.stored import Stored
 from leveret.cluster.store.blocks import Block
 from leveret.cluster.store.store import Store
 from leveret.cluster.turn import HostTurn, Outcome
 from leveret.cluster.writer import Writer
-from leveret.errors import Busy, Closed, ProtocolError
+from leveret.errors import Busy, Closed, PreconditionFailed, ProtocolError
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +35,8 @@ TICK_S: Final = 0.1
 # What may come while one turn is under way; then nothing more is read.
 RECEIVED_BYTES_MAX: Final = 64 * 1024 * 1024
 READS_MAX: Final = 10_000
+COMMAND_BYTES_MAX: Final = 32 * 1024 * 1024
+assert COMMAND_BYTES_MAX + FRAME_BYTES_FULL < FRAME_BYTES_MAX  # whatever is in a frame before it
 # Of old files of the log, looked at in a tick so that they can go.
 HOUSEKEEPING_BYTES: Final = 256 * 1024
 
@@ -131,6 +138,8 @@ class ClusterNode:
     def propose(self, group: int, commands: list[bytes]) -> int:
         """Take commands into the log of a group; the index of the first."""
         self._require_running()
+        if max(map(len, commands), default=0) > COMMAND_BYTES_MAX:
+            raise PreconditionFailed(f"a command of more than {COMMAND_BYTES_MAX} bytes")
         index = self.host.propose(group, commands)
         self.soon()
         return int(index)
@@ -152,10 +161,20 @@ class ClusterNode:
         finally:
             self._reads.pop(number, None)
 
-    def create_group(self, group: int, members: Members) -> None:
-        """Note on disk that this node hosts a group; before the host is given it."""
+    def add_group(
+        self, group: int, members: Members, machine: Machine, config: Config | None = None
+    ) -> None:
+        """Host a group that never was here; with no members, until it is told them."""
         self._require_running()
         self.store.create(group, members)
+        self.host.add_group(group, Stored(members), machine, config)
+        self.soon()
+
+    def remove_group(self, group: int) -> None:
+        """Host it no more, and forget all of it."""
+        self._require_running()
+        self.host.remove_group(group)
+        self.store.delete(group)
         self.soon()
 
     def _require_running(self) -> None:

@@ -35,7 +35,6 @@ from leveret.cluster.node import ClusterNode
 from leveret.cluster.raft.entry import Members
 from leveret.cluster.raft.messages import Message
 from leveret.cluster.raft.state import LEADER, ROLE_NAMES
-from leveret.cluster.raft.stored import Stored
 from leveret.cluster.store.files import Files
 from leveret.cluster.store.store import Store
 from leveret.cluster.turn import Outcome
@@ -156,14 +155,13 @@ class Program:
         found = self._store.groups()
         first = [] if arguments.join else sorted(arguments.voters)
         for number in range(1, arguments.groups + 1):
-            stored = found.get(number)
-            if stored is None:
-                members = Members(first, [])
-                self._store.create(number, members)
-                stored = Stored(members)
             config = self._host.config.group(arguments.node, number)
             config.trailing = arguments.trailing
-            self._host.add_group(number, stored, Machine(), config)
+            stored = found.get(number)
+            if stored is None:
+                self.node.add_group(number, Members(first, []), Machine(), config)
+            else:
+                self._host.add_group(number, stored, Machine(), config)
 
     def _on_messages(self, messages: list[Message], size_bytes: int) -> None:
         self.node.on_messages(messages, size_bytes)

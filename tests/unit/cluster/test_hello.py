@@ -1,6 +1,10 @@
 """The handshake of two nodes, without sockets."""
 
+import contextlib
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from leveret.cluster.hello import (
     BULK,
@@ -128,6 +132,18 @@ def test_the_owner_can_refuse_a_node_that_it_does_not_know() -> None:
 def test_whatever_comes_is_a_fault_of_the_protocol(data: bytes) -> None:
     with pytest.raises(ProtocolError):
         Listening(identity(1), b"l" * 32).feed(data)
+
+
+@given(st.binary(max_size=200), st.integers(0, 200))
+def test_no_bytes_bring_a_handshake_down_or_through(noise: bytes, cut: int) -> None:
+    """Invariant: `ProtocolError` or `LinkRefused`, and never done without a proof."""
+    dialing, listening = pair(identity(2), identity(1))
+    hello = dialing.begin()
+    sides = [(listening, hello[:cut] + noise), (dialing, noise)]
+    for side, data in sides:
+        with contextlib.suppress(ProtocolError, LinkRefused):
+            side.feed(data)
+        assert not side.is_done
 
 
 def test_a_handshake_keeps_no_more_than_one_message() -> None:

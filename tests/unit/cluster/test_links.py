@@ -15,7 +15,7 @@ import pytest
 
 from leveret.cluster.hello import BULK, TALK, Dialing, Identity
 from leveret.cluster.link import WAITING_BYTES_MAX
-from leveret.cluster.links import PACE, Address, Links, Pace, Tls
+from leveret.cluster.links import PACE, STRANGERS_MAX, Address, Links, Pace, Tls
 from leveret.cluster.raft.codec import FRAME_BYTES_MAX
 from leveret.cluster.raft.entry import COMMAND, Entry
 from leveret.cluster.raft.messages import APPEND, BEAT, SNAPSHOT, Message
@@ -344,3 +344,18 @@ async def test_nodes_of_one_authority_connect_and_those_of_another_do_not(tmp_pa
         await until(lambda: three.links.dials > 4 and four.links.dials > 4)
         assert [fact.peer for fact in one.links.facts()] == [2, 2]
         assert three.links.facts() == four.links.facts() == []
+
+
+@played
+async def test_strangers_that_fail_in_tls_are_forgotten(tmp_path: Path) -> None:
+    ours = TestAuthority(tmp_path)
+    one, two = (End(node, tls=tls_of(ours, ours)) for node in (1, 2))
+    async with ends(one, two):
+        for _ in range(STRANGERS_MAX + 20):
+            _, writer = await asyncio.open_connection(HOST, one.links.port)
+            writer.write(b"this is not TLS at all")
+            writer.close()
+        one.knows(two)
+        two.knows(one)
+        await until_connected(one, two)
+        assert len(one.links._others) <= STRANGERS_MAX

@@ -26,7 +26,7 @@ from leveret.cluster.store.blocks import Block
 from leveret.cluster.store.files import Files
 from leveret.cluster.store.store import Store
 from leveret.cluster.turn import Outcome
-from leveret.errors import Closed, NotLeader, ProtocolError, StorageError
+from leveret.errors import Closed, NotLeader, PreconditionFailed, ProtocolError, StorageError
 from leveret.storage.disk import Disk
 
 HOST = "127.0.0.1"
@@ -261,3 +261,28 @@ async def test_a_node_that_is_behind_reads_no_more_until_its_disk_is_done(
         full_up = seat.links.is_paused
         await seat.node.read(GROUP, WAIT_S)
         assert (before, full_up, seat.links.is_paused) == (False, True, False)
+
+
+@played
+async def test_a_group_comes_and_goes_and_a_restart_knows_which_are_there(tmp_path: Path) -> None:
+    async with seats(tmp_path, 1) as (seat,):
+        await leader_of([seat])
+        for group in (5, 6):
+            seat.node.add_group(group, Members([1], []), Machine())
+        await seat.until(lambda: all(seat.host.groups[g].raft.role == LEADER for g in (5, 6)))
+        seat.node.remove_group(5)
+        seat.node.propose(6, [encode_enqueue(1, 7, 1, 0, b"body")])
+        await seat.until(lambda: seat.confirmed() == [1])
+    store = Store.open(Files(Disk(tmp_path / "1")), 1)
+    assert sorted(store.groups()) == [GROUP, 6]
+    assert len(store.stored(6).entries) == 2
+
+
+@played
+async def test_a_command_that_no_frame_could_carry_is_refused(tmp_path: Path) -> None:
+    async with seats(tmp_path, 1) as (seat,):
+        await leader_of([seat])
+        with pytest.raises(PreconditionFailed):
+            seat.node.propose(GROUP, [bytes(node_module.COMMAND_BYTES_MAX + 1)])
+        seat.publish(1)
+        await seat.until(lambda: seat.confirmed() == [1])
