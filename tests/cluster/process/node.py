@@ -77,15 +77,16 @@ class Inside:
         self._seq: int = request["first"]
         self._body = bytes(request["bytes"])
         self._due = 0
+        self._is_over = False
         self._begun_s = time.monotonic()
 
     def go_on(self) -> None:
         """Propose the next batch, when the one before is applied."""
-        if self._due:
+        if self._due or self._is_over:
             return
-        if self._left <= 0:
+        if self._left == 0:
             self._session.tell({"answer": {"wall_s": time.monotonic() - self._begun_s}})
-            self._left = 1 << 60  # told once
+            self._is_over = True
             return
         self._due = min(self._batch, self._left)
         self._left -= self._due
@@ -94,8 +95,8 @@ class Inside:
         commands = [encode_enqueue(1, INSIDE, seq, 0, self._body) for seq in seqs]
         self._node.propose(self._group, commands)
 
-    def on_confirm(self) -> None:
-        self._due -= 1
+    def on_outcome(self, outcome: Outcome) -> None:
+        self._due -= len(outcome.effects)  # confirms: nobody else publishes or consumes
         self.go_on()
 
 
@@ -173,13 +174,13 @@ class Program:
             if outcome.is_changed:
                 for watcher in self._watchers:
                     watcher.tell({"role": role_of(outcome), "group": int(outcome.group)})
+            if self._inside is not None:
+                self._inside.on_outcome(outcome)
+                continue
             for effect in outcome.effects:
                 self._perform(int(outcome.group), int(outcome.term), effect)
 
     def _perform(self, group: int, term: int, effect: Effect) -> None:
-        if effect.target == INSIDE and self._inside is not None:
-            self._inside.on_confirm()
-            return
         session = self._actors.get((group, effect.target))
         if session is None:
             return
