@@ -81,6 +81,8 @@ class Host:
         raft.is_asleep = True
         if stored.snapshot is not None:
             machine.restore(stored.snapshot.state)
+        for node in raft.log.members().everyone():
+            self.leases.meet(node)
         added = Group(raft, machine)
         self.groups[group] = added
         self._asleep[group] = added
