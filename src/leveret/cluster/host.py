@@ -33,7 +33,7 @@ from leveret.cluster.raft.chance import Chance
 from leveret.cluster.raft.config import Config
 from leveret.cluster.raft.core import Raft
 from leveret.cluster.raft.entry import NOBODY, Entry
-from leveret.cluster.raft.messages import COMMIT, NODE_BEAT, SLEEP, Message, is_reply
+from leveret.cluster.raft.messages import COMMIT, NODE_BEAT, SLEEP, WAKE, Message, is_reply
 from leveret.cluster.raft.state import LEADER
 from leveret.cluster.raft.stored import Stored
 from leveret.cluster.turn import HostTurn, Outcome
@@ -322,6 +322,9 @@ def _wakes(raft: Raft, message: Message) -> bool:
     if message.term > raft.term:
         return True
     kind = message.kind
+    if kind == WAKE:
+        # One that was removed and does not know may call for ever.
+        return raft.log.members().has(message.source)
     # What a sleeper is told by its leader besides that, it knows; what it is answered, it asked
     # before it fell asleep.
     return kind != SLEEP and kind != COMMIT and not is_reply(kind)
