@@ -5,7 +5,10 @@ batch when the last is applied everywhere. "wire" encodes and decodes every mess
 blocks with their checksums and a write to a file, without sync. Every entry's bytes are read when
 it is applied. The median of the rounds is shown.
 
-    python tools/bench_raft.py [--rounds 5] [--entries 30000]
+Then what groups cost in which nothing happens: three hosts with a thousand groups each, awake and
+asleep, at ten ticks in a second and with a codec; percent of a core per node.
+
+    python tools/bench_raft.py [--rounds 5] [--entries 30000] [--groups 1000]
 """
 
 import argparse
@@ -15,6 +18,9 @@ import time
 from typing import BinaryIO
 
 from leveret import build_info
+from leveret.cluster.host import Host
+from leveret.cluster.host_config import HostConfig
+from leveret.cluster.machine import Machine
 from leveret.cluster.raft.codec import decode_frame, encode_frame
 from leveret.cluster.raft.config import Config
 from leveret.cluster.raft.core import Raft
@@ -29,6 +35,8 @@ ENTRY_BYTES = 200
 GROUP = 1
 # Entries that stay in memory before the log is cut: a host would make snapshots.
 CUT_EVERY = 4096
+TICKS_PER_S = 10
+IDLE_TICKS = 100  # measured: ten seconds
 
 
 class Bench:
@@ -104,10 +112,58 @@ def measure(has_wire: bool, log: BinaryIO | None, batch: int, entries: int) -> f
     return spent / count / 3 * 1e6
 
 
+class Nodes:
+    """Three hosts with the same groups, and frames between them."""
+
+    def __init__(self, groups: int, may_sleep: bool) -> None:
+        config = HostConfig()
+        config.wakes_max = groups
+        if not may_sleep:
+            config.sleep_ticks = 1 << 40
+        self.hosts = {node: Host(node, 1, node, config) for node in (1, 2, 3)}
+        for host in self.hosts.values():
+            for group in range(1, groups + 1):
+                host.add_group(group, Stored(Members([1, 2, 3], [])), Machine())
+
+    def tick(self, count: int) -> None:
+        for _ in range(count):
+            for host in self.hosts.values():
+                host.tick()
+            self.run()
+
+    def run(self) -> None:
+        """Until nobody has anything to do."""
+        is_busy = True
+        while is_busy:
+            is_busy = False
+            for host in self.hosts.values():
+                turn = host.turn()
+                if turn is None:
+                    continue
+                is_busy = True
+                for target, messages in turn.messages.items():
+                    frame = encode_frame(host.node, target, messages)
+                    self.hosts[target].receive(decode_frame(frame))
+                host.done(turn)
+
+
+def measure_idle(groups: int, may_sleep: bool) -> float:
+    """Percent of a core per node."""
+    nodes = Nodes(groups, may_sleep)
+    nodes.tick(100)  # elections, and falling asleep
+    awake = sum(host.awake_count() for host in nodes.hosts.values())
+    assert awake == (0 if may_sleep else groups * 3)
+    begun = time.process_time()
+    nodes.tick(IDLE_TICKS)
+    spent = time.process_time() - begun
+    return spent / 3 / (IDLE_TICKS / TICKS_PER_S) * 100
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--entries", type=int, default=30_000)
+    parser.add_argument("--groups", type=int, default=1_000)
     arguments = parser.parse_args()
     print(f"{build_info.describe()}; µs of CPU per entry per node, entries of {ENTRY_BYTES} bytes")
     print(f"{'':10}" + "".join(f"{f'batch {batch}':>12}" for batch in BATCHES))
@@ -123,6 +179,10 @@ def main() -> None:
                 ]
             row.append(statistics.median(figures))
         print(f"{name:10}" + "".join(f"{figure:12.2f}" for figure in row))
+    for name, may_sleep in (("awake", False), ("asleep", True)):
+        figures = [measure_idle(arguments.groups, may_sleep) for _ in range(arguments.rounds)]
+        share = statistics.median(figures)
+        print(f"{arguments.groups} idle groups, {name}: {share:.4f} % of a core per node")
 
 
 if __name__ == "__main__":

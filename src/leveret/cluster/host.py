@@ -33,7 +33,7 @@ from leveret.cluster.raft.chance import Chance
 from leveret.cluster.raft.config import Config
 from leveret.cluster.raft.core import Raft
 from leveret.cluster.raft.entry import NOBODY, Entry
-from leveret.cluster.raft.messages import COMMIT, NODE_BEAT, SLEEP, Message, is_reply
+from leveret.cluster.raft.messages import COMMIT, NODE_BEAT, SLEEP, WAKE, Message, is_reply
 from leveret.cluster.raft.state import LEADER
 from leveret.cluster.raft.stored import Stored
 from leveret.cluster.turn import HostTurn, Outcome
@@ -81,6 +81,8 @@ class Host:
         raft.is_asleep = True
         if stored.snapshot is not None:
             machine.restore(stored.snapshot.state)
+        for node in raft.log.members().everyone():
+            self.leases.meet(node)
         added = Group(raft, machine)
         self.groups[group] = added
         self._asleep[group] = added
@@ -320,6 +322,9 @@ def _wakes(raft: Raft, message: Message) -> bool:
     if message.term > raft.term:
         return True
     kind = message.kind
+    if kind == WAKE:
+        # One that was removed and does not know may call for ever.
+        return raft.log.members().has(message.source)
     # What a sleeper is told by its leader besides that, it knows; what it is answered, it asked
     # before it fell asleep.
     return kind != SLEEP and kind != COMMIT and not is_reply(kind)

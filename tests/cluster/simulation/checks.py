@@ -110,6 +110,10 @@ class Checker:
                 self._check_complete(raft)
         if raft.commit != seen.commit:
             self._on_commit(raft, seen)
+        # One that has only started does not know of a leader.
+        if raft.is_asleep and raft.leader:
+            text = f"{raft.node} sleeps with {raft.commit} of {raft.log.last_index()} committed"
+            require(raft.commit == raft.log.last_index(), "sleep", text)
 
     def _check_complete(self, raft: Raft) -> None:
         log = raft.log

@@ -1,15 +1,17 @@
 """A host drives many groups: one block for all of them, and only what has something to do."""
 
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
 
 from leveret.cluster.commands import encode_enqueue
 from leveret.cluster.host import Host
+from leveret.cluster.host_config import HostConfig
 from leveret.cluster.machine import CONFIRM, Machine
 from leveret.cluster.raft.codec import decode_frame, encode_frame
 from leveret.cluster.raft.entry import Members
-from leveret.cluster.raft.messages import Message
+from leveret.cluster.raft.messages import NODE_BEAT, Message
 from leveret.cluster.raft.ready import Answer
 from leveret.cluster.raft.state import LEADER
 from leveret.cluster.raft.stored import Stored
@@ -25,8 +27,7 @@ class Nodes:
     def __init__(self, groups: int) -> None:
         self.hosts = {node: Host(node, 1, node) for node in NODES}
         self.outcomes: list[tuple[int, Outcome]] = []
-        self.turns = 0
-        self.blocks = 0
+        self.kinds: Counter[int] = Counter()  # of messages
         for host in self.hosts.values():
             for group in range(1, groups + 1):
                 host.add_group(group, Stored(Members(list(NODES), [])), Machine())
@@ -39,8 +40,6 @@ class Nodes:
         turn = host.turn()
         if turn is None:
             return False
-        self.turns += 1
-        self.blocks += turn.must_sync
         for lists in (turn.messages, turn.bulk):
             for target, messages in lists.items():
                 self.deliver(host.node, target, messages)
@@ -48,7 +47,9 @@ class Nodes:
         return True
 
     def deliver(self, source: int, target: int, messages: list[Message]) -> None:
-        self.hosts[target].receive(decode_frame(encode_frame(source, target, messages)))
+        self.kinds.update(int(message.kind) for message in messages)
+        if target in self.hosts:
+            self.hosts[target].receive(decode_frame(encode_frame(source, target, messages)))
 
     def tick(self, count: int = 1) -> None:
         for _ in range(count):
@@ -168,6 +169,49 @@ def test_requests_to_the_wrong_node_are_refused() -> None:
     assert refusal.value.leader == leader.node
     with pytest.raises(UnknownGroup):
         leader.propose(99, [enqueue(1)])
+
+
+def test_idle_groups_sleep_and_only_nodes_beat() -> None:
+    nodes = Nodes(50)
+    nodes.lead()
+    nodes.until(lambda: all(host.awake_count() == 0 for host in nodes.hosts.values()))
+    nodes.kinds.clear()
+    nodes.tick(20)
+    assert set(nodes.kinds) == {NODE_BEAT}
+    assert nodes.kinds[NODE_BEAT] == 20 // HostConfig().beat_ticks * len(NODES) * 2
+    assert all(host.sleeps == 50 for host in nodes.hosts.values())
+
+
+def test_only_the_group_that_is_asked_wakes() -> None:
+    nodes = Nodes(50)
+    nodes.lead()
+    nodes.until(lambda: all(host.awake_count() == 0 for host in nodes.hosts.values()))
+    leader = nodes.leader(7)
+    assert leader is not None
+    leader.propose(7, [enqueue(1)])
+    nodes.settle()
+    assert [host.awake_count() for host in nodes.hosts.values()] == [1, 1, 1]
+    assert all(host.groups[7].machine.ready_count() == 1 for host in nodes.hosts.values())
+
+
+def test_a_lost_node_wakes_its_groups_a_few_at_a_time() -> None:
+    nodes = Nodes(60)
+    for host in nodes.hosts.values():
+        host.config.wakes_max = 10
+    nodes.lead()
+    nodes.gather(1)
+    nodes.until(lambda: all(host.awake_count() == 0 for host in nodes.hosts.values()))
+    del nodes.hosts[1]
+    woken = []
+    awake = 0
+    for _ in range(30):
+        nodes.tick()
+        woken.append(nodes.hosts[2].awake_count() - awake)
+        awake = nodes.hosts[2].awake_count()
+    assert awake == 60
+    # Its own and those that ask the other node for votes: each has its limit.
+    assert max(woken) <= 20
+    nodes.until(lambda: all(nodes.leader(group) for group in range(1, 61)))
 
 
 def test_messages_of_a_group_that_is_not_here_are_dropped() -> None:

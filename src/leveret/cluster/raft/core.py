@@ -94,8 +94,17 @@ class Raft(State):
         self.elapsed += 1
         if self.role == LEADER:
             self._tick_leader()
-        elif self.elapsed >= self.timeout and self.may_lead():
-            ask_before(self)
+        elif self.elapsed >= self.timeout:
+            if self.may_lead():
+                ask_before(self)
+            else:
+                self._miss_leader()
+
+    def _miss_leader(self) -> None:
+        """A member that cannot lead can still ask: its leader may sleep, and not know of it."""
+        self.elapsed = 0
+        self.draw_timeout()
+        call_leader(self)
 
     def _tick_leader(self) -> None:
         if self.elapsed >= self.config.election_ticks:
