@@ -38,9 +38,7 @@ from leveret.cluster.raft.state import LEADER, ROLE_NAMES
 from leveret.cluster.store.files import Files
 from leveret.cluster.store.store import Store
 from leveret.cluster.turn import Outcome
-from leveret.config.settings import Settings
 from leveret.errors import Busy, ClusterError, NotLeader
-from leveret.runtime.certificates import Certificates
 from leveret.runtime.loop import loop_factory
 from leveret.storage.disk import Disk
 
@@ -360,6 +358,10 @@ def state_of(found: Group) -> Told:
 def tls_of(arguments: argparse.Namespace) -> Tls | None:
     if arguments.cert is None:
         return None
+    # Half of the imports of this program, which it seldom needs
+    from leveret.config.settings import Settings
+    from leveret.runtime.certificates import Certificates
+
     settings = Settings(tls_cert=arguments.cert, tls_key=arguments.key, tls_ca=arguments.ca)
     certificates = Certificates(settings)
     return Tls(certificates.links, certificates.dialing)
