@@ -27,8 +27,8 @@ PUBLISHERS: Final = 2
 PROBE: Final = 90
 CONSUMER: Final = 100
 MEANWHILE: Final = 40  # confirms while a node is away
-# Snapshots so often that those who were away need them.
-WORDS: Final = ("--snapshot-every", "200", "--trailing", "20")
+# Snapshots so often that those who were away need them; links that are given up soon.
+WORDS: Final = ("--snapshot-every", "200", "--trailing", "20", "--silent-s", "2")
 
 
 @dataclass

@@ -29,7 +29,7 @@ from leveret.cluster.group import Group
 from leveret.cluster.hello import BULK, Identity
 from leveret.cluster.host import Host
 from leveret.cluster.incarnation import next_incarnation
-from leveret.cluster.links import Address, Links, Tls
+from leveret.cluster.links import PACE, Address, Links, Pace, Tls
 from leveret.cluster.machine import CONFIRM, DELIVER, OUT_OF_SEQUENCE, SETTLED, Effect, Machine
 from leveret.cluster.node import ClusterNode
 from leveret.cluster.raft.entry import Members
@@ -111,7 +111,8 @@ class Program:
         chance = Random(arguments.node * 1_000_003 + incarnation)
         self._host = Host(arguments.node, incarnation, chance.randrange(2**30))
         me = Identity(arguments.node, "test", arguments.secret.encode(), incarnation)
-        self._links = Links(me, self._on_messages, chance=chance, tls=tls_of(arguments))
+        pace = Pace(watch_s=arguments.silent_s / 4, silent_s=arguments.silent_s)
+        self._links = Links(me, self._on_messages, chance=chance, tls=tls_of(arguments), pace=pace)
         self.node = ClusterNode(
             self._host,
             self._store,
@@ -385,6 +386,7 @@ def parsed(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--groups", type=int, default=1)
     parser.add_argument("--secret", default="a secret for tests only")
     parser.add_argument("--tick-ms", type=int, default=100)
+    parser.add_argument("--silent-s", type=float, default=PACE.silent_s)
     parser.add_argument("--snapshot-every", type=int, default=0)
     parser.add_argument("--trailing", type=int, default=1000)
     for name in ("--cert", "--key", "--ca"):
