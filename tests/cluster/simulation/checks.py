@@ -23,9 +23,9 @@ from leveret.cluster.raft.messages import (
     Message,
 )
 from leveret.cluster.raft.ready import Ready
-from leveret.cluster.raft.records import Remains
 from leveret.cluster.raft.state import LEADER
 from tests.cluster.simulation.disk import Disk
+from tests.cluster.simulation.view import View
 
 
 class Violation(Exception):
@@ -46,7 +46,7 @@ def mark(entry: Entry) -> tuple[int, int, int]:
     return entry.term, entry.kind, zlib.crc32(entry.data)
 
 
-def has_durably(view: Remains, index: int, term: int) -> bool:
+def has_durably(view: View, index: int, term: int) -> bool:
     if view.snapshot is not None and index <= view.snapshot.index:
         return True
     at = index - view.first

@@ -18,8 +18,8 @@ from leveret.cluster.raft.core import Raft
 from leveret.cluster.raft.entry import COMMAND, EMPTY, Entry, Members
 from leveret.cluster.raft.messages import Message
 from leveret.cluster.raft.ready import Ready
-from leveret.cluster.raft.records import encode_block
 from leveret.cluster.raft.state import LEADER
+from leveret.cluster.store.store import FILE_BYTES
 from leveret.errors import Busy, Corrupt
 from tests.cluster.simulation.disk import Disk
 from tests.cluster.simulation.stage import Stage
@@ -43,7 +43,7 @@ class Host:
         self.stage = stage
         self.number = number
         self.first_members = members
-        self.disk = Disk(GROUP)
+        self.disk = Disk(GROUP, stage.rng.choice((500, 2000, FILE_BYTES)))
         self.condition = Condition.DOWN
         self.raft: Raft | None = None
         self.machine = Machine()
@@ -166,7 +166,7 @@ class Host:
                 return
             self.stage.checker.on_ready(raft, ready)
             if ready.has_writes():
-                self.disk.write(encode_block(GROUP, ready))
+                self.disk.write(ready)
             if ready.must_sync:
                 delay = self.stage.sync_delay() * self.sync_slow
                 self.stage.after(delay, self._when_up, self.epoch, partial(self._synced, ready))
