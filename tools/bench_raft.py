@@ -2,8 +2,8 @@
 
 Three members in one process, entries of 200 bytes, proposed in batches of 1, 16 and 128; the next
 batch when the last is applied everywhere. "wire" encodes and decodes every message, "log" adds the
-blocks with their checksums and a write to a file, without sync. Every entry's bytes are read when
-it is applied. The median of the rounds is shown.
+store of each node: blocks with their checksums, written to files, without sync. Every entry's bytes
+are read when it is applied. The median of the rounds is shown.
 
 Then what groups cost in which nothing happens: three hosts with a thousand groups each, awake and
 asleep, at ten ticks in a second and with a codec; percent of a core per node.
@@ -15,7 +15,7 @@ import argparse
 import statistics
 import tempfile
 import time
-from typing import BinaryIO
+from pathlib import Path
 
 from leveret import build_info
 from leveret.cluster.host import Host
@@ -26,9 +26,12 @@ from leveret.cluster.raft.config import Config
 from leveret.cluster.raft.core import Raft
 from leveret.cluster.raft.entry import Members
 from leveret.cluster.raft.messages import Message
-from leveret.cluster.raft.records import encode_block
+from leveret.cluster.raft.ready import Ready
 from leveret.cluster.raft.state import LEADER
 from leveret.cluster.raft.stored import Stored
+from leveret.cluster.store.files import Files
+from leveret.cluster.store.store import Store
+from leveret.storage.disk import Disk
 
 BATCHES = (1, 16, 128)
 ENTRY_BYTES = 200
@@ -39,13 +42,34 @@ TICKS_PER_S = 10
 IDLE_TICKS = 100  # measured: ten seconds
 
 
+class NodeLog:
+    """The store of one node, in real files."""
+
+    def __init__(self, folder: Path, node: int, members: Members) -> None:
+        disk = Disk(folder / str(node))
+        disk.prepare()
+        disk.syncs = False
+        self.files = Files(disk)
+        self.store = Store.open(self.files, node)
+        self.store.create(GROUP, members)
+
+    def write(self, ready: Ready) -> None:
+        self.store.add(GROUP, ready)
+        block = self.store.take()
+        if block is not None:
+            self.files.write(block)
+            self.store.written(block)
+
+
 class Bench:
     """Three members and what carries their messages."""
 
-    def __init__(self, has_wire: bool, log: BinaryIO | None) -> None:
+    def __init__(self, has_wire: bool, folder: Path | None) -> None:
         self.has_wire = has_wire
-        self.log = log
         members = Members([1, 2, 3], [])
+        self.logs: dict[int, NodeLog] = {}
+        if folder is not None:
+            self.logs = {node: NodeLog(folder, node, members) for node in members.voters}
         self.rafts = {node: Raft(Config(node, GROUP), Stored(members), node) for node in (1, 2, 3)}
         self.applied_bytes = 0
 
@@ -61,13 +85,13 @@ class Bench:
         is_busy = True
         while is_busy:
             is_busy = False
-            for raft in self.rafts.values():
+            for node, raft in self.rafts.items():
                 ready = raft.ready()
                 if ready is None:
                     continue
                 is_busy = True
-                if self.log is not None and ready.has_writes():
-                    self.log.write(encode_block(GROUP, ready))
+                if self.logs and ready.has_writes():
+                    self.logs[node].write(ready)
                 self.send(ready.messages)
                 for entry in ready.committed:
                     self.applied_bytes += len(entry.data)
@@ -92,9 +116,14 @@ class Bench:
         self.run()
 
 
-def measure(has_wire: bool, log: BinaryIO | None, batch: int, entries: int) -> float:
+def measure(name: str, batch: int, entries: int) -> float:
     """Microseconds of CPU per entry per node."""
-    bench = Bench(has_wire, log)
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(name != "in memory", Path(folder) if name == "log" else None)
+        return run(bench, batch, entries)
+
+
+def run(bench: Bench, batch: int, entries: int) -> float:
     leader = bench.elect()
     commands = [bytes(ENTRY_BYTES)] * batch
     since_cut = 0
@@ -171,12 +200,7 @@ def main() -> None:
         row = []
         for batch in BATCHES:
             entries = arguments.entries if batch > 1 else arguments.entries // 4
-            with tempfile.TemporaryFile() as file:
-                log = file if name == "log" else None
-                figures = [
-                    measure(name != "in memory", log, batch, entries)
-                    for _ in range(arguments.rounds)
-                ]
+            figures = [measure(name, batch, entries) for _ in range(arguments.rounds)]
             row.append(statistics.median(figures))
         print(f"{name:10}" + "".join(f"{figure:12.2f}" for figure in row))
     for name, may_sleep in (("awake", False), ("asleep", True)):

@@ -100,6 +100,7 @@ class Host:
     def forget_node(self, node: i64) -> None:
         """Beat no more to a node that has left the cluster."""
         self.leases.forget(node)
+        self._on_lost(node)
 
     def awake_count(self) -> i64:
         return len(self._awake)
@@ -216,8 +217,11 @@ class Host:
             return
         for number in list(self._waking)[: self.config.wakes_max]:
             del self._waking[number]
-            self._wake(self.groups[number])
-            self._touched[number] = self.groups[number]
+            group = self.groups[number]
+            self._wake(group)
+            if self.leases.is_alive(group.raft.leader):
+                group.raft.call_leader()  # it has come back meanwhile, and may sleep
+            self._touched[number] = group
 
     def _wake(self, group: Group) -> None:
         """Let time go on for a group. A follower is where it would be if it had been beaten to
@@ -286,11 +290,15 @@ class Host:
         if self._under_way is not None:
             return None
         turn = HostTurn()
-        for number, group in self._touched.items():
+        touched = self._touched
+        self._touched = {}
+        for number, group in touched.items():
+            if turn.size_bytes >= self.config.turn_bytes_max:
+                self._touched[number] = group  # for the next one
+                continue
             ready = group.raft.ready()
             if ready is not None:
                 turn.add(number, ready)
-        self._touched = {}
         for target in turn.messages:
             self.leases.meet(target)
         for beat in self._beats:

@@ -22,6 +22,8 @@ class HostConfig:
         # Groups that are woken at one tick, when a node is lost or comes back: each may bring a
         # round of votes, and their disks and links are shared.
         self.wakes_max: i64 = 250
+        # Entries of one turn, after which groups wait for the next: a block is built in memory.
+        self.turn_bytes_max: i64 = 16 * 1024 * 1024
 
     def check(self) -> None:
         """The relations between times that leases rely on."""

@@ -18,6 +18,7 @@ class HostTurn:
         # To be written in one block, in this order
         self.writes: list[tuple[int, Ready]] = []
         self.must_sync = False  # before anything below
+        self.size_bytes: i64 = 0  # of the entries to be written
         # To be sent after that, by target
         self.messages: dict[int, list[Message]] = {}
         # Chunks of snapshots, for a stream of their own: they must not hold up beats.
@@ -33,6 +34,8 @@ class HostTurn:
         if ready.has_writes():
             self.writes.append((int(group), ready))
             self.must_sync = self.must_sync or ready.must_sync
+            for entry in ready.entries:
+                self.size_bytes += entry.size_bytes()
         for message in ready.messages:
             self.send(message)
 

@@ -23,9 +23,9 @@ from leveret.cluster.raft.messages import (
     Message,
 )
 from leveret.cluster.raft.ready import Ready
-from leveret.cluster.raft.records import Remains
 from leveret.cluster.raft.state import LEADER
 from tests.cluster.simulation.disk import Disk
+from tests.cluster.simulation.view import View
 
 
 class Violation(Exception):
@@ -46,7 +46,7 @@ def mark(entry: Entry) -> tuple[int, int, int]:
     return entry.term, entry.kind, zlib.crc32(entry.data)
 
 
-def has_durably(view: Remains, index: int, term: int) -> bool:
+def has_durably(view: View, index: int, term: int) -> bool:
     if view.snapshot is not None and index <= view.snapshot.index:
         return True
     at = index - view.first
@@ -149,7 +149,7 @@ class Checker:
 
     def _is_durable(self, node: int, entry: Entry) -> bool:
         disk = self.disks.get(node)
-        return disk is not None and has_durably(disk.view_of(self.group), entry.index, entry.term)
+        return disk is not None and has_durably(disk.views[self.group], entry.index, entry.term)
 
     def on_ready(self, raft: Raft, ready: Ready) -> None:
         """Log matching: an entry says what it is and which entry it follows."""
@@ -166,7 +166,7 @@ class Checker:
         """What a message lets others rely on is on disk."""
         if message.kind in (PRE_VOTE, PRE_VOTE_REPLY):
             return
-        view = self.disks[raft.node].view_of(self.group)
+        view = self.disks[raft.node].views[self.group]
         text = f"{raft.node} speaks in term {message.term}, its disk is in term {view.term}"
         require(view.term >= message.term, "durable term", text)
         if message.kind == VOTE_REPLY and message.context == GRANTED:

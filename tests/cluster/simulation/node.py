@@ -19,8 +19,8 @@ from leveret.cluster.raft.core import Raft
 from leveret.cluster.raft.entry import COMMAND, EMPTY, Entry, Members
 from leveret.cluster.raft.messages import NODE_BEAT, Message
 from leveret.cluster.raft.ready import Ready
-from leveret.cluster.raft.records import encode_block
 from leveret.cluster.raft.state import LEADER
+from leveret.cluster.store.store import FILE_BYTES
 from leveret.cluster.turn import HostTurn
 from leveret.errors import Busy, Corrupt, UnknownGroup
 from tests.cluster.simulation.checks import require
@@ -55,7 +55,7 @@ class Node:
         self.number = number
         self.groups: dict[int, Members] = {}  # that it hosts, with their first members
         self.left: set[int] = set()  # groups that it was removed from
-        self.disk = Disk(0)
+        self.disk = Disk(stage.rng.choice((500, 2000, FILE_BYTES)))
         self.condition = Condition.DOWN
         self.host: Host | None = None
         self.mirrors: dict[int, Mirror] = {}
@@ -76,7 +76,7 @@ class Node:
     def start(self) -> None:
         assert self.condition is Condition.DOWN
         try:
-            self.disk.open()
+            self.disk.start()
         except Corrupt:
             assert self.disk.is_damaged
             self.condition = Condition.REFUSED
@@ -231,8 +231,7 @@ class Node:
                 return
             for group, ready in turn.readies.items():
                 self.stage.checkers[group].on_ready(host.groups[group].raft, ready)
-            for group, ready in turn.writes:
-                self.disk.write(encode_block(group, ready))
+            self.disk.write(turn.writes, turn.must_sync)
             if turn.must_sync:
                 delay = self.stage.sync_delay() * self.sync_slow
                 self.stage.after(delay, self._when_up, self.epoch, partial(self._synced, turn))

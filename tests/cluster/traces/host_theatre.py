@@ -23,7 +23,6 @@ from leveret.cluster.machine import Machine
 from leveret.cluster.raft.codec import decode_frame, encode_frame
 from leveret.cluster.raft.entry import Members
 from leveret.cluster.raft.messages import GRANTED, NAMES, SLEEP_REPLY, Message
-from leveret.cluster.raft.records import encode_block
 from leveret.cluster.raft.state import CANDIDATE, LEADER, PRE_CANDIDATE, ROLE_NAMES
 from leveret.cluster.turn import HostTurn
 from leveret.errors import ClusterError
@@ -67,12 +66,13 @@ class HostTheatre:
             self._open(node)
 
     def _open(self, node: int) -> None:
-        disk = self.disks.setdefault(node, Disk(GROUP))
+        disk = self.disks.setdefault(node, Disk())
+        disk.start()
         self.incarnations[node] += 1
         config = HostConfig()
         config.sleep_ticks = 5
         host = Host(node, self.incarnations[node], node, config)
-        host.add_group(GROUP, disk.start(self.members), Machine())
+        host.add_group(GROUP, disk.stored(GROUP, self.members), Machine())
         self.hosts[node] = host
         self.seen[node] = self._state(host)
 
@@ -140,8 +140,7 @@ class HostTheatre:
         if turn is None:
             return False
         disk = self.disks[host.node]
-        for group, ready in turn.writes:
-            disk.write(encode_block(group, ready))
+        disk.write(turn.writes, turn.must_sync)
         disk.sync()
         self._send(host.node, turn)
         for outcome in host.done(turn):

@@ -132,6 +132,24 @@ def test_what_comes_while_a_turn_is_under_way_is_one_block() -> None:
     assert [group for group, _ in following.writes] == [1]
 
 
+def test_a_turn_is_bounded_and_the_rest_follows() -> None:
+    nodes = Nodes(10)
+    nodes.lead()
+    nodes.gather(1)
+    one = nodes.hosts[1]
+    one.config.turn_bytes_max = 100
+    for group in range(1, 11):
+        one.propose(group, [enqueue(1)])
+    turn = one.turn()
+    assert turn is not None
+    assert 0 < len(turn.writes) < 10
+    for target, messages in turn.messages.items():
+        nodes.deliver(1, target, messages)
+    one.done(turn)
+    nodes.settle()
+    assert all(group.machine.ready_count() == 1 for group in one.groups.values())
+
+
 def test_a_read_is_answered_when_all_that_it_needs_is_applied() -> None:
     nodes = Nodes(1)
     nodes.lead()

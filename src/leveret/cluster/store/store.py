@@ -69,6 +69,7 @@ class Store:
         self.node: i64 = node
         self.cluster: i64 = cluster
         self.file_bytes: i64 = file_bytes  # a file that has so many is followed by a new one
+        self.checkpoint_share: i64 = CHECKPOINT_SHARE
         self.index = Index()
         self.torn_bytes: i64 = 0  # cut off by the start
         self._salt: i64 = 0
@@ -263,7 +264,7 @@ class Store:
         self._maybe_roll()
 
     def _maybe_roll(self) -> None:
-        if self._offset >= max(self.file_bytes, CHECKPOINT_SHARE * self._checkpoint_bytes):
+        if self._offset >= max(self.file_bytes, self.checkpoint_share * self._checkpoint_bytes):
             self._file += 1
             self._offset = FILE_HEAD_BYTES
             self._is_new_file = True
