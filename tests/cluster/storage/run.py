@@ -202,7 +202,6 @@ class Run:
         """When there is no more to do, every file but the last is worth its room."""
         for _ in range(1000):
             has_more = self.store.housekeep(5000)
-            self.store.flush()
             block = self.store.take()
             if block is not None:
                 self._write(block)

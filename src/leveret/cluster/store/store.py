@@ -280,8 +280,11 @@ class Store:
     def housekeep(self, bytes_max: i64) -> bool:
         """Read about so many bytes of a file that is hardly used; whether there is more to do.
 
-        What is still used of them goes into the next block, which has to be taken afterwards.
+        What is still used of them goes into the next block, which has to be taken afterwards. Files
+        that are of no use go with it, even if nothing else is to be written.
         """
+        if self._removable:
+            self._must_sync = True
         scan = self._scan
         if scan is None:
             file = sparsest(self.index.space, self._file)
