@@ -86,6 +86,8 @@ class Run:
             self._change()
         if self.rng.random() < 0.5:
             self.moves += self.store.housekeep(self.rng.choice((1, 500, 10_000)))
+        if self.rng.random() < 0.1:
+            self.store.flush()
         block = self.store.take()
         if block is not None:
             self._write(block)
