@@ -295,7 +295,10 @@ class Store:
             self._must_sync = True
         scan = self._scan
         if scan is None:
-            file = sparsest(self.index.space, self._file)
+            # Not the file that a block is being written to: it may be full, and is not whole yet.
+            under_way = self._under_way
+            end = self._file if under_way is None else under_way.file
+            file = sparsest(self.index.space, end)
             if file == 0:
                 return False
             scan = Scan(self.files, file)
