@@ -120,6 +120,13 @@ BUGS: Final = (
         STORAGE,
     ),
     Bug(
+        "file compacted while its last block is written",
+        "store/store.py",
+        "end = self._file if under_way is None else under_way.file",
+        "end = self._file",
+        STORAGE,
+    ),
+    Bug(
         "entries that were cut off come back",
         "store/index.py",
         "        group.cut(first, self.space)\n",

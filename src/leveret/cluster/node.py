@@ -39,6 +39,7 @@ COMMAND_BYTES_MAX: Final = 32 * 1024 * 1024
 assert COMMAND_BYTES_MAX + FRAME_BYTES_FULL < FRAME_BYTES_MAX  # whatever is in a frame before it
 # Of old files of the log, looked at in a tick so that they can go.
 HOUSEKEEPING_BYTES: Final = 256 * 1024
+QUIET_TICKS: Final = 10  # without a write: then the log is brought to a good end
 
 
 class ClusterNode:
@@ -65,6 +66,8 @@ class ClusterNode:
         self._turn: HostTurn | None = None  # under way
         self._is_writing = False
         self._may_tidy = False  # a tick has passed
+        self._quiet_ticks = 0  # since something had to be synced
+        self._has_failed = False
         self._received_bytes = 0  # since the last turn was taken
         self._reads: dict[int, asyncio.Future[None]] = {}
         self._next_read = 1
@@ -85,8 +88,18 @@ class ClusterNode:
         self._end()
         await self.links.stop()
         await self._loop.run_in_executor(None, self._writer.stop)
+        if not self._has_failed:
+            await self._loop.run_in_executor(None, self._seal)
         if not self.ended.done():
             self.ended.set_result(None)
+
+    def _seal(self) -> None:
+        """Nothing is under way any more: bring the log to a good end."""
+        while self.store.flush():
+            block = self.store.take()
+            assert block is not None
+            self.store.files.write(block)
+            self.store.written(block)
 
     def _end(self) -> None:
         self._has_stopped = True
@@ -101,6 +114,7 @@ class ClusterNode:
         """Nothing that happened in this turn may become known."""
         if self._has_stopped:
             return
+        self._has_failed = True
         log.critical("the node ends: %s", fault, exc_info=fault)
         self._end()
         self.links.abort()
@@ -133,6 +147,7 @@ class ClusterNode:
             self._fail(fault)
             return
         self._may_tidy = True
+        self._quiet_ticks += 1
         self.soon()
 
     def propose(self, group: int, commands: list[bytes]) -> int:
@@ -205,9 +220,10 @@ class ClusterNode:
             self.turns += 1
             for group, ready in turn.writes:
                 self.store.add(group, ready)
+        if turn is not None and turn.must_sync:
+            self._quiet_ticks = 0
         if self._may_tidy:
-            self._may_tidy = False
-            self.store.housekeep(HOUSEKEEPING_BYTES)
+            self._tidy()
         block = self.store.take()  # there may be one without a turn: a group was created
         if block is not None:
             self._is_writing = True
@@ -215,6 +231,13 @@ class ClusterNode:
         elif turn is not None:
             assert not turn.must_sync
             self._finish(turn)
+
+    def _tidy(self) -> None:
+        """Once in a tick: a step of giving room back, and in quiet times an end of the log."""
+        self._may_tidy = False
+        self.store.housekeep(HOUSEKEEPING_BYTES)
+        if self._quiet_ticks >= QUIET_TICKS:
+            self.store.flush()
 
     def _on_taken(self) -> None:
         """What has come so far is in this turn."""
@@ -225,13 +248,15 @@ class ClusterNode:
     def _on_written(self, block: Block, fault: Exception | None) -> None:
         self._is_writing = False
         if fault is not None:
+            self._has_failed = True
             self._fail(fault)
-        if self._has_stopped:
             return
-        self.syncs += 1
         turn, self._turn = self._turn, None
         try:
             self.store.written(block)
+            if self._has_stopped:
+                return
+            self.syncs += 1
             if turn is not None:
                 self._finish(turn)
             self.soon()

@@ -94,7 +94,7 @@ class Disk:
         limit = len(content[name])
         if name == max(content):
             limit = _last_block(content[name])
-        elif not self._store.index.space.live[int(name[:16])]:
+        elif not self._store.index.space.live.get(int(name[:16])):
             return False
         if limit == FILE_HEAD_BYTES:
             return False

@@ -22,7 +22,7 @@ def main() -> int:
         run = Run(seed)
         try:
             run.run(TURNS)
-        except (Violation, AssertionError, LeveretError) as failure:
+        except (Violation, AssertionError, LeveretError, OSError) as failure:
             print(f"seed {seed}: FAILED by storage: {type(failure).__name__}: {failure}")
             print(f"replay: python -m tests.cluster.storage --first {seed} --seeds 1")
             return 1

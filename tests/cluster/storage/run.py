@@ -86,6 +86,8 @@ class Run:
             self._change()
         if self.rng.random() < 0.5:
             self.moves += self.store.housekeep(self.rng.choice((1, 500, 10_000)))
+        if self.rng.random() < 0.1:
+            self.store.flush()
         block = self.store.take()
         if block is not None:
             self._write(block)
@@ -129,6 +131,7 @@ class Run:
         before = self.disk.moment
         after = self.shown()
         self.rolls += bool(block.file_head)
+        self._work_meanwhile()
         if self.rng.random() < 0.1:
             self._kill(block, after)
             return
@@ -141,6 +144,13 @@ class Run:
         self.store.written(block)
         self.synced = after
         self._check_space()
+
+    def _work_meanwhile(self) -> None:
+        """What comes while a block is being written is for the next one."""
+        if self.rng.random() < 0.5:
+            self._change()
+            self.moves += self.store.housekeep(self.rng.choice((1, 500, 10_000)))
+            require(self.store.take() is None, "two blocks under way")
 
     def _check_crash(self, moment: int, after: dict[int, Shown], *, is_synced: bool) -> None:
         found = self._start(self.disk.crash(self.rng, moment))
@@ -202,7 +212,6 @@ class Run:
         """When there is no more to do, every file but the last is worth its room."""
         for _ in range(1000):
             has_more = self.store.housekeep(5000)
-            self.store.flush()
             block = self.store.take()
             if block is not None:
                 self._write(block)

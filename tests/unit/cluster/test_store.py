@@ -137,8 +137,8 @@ def test_commit_alone_starts_no_sync_and_rides_along() -> None:
     node.write(entries(3, 1))
     assert node.found().commit == 2
     node.store.add(GROUP, commit(3))
-    node.store.flush()  # as before a stop
-    assert node.save() is not None
+    while node.store.flush():  # as before a stop
+        assert node.save() is not None
     assert node.found().commit == 3
 
 
@@ -280,6 +280,23 @@ def test_damage_is_refused_wherever_it_is_but_in_the_last_block() -> None:
         broken = node.disk.copy()
         broken.flip(names[-1], spot * 8 + spot % 8)
         assert len(opened(broken).stored(GROUP).entries) == 12
+
+
+def test_damage_of_the_last_block_is_noticed_too_once_it_is_flushed() -> None:
+    node = Node()
+    node.write(entries(1, 1), entries(2, 1))
+    while node.store.flush():
+        node.save()
+    size = len(node.disk.content(FIRST))
+    for spot in range(size - BLOCK_HEAD_BYTES):
+        broken = node.disk.copy()
+        broken.flip(FIRST, spot * 8 + spot % 8)
+        with pytest.raises(StorageError):
+            opened(broken)
+    for spot in range(size - BLOCK_HEAD_BYTES, size):
+        broken = node.disk.copy()
+        broken.flip(FIRST, spot * 8 + spot % 8)
+        assert len(opened(broken).stored(GROUP).entries) == 2
 
 
 def test_file_that_is_missing_or_cut_short_is_noticed() -> None:

@@ -70,8 +70,8 @@ def encode_block_head(records: bytes, number: i64, salt: i64) -> bytes:
     write_u32(writer, len(records))
     write_u64(writer, number)
     write_u32(writer, crc32(records) & _CRC_MASK)
-    write_u32(writer, crc32(writer.getvalue(), salt & _SALT_MASK) & _CRC_MASK)
-    return writer.getvalue()
+    head = writer.getvalue()
+    return head + (crc32(head, salt & _SALT_MASK) & _CRC_MASK).to_bytes(4, "big")
 
 
 def sound_head(data: bytes, at: i64, salt: i64) -> bool:

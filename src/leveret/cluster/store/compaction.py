@@ -26,12 +26,12 @@ from leveret.errors import Corrupt, SyntaxFault
 LIVE_PERCENT_MIN: Final = 30
 
 
-def sparsest(space: Space, current: i64) -> i64:
-    """The file whose compaction gives most for its bytes; 0: none is worth it."""
+def sparsest(space: Space, end: i64) -> i64:
+    """The file before `end` whose compaction gives most for its bytes; 0: none is worth it."""
     best: i64 = 0
     best_percent: i64 = LIVE_PERCENT_MIN
     for file, size in space.size.items():
-        if file == current or size == 0:
+        if file >= end:
             continue
         live = i64(space.live[file])
         percent = live * 100 // i64(size)

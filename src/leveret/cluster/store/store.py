@@ -83,6 +83,7 @@ class Store:
         self._has_begun = False
         self._dirty: dict[int, Group] = {}  # their term, vote or commit is not written yet
         self._must_sync = False
+        self._is_sealed = True  # whether the last block is empty, or there is none
         self._checkpoint_bytes: i64 = 0  # of the current file
         # The block under way
         self._under_way: Block | None = None
@@ -108,6 +109,7 @@ class Store:
         self._offset = found.end
         self._number = found.next_block
         self._is_new_file = False
+        self._is_sealed = False
         self._checkpoint_bytes = found.checkpoint_bytes
         self._maybe_roll()
 
@@ -218,10 +220,15 @@ class Store:
         """What the next block has so far."""
         return len(self._writer)
 
-    def flush(self) -> None:
-        """Have the next block taken even if nothing in it must be synced: before a stop."""
-        if self._dirty or self._removable:
+    def flush(self) -> bool:
+        """Have the next block taken even if nothing must be synced; whether there is one.
+
+        For quiet times and before a stop, until there is none: the last one is empty. Damage to the
+        block before it can then be told from a torn write, and damage to itself loses nothing.
+        """
+        if not self._is_sealed or self._dirty or self._removable:
             self._must_sync = True
+        return self._must_sync
 
     def take(self) -> Block | None:
         """What is to be written and synced now, if anything and if the last one is written."""
@@ -255,6 +262,7 @@ class Store:
     def _next(self, block: Block) -> None:
         """From here on the next block is made."""
         self._under_way = block
+        self._is_sealed = not block.records
         self._number += 1
         self._offset = block.end()
         self._is_new_file = False
@@ -280,11 +288,17 @@ class Store:
     def housekeep(self, bytes_max: i64) -> bool:
         """Read about so many bytes of a file that is hardly used; whether there is more to do.
 
-        What is still used of them goes into the next block, which has to be taken afterwards.
+        What is still used of them goes into the next block, which has to be taken afterwards. Files
+        that are of no use go with it, even if nothing else is to be written.
         """
+        if self._removable:
+            self._must_sync = True
         scan = self._scan
         if scan is None:
-            file = sparsest(self.index.space, self._file)
+            # Not the file that a block is being written to: it may be full, and is not whole yet.
+            under_way = self._under_way
+            end = self._file if under_way is None else under_way.file
+            file = sparsest(self.index.space, end)
             if file == 0:
                 return False
             scan = Scan(self.files, file)
