@@ -173,6 +173,7 @@ async def test_a_node_starts_again_with_what_it_has_confirmed(tmp_path: Path) ->
         await leader_of([seat])
         seat.publish(1, 2, 3)
         await seat.until(lambda: seat.confirmed() == [1, 2, 3])
+    assert not seat.node.store.flush()  # the log was brought to a good end
     async with seats(tmp_path, 1) as (again,):
         await leader_of([again])
         await again.node.read(GROUP, WAIT_S)
