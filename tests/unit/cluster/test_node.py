@@ -127,6 +127,16 @@ async def leader_of(found: list[Seat]) -> Seat:
             await asyncio.sleep(TICK_S)
 
 
+async def read(seat: Seat) -> None:
+    """Asked again while the node has not heard who leads."""
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            try:
+                return await seat.node.read(GROUP, WAIT_S)
+            except NotLeader:
+                await asyncio.sleep(TICK_S)
+
+
 def played(test: Callable[..., Coroutine[None, None, None]]) -> Callable[..., None]:
     """A test that awaits."""
 
@@ -146,9 +156,9 @@ async def test_what_is_proposed_is_applied_everywhere_and_told_by_the_leader(
         leader.publish(1, 2)
         leader.publish(3)
         await leader.until(lambda: leader.confirmed() == [1, 2, 3])
-        await leader.node.read(GROUP, WAIT_S)
+        await read(leader)
         follower = next(seat for seat in found if seat is not leader)
-        await follower.node.read(GROUP, WAIT_S)
+        await read(follower)
         assert len(follower.host.groups[GROUP].machine.contents.messages) == 3
         assert follower.confirmed() == []
         with pytest.raises(NotLeader) as refused:
@@ -176,7 +186,7 @@ async def test_a_node_starts_again_with_what_it_has_confirmed(tmp_path: Path) ->
     assert not seat.node.store.flush()  # the log was brought to a good end
     async with seats(tmp_path, 1) as (again,):
         await leader_of([again])
-        await again.node.read(GROUP, WAIT_S)
+        await read(again)
         assert len(again.host.groups[GROUP].machine.contents.messages) == 3
 
 
@@ -261,7 +271,7 @@ async def test_a_node_that_is_behind_reads_no_more_until_its_disk_is_done(
         before = seat.links.is_paused
         seat.node.on_messages([full], 1)
         full_up = seat.links.is_paused
-        await seat.node.read(GROUP, WAIT_S)
+        await read(seat)
         assert (before, full_up, seat.links.is_paused) == (False, True, False)
 
 
