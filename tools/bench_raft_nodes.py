@@ -49,7 +49,7 @@ async def load(cluster: Cluster, leader: int, batch: int, count: int, first: int
 
 async def entries(folder: Path, count: int) -> None:
     print(f"{'':10}{'leader':>10}{'follower':>10}{'entries/s':>12}   µs of CPU per entry")
-    async with running(folder, "--snapshot-every", "4096", direct=True) as cluster:
+    async with running(folder, direct=True) as cluster:
         leader = cluster.leader()
         assert leader is not None
         await load(cluster, leader.number, 16, 2000, 1)  # so that everything is warm
