@@ -282,14 +282,6 @@ BUGS: Final = (
     ),
     # Hosts: turns of many groups, sleep and leases
     Bug(
-        "one sync asked for by the last group only",
-        "turn.py",
-        "self.must_sync = self.must_sync or ready.must_sync",
-        "self.must_sync = ready.must_sync",
-        MILD,
-        ("durable term", "durable vote", "durable entries", "durable majority"),
-    ),
-    Bug(
         "effects of older terms performed",
         "group.py",
         "if raft.role != LEADER or entry.term != raft.term:",

@@ -5,8 +5,8 @@
     propose(data)   commands, if this leads     read()     a read that must see all before it
 
 `leveret.cluster.raft` says what the host owes; the parts of the algorithm are `election`,
-`replication`, `snapshots`, `reads` and `membership`. This module decides which of them an input
-goes to, by kind and term, and keeps the order of what is handed out.
+`replication`, `snapshots`, `reads`, `sleep` and `membership`. This module decides which of them an
+input goes to, by kind and term, and keeps the order of what is handed out.
 
 Asserts are Raft's own invariants. They stay on: a member that breaks one must stop.
 """

@@ -1,8 +1,8 @@
 """The state of one member, and the few moves that every part of Raft makes with it.
 
-`election`, `replication`, `snapshots`, `reads` and `membership` are functions over a `State`;
-`core` decides which of them an input goes to. The fields are here so that one place says what each
-means.
+`election`, `replication`, `snapshots`, `reads`, `sleep` and `membership` are functions over a
+`State`; `core` decides which of them an input goes to. The fields are here so that one place says
+what each means.
 
 Invariants: the term never falls; in one term the vote is given once; commit never falls and never
 passes the end of the log; applied <= handed <= commit.
