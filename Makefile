@@ -123,6 +123,10 @@ chaos-jobs: setup ## Kill nodes and workers of the jobs service for SECONDS, and
 sim: setup ## Simulate Raft groups under faults, SEEDS of each schedule; SEED=7 replays one
 	@$(PY) -m tests.cluster.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000)) $(ARGS)
 
+.PHONY: sim-store
+sim-store: setup ## Cut the power at every step of the store of Raft groups, SEEDS runs
+	@$(PY) -m tests.cluster.storage --seeds $(or $(SEEDS),1000) $(ARGS)
+
 .PHONY: bench-raft
 bench-raft: setup ## Measure what an entry costs a member of a Raft group
 	@$(PY) tools/bench_raft.py $(ARGS)

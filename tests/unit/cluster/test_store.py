@@ -2,6 +2,7 @@
 
 import errno
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,12 @@ class Node:
 
     def restarted(self) -> "Node":
         return Node(self.disk.copy(), self.store.file_bytes)
+
+    def found_live(self) -> list[tuple[int, bytes]]:
+        """The live entries on the disk as it is."""
+        snapshot = self.store.stored(GROUP).snapshot
+        assert snapshot is not None
+        return [(entry.index, entry.data) for entry in snapshot.live]
 
     def found(self) -> Stored:
         return self.restarted().store.groups()[GROUP]
@@ -386,6 +393,36 @@ def test_real_files_are_written_and_found_again(tmp_path: Path) -> None:
     assert 1 <= len(Files(disk).numbers()) <= 3
     found = Node(disk, file_bytes=2000).store.groups()[GROUP]
     assert [entry.index for entry in found.entries] == list(range(51, 60))
+    disk.release()
+
+
+def test_thread_writes_while_entries_are_read_and_moved(tmp_path: Path) -> None:
+    disk = Disk(tmp_path / "raft")
+    disk.prepare()
+    node = Node(disk, file_bytes=20_000)
+    kept: list[Entry] = []
+    with ThreadPoolExecutor(1) as thread:
+        for index in range(1, 600):
+            node.store.add(GROUP, entries(index, 1, body=bytes(300)))
+            block = node.store.take()
+            assert block is not None
+            writing = thread.submit(node.files.write, block)
+            node.store.housekeep(5000)
+            for number in [entry.index for entry in kept] + [index]:
+                found = node.store.entry(GROUP, number)
+                assert found is not None
+                assert found.data == b"%d.1" % number + bytes(300)
+            writing.result()
+            node.store.written(block)
+            if index % 20 == 0:
+                newest = node.store.entry(GROUP, index)
+                assert newest is not None
+                kept = [*kept[-4:], newest] if index > 100 else [*kept, newest]
+                node.write(snapshot(index, kept))
+    node.files.close()
+    assert min(Files(disk).numbers()) > 3
+    found_again = Node(disk, file_bytes=20_000).found_live()
+    assert found_again == [(entry.index, entry.data) for entry in kept]
     disk.release()
 
 
