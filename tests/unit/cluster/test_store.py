@@ -1,6 +1,7 @@
 """What members wrote is what they find; a torn end is cut off, damage is refused."""
 
 import errno
+import time
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,7 +12,7 @@ from leveret.cluster.raft.entry import COMMAND, Entry, Members
 from leveret.cluster.raft.ready import Ready
 from leveret.cluster.raft.snapshot import Snapshot, decode_snapshot
 from leveret.cluster.raft.stored import Stored
-from leveret.cluster.store.blocks import BLOCK_HEAD_BYTES, Block
+from leveret.cluster.store.blocks import BLOCK_HEAD_BYTES, Block, require_torn
 from leveret.cluster.store.files import Files, file_name
 from leveret.cluster.store.store import Store
 from leveret.errors import Corrupt, NewerFormat, StorageError, SyntaxFault
@@ -336,6 +337,18 @@ def test_body_that_looks_like_a_later_block_does_not_make_a_torn_end_damage() ->
     torn = FakeDisk()
     torn.put(FIRST, data[:-50])
     assert len(opened(torn).stored(GROUP).entries) == 1
+
+
+def test_looking_for_a_later_block_takes_linear_time() -> None:
+    """Even where every place looks a little like the head of a large block of the right number."""
+    spent = []
+    for count in (10_000, 40_000):
+        data = (50_000).to_bytes(4, "big") + (6).to_bytes(8, "big")
+        data = data * count
+        begun = time.process_time()
+        require_torn(data, 0, 5, 77, "it")
+        spent.append(time.process_time() - begun)
+    assert spent[1] < spent[0] * 9  # squared it would be 16 times
 
 
 def test_head_of_a_later_block_tells_that_the_one_before_was_synced() -> None:
