@@ -123,6 +123,10 @@ chaos-jobs: setup ## Kill nodes and workers of the jobs service for SECONDS, and
 sim: setup ## Simulate Raft groups under faults, SEEDS of each schedule; SEED=7 replays one
 	@$(PY) -m tests.cluster.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000)) $(ARGS)
 
+.PHONY: sim-store
+sim-store: setup ## Cut the power at every step of the store of Raft groups, SEEDS runs
+	@$(PY) -m tests.cluster.storage --seeds $(or $(SEEDS),1000) $(ARGS)
+
 .PHONY: chaos-raft
 chaos-raft: setup ## Kill, stop and cut off nodes of a Raft group, ROUNDS of each, and count
 	@$(PY) -m tests.cluster.process --rounds $(or $(ROUNDS),10) $(ARGS)

@@ -1,7 +1,9 @@
 """What members wrote is what they find; a torn end is cut off, damage is refused."""
 
 import errno
+import time
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from leveret.cluster.raft.entry import COMMAND, Entry, Members
 from leveret.cluster.raft.ready import Ready
 from leveret.cluster.raft.snapshot import Snapshot, decode_snapshot
 from leveret.cluster.raft.stored import Stored
-from leveret.cluster.store.blocks import BLOCK_HEAD_BYTES, Block
+from leveret.cluster.store.blocks import BLOCK_HEAD_BYTES, Block, require_torn
 from leveret.cluster.store.files import Files, file_name
 from leveret.cluster.store.store import Store
 from leveret.errors import Corrupt, NewerFormat, StorageError, SyntaxFault
@@ -78,6 +80,12 @@ class Node:
 
     def restarted(self) -> "Node":
         return Node(self.disk.copy(), self.store.file_bytes)
+
+    def found_live(self) -> list[tuple[int, bytes]]:
+        """The live entries on the disk as it is."""
+        snapshot = self.store.stored(GROUP).snapshot
+        assert snapshot is not None
+        return [(entry.index, entry.data) for entry in snapshot.live]
 
     def found(self) -> Stored:
         return self.restarted().store.groups()[GROUP]
@@ -331,6 +339,18 @@ def test_body_that_looks_like_a_later_block_does_not_make_a_torn_end_damage() ->
     assert len(opened(torn).stored(GROUP).entries) == 1
 
 
+def test_looking_for_a_later_block_takes_linear_time() -> None:
+    """Even where every place looks a little like the head of a large block of the right number."""
+    spent = []
+    for count in (10_000, 40_000):
+        data = (50_000).to_bytes(4, "big") + (6).to_bytes(8, "big")
+        data = data * count
+        begun = time.process_time()
+        require_torn(data, 0, 5, 77, "it")
+        spent.append(time.process_time() - begun)
+    assert spent[1] < spent[0] * 9  # squared it would be 16 times
+
+
 def test_head_of_a_later_block_tells_that_the_one_before_was_synced() -> None:
     node = Node()
     node.write(entries(1, 1))
@@ -386,6 +406,36 @@ def test_real_files_are_written_and_found_again(tmp_path: Path) -> None:
     assert 1 <= len(Files(disk).numbers()) <= 3
     found = Node(disk, file_bytes=2000).store.groups()[GROUP]
     assert [entry.index for entry in found.entries] == list(range(51, 60))
+    disk.release()
+
+
+def test_thread_writes_while_entries_are_read_and_moved(tmp_path: Path) -> None:
+    disk = Disk(tmp_path / "raft")
+    disk.prepare()
+    node = Node(disk, file_bytes=20_000)
+    kept: list[Entry] = []
+    with ThreadPoolExecutor(1) as thread:
+        for index in range(1, 600):
+            node.store.add(GROUP, entries(index, 1, body=bytes(300)))
+            block = node.store.take()
+            assert block is not None
+            writing = thread.submit(node.files.write, block)
+            node.store.housekeep(5000)
+            for number in [entry.index for entry in kept] + [index]:
+                found = node.store.entry(GROUP, number)
+                assert found is not None
+                assert found.data == b"%d.1" % number + bytes(300)
+            writing.result()
+            node.store.written(block)
+            if index % 20 == 0:
+                newest = node.store.entry(GROUP, index)
+                assert newest is not None
+                kept = [*kept[-4:], newest] if index > 100 else [*kept, newest]
+                node.write(snapshot(index, kept))
+    node.files.close()
+    assert min(Files(disk).numbers()) > 3
+    found_again = Node(disk, file_bytes=20_000).found_live()
+    assert found_again == [(entry.index, entry.data) for entry in kept]
     disk.release()
 
 

@@ -14,6 +14,22 @@ from leveret.cluster.raft.entry import NOBODY, Members
 from leveret.cluster.store.places import Space, file_of
 
 
+def _let_go(at: "array[int]", size: "array[int]", begin: i64, end: i64, space: Space) -> None:
+    """Nobody points to these entries any more; neighbours are mostly in one file."""
+    file: i64 = 0
+    total: i64 = 0
+    for here in range(begin, end):
+        found = file_of(at[here])
+        if found != file:
+            if total:
+                space.lose(file, total)
+            file = found
+            total = 0
+        total += i64(size[here])
+    if total:
+        space.lose(file, total)
+
+
 class Group:
     """What the log has of one group."""
 
@@ -49,8 +65,7 @@ class Group:
         assert 0 <= keep <= len(self.at)
         if keep == len(self.at):
             return
-        for here in range(keep, len(self.at)):
-            space.lose(file_of(self.at[here]), self.size[here])
+        _let_go(self.at, self.size, keep, len(self.at), space)
         del self.at[keep:]
         del self.size[keep:]
 
@@ -108,13 +123,11 @@ class Group:
     def _drop_up_to(self, index: i64, space: Space) -> None:
         """Forget all entries up to `index`, the kept ones among them."""
         count = min(index + 1 - self.first, i64(len(self.at)))
-        for here in range(count):
-            space.lose(file_of(self.at[here]), self.size[here])
+        _let_go(self.at, self.size, 0, count, space)
         del self.at[:count]
         del self.size[:count]
         self.first = index + 1
-        for here in range(len(self.kept)):
-            space.lose(file_of(self.kept_at[here]), self.kept_size[here])
+        _let_go(self.kept_at, self.kept_size, 0, len(self.kept), space)
         self.kept = array("q")
         self.kept_at = array("q")
         self.kept_size = array("I")
