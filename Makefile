@@ -123,9 +123,22 @@ chaos-jobs: setup ## Kill nodes and workers of the jobs service for SECONDS, and
 sim: setup ## Simulate Raft groups under faults, SEEDS of each schedule; SEED=7 replays one
 	@$(PY) -m tests.cluster.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000)) $(ARGS)
 
+.PHONY: sim-store
+sim-store: setup ## Cut the power at every step of the store of Raft groups, SEEDS runs
+	@$(PY) -m tests.cluster.storage --seeds $(or $(SEEDS),1000) $(ARGS)
+
+.PHONY: chaos-raft
+chaos-raft: setup ## Kill, stop and cut off nodes of a Raft group, ROUNDS of each, and count
+	@$(PY) -m tests.cluster.process --rounds $(or $(ROUNDS),10) $(ARGS)
+
 .PHONY: bench-raft
 bench-raft: setup ## Measure what an entry costs a member of a Raft group
 	@$(PY) tools/bench_raft.py $(ARGS)
+
+.PHONY: bench-raft-nodes
+bench-raft-nodes: setup ## Measure nodes of a Raft group as processes: entries, and idle groups
+	@$(PY) -m tools.bench_raft_nodes entries $(ARGS)
+	@$(PY) -m tools.bench_raft_nodes idle $(ARGS)
 
 .PHONY: test-spark-cluster
 test-spark-cluster: setup ## The flows of the pipeline on a master and two workers of Spark

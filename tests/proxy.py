@@ -6,13 +6,24 @@ import asyncio
 import contextlib
 import socket
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from enum import Enum
 from typing import Final
 
 READ_BYTES: Final = 65_536
 HOST: Final = "127.0.0.1"
 CLOSE_S: Final = 5.0
+
+
+class Way(Enum):
+    """A direction of a line."""
+
+    OUT = "from the client to the server"
+    BACK = "from the server to the client"
+
+
+BOTH: Final = (Way.OUT, Way.BACK)
 
 
 class Line:
@@ -21,26 +32,31 @@ class Line:
     def __init__(self, client: asyncio.StreamWriter, broker: asyncio.StreamWriter) -> None:
         self._ends = (client, broker)
         self.port: int = client.get_extra_info("peername")[1]
-        self._passes = asyncio.Event()
-        self._passes.set()
+        self._passes = {Way.OUT: asyncio.Event(), Way.BACK: asyncio.Event()}
+        self.flow()
 
-    async def carry(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    async def carry(
+        self, source: asyncio.StreamReader, target: asyncio.StreamWriter, way: Way
+    ) -> None:
+        passes = self._passes[way]
         with contextlib.suppress(OSError):
             while data := await source.read(READ_BYTES):
-                await self._passes.wait()
+                await passes.wait()
                 target.write(data)
                 await target.drain()
             # A line that went silent does not tell either end that the other one left.
-            await self._passes.wait()
+            await passes.wait()
         self.close()
 
-    def silence(self) -> None:
+    def silence(self, ways: Iterable[Way] = BOTH) -> None:
         """Nothing passes any more, and nobody is told."""
-        self._passes.clear()
+        for way in ways:
+            self._passes[way].clear()
 
     def flow(self) -> None:
         """What waited passes, and all that follows."""
-        self._passes.set()
+        for passes in self._passes.values():
+            passes.set()
 
     def reset(self) -> None:
         """Both ends are told by a reset."""
@@ -49,7 +65,7 @@ class Line:
             with contextlib.suppress(OSError):
                 raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             end.transport.abort()
-        self._passes.set()
+        self.flow()
 
     def close(self) -> None:
         for end in self._ends:
@@ -62,7 +78,7 @@ class Proxy:
     def __init__(self, port: int) -> None:
         self._target = port
         self._lines: list[Line] = []
-        self._is_stalled = False
+        self._stalled: set[Way] = set()
         self.port = 0
         self.is_empty = asyncio.Event()
         self.is_empty.set()
@@ -77,13 +93,14 @@ class Proxy:
             if port is None or line.port == port:
                 line.silence()
 
-    def stall(self) -> None:
+    def stall(self, ways: Iterable[Way] = BOTH) -> None:
         """Bytes wait, on new lines too, until they flow again; nothing is closed."""
-        self._is_stalled = True
-        self.silence()
+        self._stalled.update(ways)
+        for line in self._lines:
+            line.silence(self._stalled)
 
     def flow(self) -> None:
-        self._is_stalled = False
+        self._stalled.clear()
         for line in self._lines:
             line.flow()
 
@@ -99,14 +116,13 @@ class Proxy:
             writer.close()
             return
         line = Line(writer, target)
-        if self._is_stalled:
-            line.silence()
+        line.silence(self._stalled)
         self._lines.append(line)
         self.is_empty.clear()
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(line.carry(reader, target))
-                group.create_task(line.carry(source, writer))
+                group.create_task(line.carry(reader, target, Way.OUT))
+                group.create_task(line.carry(source, writer, Way.BACK))
         finally:
             self._lines.remove(line)
             if not self._lines:

@@ -43,7 +43,9 @@
     ├── ClusterError               a request that a member of a group cannot serve now
     │   ├── NotLeader              another node leads, or none; names it
     │   ├── Busy                   not now: a limit, or a change that is under way
-    │   └── ChangeRefused          a change of the members that makes no sense
+    │   ├── UnknownGroup           no member of this group is hosted here
+    │   ├── ChangeRefused          a change of the members that makes no sense
+    │   └── LinkRefused            two nodes that do not take each other; says why
     └── Closed                     the broker or queue was closed under the caller
         └── Refused                another broker refused something, and said why
 
@@ -241,8 +243,25 @@ class Busy(ClusterError):
     """Not now: a limit is reached, or a change is under way."""
 
 
+class UnknownGroup(ClusterError):
+    """No member of this group is hosted here."""
+
+    def __init__(self, group: int) -> None:
+        super().__init__(f"no group {group} here")
+        self.group = group
+
+
 class ChangeRefused(ClusterError):
     """A change of the members that makes no sense."""
+
+
+class LinkRefused(ClusterError):
+    """A node that does not take another one's connection, by the code of `cluster.hello`."""
+
+    def __init__(self, code: int, reason: str, *, by_peer: bool) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.by_peer = by_peer  # whether the other side has said so
 
 
 class Closed(LeveretError):

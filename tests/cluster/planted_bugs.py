@@ -1,7 +1,8 @@
 """Bugs that Raft and the replicated queue can have, each noticed by a simulation or a trace.
 
 An edit is short and stands for a mistake that somebody could make. A bug names what must notice it:
-a schedule of the simulator, and by which rules it may be noticed, or a trace.
+a schedule of the simulator, and by which rules it may be noticed, a trace, or the runs of the store
+against its model.
 """
 
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Final
 
 MILD: Final = "mild"
 HARSH: Final = "harsh"
+STORAGE: Final = "storage"
 SEEDS_MAX: Final = 60  # of a schedule, before a bug counts as missed
 
 
@@ -20,7 +22,7 @@ class Bug:
     file: str  # below src/leveret/cluster
     text: str  # stands in it exactly once
     instead: str
-    catcher: str  # a schedule, or the name of a trace
+    catcher: str  # a schedule, the store's runs, or the name of a trace
     rules: tuple[str, ...] = ()  # of the checker; any of them
 
 
@@ -28,16 +30,16 @@ BUGS: Final = (
     # What is on disk
     Bug(
         "vote not written",
-        "raft/records.py",
-        "        write_u64(writer, ready.vote)\n",
-        "        write_u64(writer, 0)\n",
+        "store/store.py",
+        "            group.vote = ready.vote\n",
+        "",
         MILD,
-        ("durable vote",),
+        ("assertion",),
     ),
     Bug(
         "vote forgotten by a restart",
-        "raft/records.py",
-        "        stored.vote = self.vote\n",
+        "store/loading.py",
+        "    stored.vote = group.vote\n",
         "",
         "vote_lost_on_restart",
     ),
@@ -63,6 +65,95 @@ BUGS: Final = (
         "own.on_match(self.log.stable)",
         "own.on_match(self.log.last_index())",
         "own_sync",
+    ),
+    # The store
+    Bug(
+        "file removed before what was moved out of it is synced",
+        "store/store.py",
+        "        block.removals = self._removable\n",
+        "        block.removals = block.dead = space.dead(self._file)\n"
+        "        for file in block.dead:\n"
+        "            self._forget(file)\n",
+        STORAGE,
+    ),
+    Bug(
+        "end of a group not written",
+        "store/store.py",
+        "        write_head(self._writer, DELETE, number)\n",
+        "",
+        STORAGE,
+    ),
+    Bug(
+        "file named before its head is synced",
+        "store/files.py",
+        "        opened.sync()\n        self._disk.rename",
+        "        self._disk.rename",
+        STORAGE,
+    ),
+    Bug(
+        "name of a new file not synced",
+        "store/files.py",
+        "        self._disk.sync_folder()\n        self._open[block.file]",
+        "        self._open[block.file]",
+        STORAGE,
+    ),
+    Bug(
+        "block not synced",
+        "store/files.py",
+        "                opened.sync()\n",
+        "",
+        STORAGE,
+    ),
+    Bug(
+        "live entries not counted as live",
+        "store/group.py",
+        "            space.gain(file_of(kept_at[here]), kept_size[here])\n",
+        "            space.gain(file_of(kept_at[here]), 0)\n",
+        HARSH,
+        ("assertion",),
+    ),
+    Bug(
+        "snapshot left behind by compaction",
+        "store/store.py",
+        "if record.size and group.snapshot_at == scan.base + record.at:",
+        "if record.size and group.snapshot_at == scan.base:",
+        STORAGE,
+    ),
+    Bug(
+        "file compacted while its last block is written",
+        "store/store.py",
+        "end = self._file if under_way is None else under_way.file",
+        "end = self._file",
+        STORAGE,
+    ),
+    Bug(
+        "entries that were cut off come back",
+        "store/index.py",
+        "        group.cut(first, self.space)\n",
+        "        first = group.last() + 1\n",
+        STORAGE,
+    ),
+    Bug(
+        "checkpoint without live entries",
+        "store/checkpoint.py",
+        "    write_u32(writer, len(group.kept))\n    for here in range(len(group.kept)):\n",
+        "    write_u32(writer, 0)\n    for here in range(0):\n",
+        HARSH,
+        ("assertion",),
+    ),
+    Bug(
+        "what a killed node has written is relied on, not synced",
+        "store/files.py",
+        "            opened.truncate(size)\n        opened.sync()\n",
+        "            opened.truncate(size)\n",
+        STORAGE,
+    ),
+    Bug(
+        "name that a killed node has given is relied on, not synced",
+        "store/files.py",
+        "                self._disk.remove(name)\n        self._disk.sync_folder()\n",
+        "                self._disk.remove(name)\n",
+        STORAGE,
     ),
     # Elections
     Bug(
@@ -176,7 +267,7 @@ BUGS: Final = (
     ),
     Bug(
         "live entries not on disk",
-        "raft/records.py",
+        "store/records.py",
         "write_numbers(writer, [int(entry.index) for entry in snapshot.live])",
         "write_numbers(writer, [])",
         HARSH,
@@ -188,6 +279,86 @@ BUGS: Final = (
         "if state.log.matches(snapshot.index, snapshot.term):",
         "if state.log.matches(snapshot.index, snapshot.term + 1):",
         "snapshot_keeps_tail",
+    ),
+    # Hosts: turns of many groups, sleep and leases
+    Bug(
+        "effects of older terms performed",
+        "group.py",
+        "if raft.role != LEADER or entry.term != raft.term:",
+        "if raft.role != LEADER:",
+        MILD,
+        ("effects",),
+    ),
+    Bug(
+        "commit told to who lacks entries",
+        "raft/replication.py",
+        "has_all = progress.state == REPLICATE and progress.match == state.log.last_index()",
+        "has_all = progress.state == REPLICATE",
+        MILD,
+        ("assertion", "state machine safety"),
+    ),
+    Bug(
+        "sleep without the leader's log and commit",
+        "raft/sleep.py",
+        "has_all = is_same and state.commit == message.index",
+        "has_all = True",
+        "sleep_mismatch",
+    ),
+    Bug(
+        "leader sleeps before all have agreed",
+        "raft/sleep.py",
+        "        if node != state.node and not progress.is_asleep:\n            return\n",
+        "        if node != state.node and not progress.is_active:\n            return\n",
+        "sleep_asked_again",
+    ),
+    Bug(
+        "sleeper not woken by the lost lease of its leader's node",
+        "host.py",
+        "if raft.leader == node or (raft.role == LEADER and not self._hears_quorum(raft)):",
+        "if raft.role == LEADER and not self._hears_quorum(raft):",
+        "sleep_lost_leader",
+    ),
+    Bug(
+        "sleeping leader not woken by a lost majority",
+        "host.py",
+        "if raft.leader == node or (raft.role == LEADER and not self._hears_quorum(raft)):",
+        "if raft.leader == node:",
+        "sleep_deaf_leader",
+    ),
+    Bug(
+        "new incarnation of the leader's node ignored",
+        "host.py",
+        "if self.leases.on_beat(message) != RESTARTED:",
+        "if self.leases.on_beat(message) != RESTARTED or message.source != self.node:",
+        "sleep_restart",
+    ),
+    Bug(
+        "sleep at the word of an older incarnation",
+        "lease.py",
+        "peer.is_alive and peer.incarnation == incarnation",
+        "peer.is_alive",
+        "sleep_stale",
+    ),
+    Bug(
+        "sleeper votes though its leader's node lives",
+        "host.py",
+        "            silent_ticks = self.leases.silent_ticks(raft.leader)\n",
+        "            silent_ticks = raft.config.election_ticks\n",
+        "sleep_pre_vote",
+    ),
+    Bug(
+        "sleeper ignores who asks for votes",
+        "host.py",
+        "    if message.term > raft.term:\n",
+        "    if message.kind == 1:\n        return False\n    if message.term > raft.term:\n",
+        "sleep_pre_vote",
+    ),
+    Bug(
+        "messages of the leader do not wake",
+        "host.py",
+        "return kind != SLEEP and kind != COMMIT and not is_reply(kind)",
+        "return kind == 1",
+        "sleep",
     ),
     # The queue
     Bug(

@@ -1,4 +1,4 @@
-"""Every bug that is planted into Raft or the queue is noticed, by a simulation or by a trace.
+"""Every bug that is planted into Raft, its store or the queue is noticed by what must notice it.
 
 Each goes into a copy of the sources, and what must notice it runs on that copy in a process of its
 own. It must fail by what it checks: an edit that does not even run would prove nothing.
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.planted_bugs import BUGS, HARSH, MILD, SEEDS_MAX, Bug
+from tests.cluster.planted_bugs import BUGS, HARSH, MILD, SEEDS_MAX, STORAGE, Bug
 
 pytestmark = [
     pytest.mark.interpreted_only("bugs are planted into sources, which run as they are"),
@@ -21,7 +21,7 @@ pytestmark = [
 
 ROOT = Path(__file__).parents[2]
 # What the cluster needs of the package.
-PARTS = ("__init__.py", "errors.py", "checksum.py")
+PARTS = ("__init__.py", "errors.py", "checksum.py", "storage/disk.py", "testing/disk.py")
 
 
 def planted(bug: Bug, into: Path) -> Path:
@@ -29,6 +29,7 @@ def planted(bug: Bug, into: Path) -> Path:
     copy = into / "leveret"
     shutil.copytree(package / "cluster", copy / "cluster")
     for part in PARTS:
+        (copy / part).parent.mkdir(exist_ok=True)
         shutil.copy(package / part, copy / part)
     file = copy / "cluster" / bug.file
     content = file.read_text()
@@ -57,6 +58,9 @@ def test_planted_bug_is_noticed(bug: Bug, tmp_path: Path) -> None:
         flags = ("--schedule", bug.catcher, "--seeds", str(SEEDS_MAX))
         done = run(sources, "tests.cluster.simulation", *flags)
         noticed = [f"FAILED by {rule}:" for rule in bug.rules]
+    elif bug.catcher == STORAGE:
+        done = run(sources, "tests.cluster.storage", "--seeds", str(SEEDS_MAX))
+        noticed = ["FAILED by storage:"]
     else:
         done = run(sources, "tests.cluster.traces", bug.catcher)
         noticed = [f"{bug.catcher} FAILED"]

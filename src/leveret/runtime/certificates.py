@@ -47,8 +47,11 @@ class Certificates:
         self._looked_s = now_s()
         # Clients of AMQP may be asked for certificates; those of HTTP log in by passwords.
         self._verified, self._plain = self._load()
+        self._peers, self._dialing = self._load_links()
         self.amqp = self._listening(settings.tls_verify, lambda: self._verified)
         self.http = self._listening("none", lambda: self._plain)
+        # Other nodes must have a certificate of the same authority, whoever dials.
+        self.links = self._listening("required", lambda: self._peers)
 
     @property
     def name_rule(self) -> NameRule | None:
@@ -67,12 +70,19 @@ class Certificates:
         """Load the files again; False, and a line in the log, where they cannot be used."""
         self._stamps = self._look()
         try:
-            self._verified, self._plain = self._load()
+            loaded, links = self._load(), self._load_links()
         except ConfigError as fault:
             log.error("the certificates stay as they were: %s", fault)
             return False
+        self._verified, self._plain = loaded
+        self._peers, self._dialing = links
         log.info("the certificates of TLS are loaded anew")
         return True
+
+    def dialing(self) -> ssl.SSLContext:
+        """For a link to another node: shows this node's certificate, and checks the other's."""
+        self._maybe_reload()
+        return self._dialing
 
     def _maybe_reload(self) -> None:
         now_s = self._now_s()
@@ -94,16 +104,37 @@ class Certificates:
                 verified.load_verify_locations(settings.tls_ca)
             plain = self._context("none")
             for context in (verified, plain):
-                context.load_cert_chain(
-                    str(settings.tls_cert),
-                    str(settings.tls_key) if settings.tls_key is not None else None,
-                    str(settings.tls_key_pass),  # even an empty one: OpenSSL would ask a terminal
-                )
+                self._load_chain(context)
         except (OSError, ValueError) as fault:
-            names = ", ".join(map(str, self._paths))
-            reason = getattr(fault, "reason", None) or getattr(fault, "strerror", None) or fault
-            raise ConfigError(f"{names}: cannot be used for TLS: {reason}") from fault
+            raise self._unusable(fault) from fault
         return verified, plain
+
+    def _load_links(self) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+        """Contexts of both sides of a link between nodes."""
+        listening = self._context("required")
+        dialing = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        dialing.minimum_version = listening.minimum_version
+        try:
+            for context in (listening, dialing):
+                if self._settings.tls_ca is not None:
+                    context.load_verify_locations(self._settings.tls_ca)
+                self._load_chain(context)
+        except (OSError, ValueError) as fault:
+            raise self._unusable(fault) from fault
+        return listening, dialing
+
+    def _load_chain(self, context: ssl.SSLContext) -> None:
+        settings = self._settings
+        context.load_cert_chain(
+            str(settings.tls_cert),
+            str(settings.tls_key) if settings.tls_key is not None else None,
+            str(settings.tls_key_pass),  # even an empty one: OpenSSL would ask a terminal
+        )
+
+    def _unusable(self, fault: Exception) -> ConfigError:
+        names = ", ".join(map(str, self._paths))
+        reason = getattr(fault, "reason", None) or getattr(fault, "strerror", None) or fault
+        return ConfigError(f"{names}: cannot be used for TLS: {reason}")
 
     def _listening(self, verify: str, current: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
         """A context for a listener, which hands each handshake over to the current one."""

@@ -46,7 +46,7 @@ def _many(seeds: range, names: list[str], arguments: argparse.Namespace) -> int:
     failures = 0
     total = 0
     begun = time.process_time()
-    steps = committed = elections = confirmed = 0
+    steps = committed = elections = confirmed = sleeps = wakes = 0
     for seed in seeds:
         if seed != seeds.start and (seed - seeds.start) % PROGRESS_EVERY == 0:
             print(f"{total} runs so far, {failures} failed", flush=True)
@@ -57,6 +57,8 @@ def _many(seeds: range, names: list[str], arguments: argparse.Namespace) -> int:
             committed += result.committed
             elections += result.elections
             confirmed += result.confirmed
+            sleeps += result.sleeps
+            wakes += result.wakes
             if result.failure is not None:
                 failures += 1
                 _show(result)
@@ -66,7 +68,8 @@ def _many(seeds: range, names: list[str], arguments: argparse.Namespace) -> int:
     spent = time.process_time() - begun
     print(
         f"{total} runs, {failures} failed; {steps} steps, {elections} elections, "
-        f"{committed} entries committed, {confirmed} confirms; {spent:.1f} s of CPU"
+        f"{committed} entries committed, {confirmed} confirms, {sleeps} members fell asleep, "
+        f"{wakes} were woken; {spent:.1f} s of CPU"
     )
     return 1 if failures else 0
 
@@ -76,7 +79,8 @@ def _show(result: Result) -> None:
     print(
         f"seed {result.seed} {result.schedule}: {outcome} "
         f"({result.steps} steps, {result.elections} elections, {result.committed} committed, "
-        f"{result.confirmed} confirmed, digest {result.digest:08x})"
+        f"{result.confirmed} confirmed, {result.sleeps} sleeps, {result.wakes} wakes, "
+        f"digest {result.digest:08x})"
     )
     if result.failure is not None:
         print(f"replay: {result.replay()}")

@@ -23,9 +23,9 @@ from leveret.cluster.raft.messages import (
     Message,
 )
 from leveret.cluster.raft.ready import Ready
-from leveret.cluster.raft.records import Remains
 from leveret.cluster.raft.state import LEADER
 from tests.cluster.simulation.disk import Disk
+from tests.cluster.simulation.view import View
 
 
 class Violation(Exception):
@@ -46,7 +46,7 @@ def mark(entry: Entry) -> tuple[int, int, int]:
     return entry.term, entry.kind, zlib.crc32(entry.data)
 
 
-def has_durably(view: Remains, index: int, term: int) -> bool:
+def has_durably(view: View, index: int, term: int) -> bool:
     if view.snapshot is not None and index <= view.snapshot.index:
         return True
     at = index - view.first
@@ -63,9 +63,10 @@ class Seen:
 
 
 class Checker:
-    """Knows everything that has happened in the world."""
+    """Knows everything that has happened to one group."""
 
-    def __init__(self) -> None:
+    def __init__(self, group: int) -> None:
+        self.group = group
         self.leaders: dict[int, int] = {}  # by term
         self.matching: dict[tuple[int, int], tuple[int, int, int, int]] = {}
         self.committed: dict[int, tuple[tuple[int, int, int], int]] = {}  # and the leader's term
@@ -109,6 +110,10 @@ class Checker:
                 self._check_complete(raft)
         if raft.commit != seen.commit:
             self._on_commit(raft, seen)
+        # One that has only started does not know of a leader.
+        if raft.is_asleep and raft.leader:
+            text = f"{raft.node} sleeps with {raft.commit} of {raft.log.last_index()} committed"
+            require(raft.commit == raft.log.last_index(), "sleep", text)
 
     def _check_complete(self, raft: Raft) -> None:
         log = raft.log
@@ -144,7 +149,7 @@ class Checker:
 
     def _is_durable(self, node: int, entry: Entry) -> bool:
         disk = self.disks.get(node)
-        return disk is not None and has_durably(disk.view, entry.index, entry.term)
+        return disk is not None and has_durably(disk.views[self.group], entry.index, entry.term)
 
     def on_ready(self, raft: Raft, ready: Ready) -> None:
         """Log matching: an entry says what it is and which entry it follows."""
@@ -161,7 +166,7 @@ class Checker:
         """What a message lets others rely on is on disk."""
         if message.kind in (PRE_VOTE, PRE_VOTE_REPLY):
             return
-        view = self.disks[raft.node].view
+        view = self.disks[raft.node].views[self.group]
         text = f"{raft.node} speaks in term {message.term}, its disk is in term {view.term}"
         require(view.term >= message.term, "durable term", text)
         if message.kind == VOTE_REPLY and message.context == GRANTED:

@@ -15,9 +15,10 @@ from leveret.cluster.commands import (
     encode_enqueue,
     encode_verdict,
 )
-from leveret.cluster.raft.core import Raft
-from leveret.errors import Busy, NotLeader
-from tests.cluster.simulation.host import Host
+from leveret.cluster.host import Host
+from leveret.cluster.turn import Outcome
+from leveret.errors import Busy, NotLeader, UnknownGroup
+from tests.cluster.simulation.node import Node
 from tests.cluster.simulation.stage import Stage
 
 RESEND_AFTER = 150
@@ -25,32 +26,39 @@ WINDOW = 5
 
 
 class Client:
-    """Someone who talks to the leader."""
+    """Someone who talks to the leader of a group."""
 
-    def __init__(self, stage: Stage, hosts: dict[int, Host], number: int) -> None:
+    def __init__(self, stage: Stage, nodes: dict[int, Node], group: int, number: int) -> None:
         self.stage = stage
-        self.hosts = hosts
+        self.checker = stage.checkers[group]
+        self.nodes = nodes
+        self.group = group
         self.number = number
         self.leader = 0
         self.term = 0
 
     def ask(self, make: Callable[[int], list[bytes]]) -> None:
         """Propose commands, made for the time of the node that is asked."""
-        host = self.hosts.get(self.leader)
-        if host is None or host.raft is None:
-            up = [host for host in self.hosts.values() if host.raft is not None]
+        if self.stage.is_silent:
+            return
+        node = self.nodes.get(self.leader)
+        if node is None or node.raft(self.group) is None:
+            up = [node for node in self.nodes.values() if node.raft(self.group) is not None]
             if not up:
                 return
-            host = self.stage.rng.choice(up)
-            self.leader = host.number
-        chosen = host
-        chosen.call(lambda raft: self._propose(raft, make(chosen.clock_ms())))
+            node = self.stage.rng.choice(up)
+            self.leader = node.number
+        chosen = node
+        chosen.call(lambda host: self._propose(host, make(chosen.clock_ms())))
 
-    def _propose(self, raft: Raft, commands: list[bytes]) -> None:
+    def _propose(self, host: Host, commands: list[bytes]) -> None:
         try:
-            raft.propose(commands)
+            host.propose(self.group, commands)
         except NotLeader as error:
             self.leader = error.leader
+            self.on_refused()
+        except UnknownGroup:
+            self.leader = 0
             self.on_refused()
         except Busy:
             self.on_refused()
@@ -62,8 +70,8 @@ class Client:
 class Publisher(Client):
     """Numbers its messages and keeps those that are not confirmed."""
 
-    def __init__(self, stage: Stage, hosts: dict[int, Host], number: int) -> None:
-        super().__init__(stage, hosts, number)
+    def __init__(self, stage: Stage, nodes: dict[int, Node], group: int, number: int) -> None:
+        super().__init__(stage, nodes, group, number)
         self.next_seq = 1
         self.unconfirmed: dict[int, bytes] = {}
         self.sent_at = 0
@@ -71,6 +79,8 @@ class Publisher(Client):
     def publish(self) -> None:
         """A new message, or all that is not confirmed once more."""
         stage = self.stage
+        if stage.is_quiet(self.group):
+            return
         if self.unconfirmed and stage.now - self.sent_at > RESEND_AFTER:
             self.resend()
         elif len(self.unconfirmed) < WINDOW and not stage.is_calm:
@@ -99,28 +109,29 @@ class Publisher(Client):
         self.sent_at = self.stage.now - RESEND_AFTER + 10  # not at once, and not late
 
     def on_confirm(self, seq: int) -> None:
-        self.stage.checker.on_confirmed(self.number, seq)
+        self.checker.on_confirmed(self.number, seq)
         self.unconfirmed.pop(seq, None)
 
 
 class Taker(Client):
     """A consumer: takes messages, and gives a verdict on each until that is acknowledged."""
 
-    def __init__(self, stage: Stage, hosts: dict[int, Host], number: int) -> None:
-        super().__init__(stage, hosts, number)
+    def __init__(self, stage: Stage, nodes: dict[int, Node], group: int, number: int) -> None:
+        super().__init__(stage, nodes, group, number)
         self.verdicts: dict[int, int] = {}  # tag to kind, not acknowledged yet
         self.taken: set[int] = set()  # tags whose verdict was acknowledged
         self.prefetch = stage.rng.choice((1, 3, 10))
 
     def attach(self) -> None:
-        self.ask(lambda now: [encode_attach(now, self.number, self.number, self.prefetch)])
+        if not self.stage.is_quiet(self.group):
+            self.ask(lambda now: [encode_attach(now, self.number, self.number, self.prefetch)])
 
-    def on_deliver(self, raft: Raft, index: int, tag: int) -> None:
-        if raft.term < self.term:
+    def on_deliver(self, node: int, outcome: Outcome, index: int, tag: int) -> None:
+        if outcome.term < self.term:
             return
-        self.term = raft.term
+        self.term = outcome.term
         stage = self.stage
-        stage.checker.on_delivered(index, self.hosts[raft.node].body(index))
+        self.checker.on_delivered(index, self.nodes[node].body(self.group, index))
         if tag not in self.verdicts and tag not in self.taken:
             kind = stage.rng.choice((SETTLE, SETTLE, SETTLE, SETTLE, RETURN, DISCARD))
             self.verdicts[tag] = kind
@@ -133,11 +144,11 @@ class Taker(Client):
             self.ask(lambda now: [encode_verdict(kind, now, self.number, [tag])])
             self.stage.after(RESEND_AFTER, self.decide, tag)
 
-    def on_settled(self, raft: Raft, index: int, tag: int) -> None:
+    def on_settled(self, outcome: Outcome, index: int, tag: int) -> None:
         """Taken now, or before: with index 0 nobody can say what became of the message."""
-        if raft.term < self.term:
+        if outcome.term < self.term:
             return
-        self.term = raft.term
+        self.term = outcome.term
         self.taken.add(tag)
         if self.verdicts.pop(tag, None) == SETTLE and index:
-            self.stage.checker.settled.add(index)
+            self.checker.settled.add(index)

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 
 from leveret.cluster.commands import PURGE, encode_bare, encode_configure
+from leveret.cluster.host import Host
 from leveret.cluster.machine_state import Settings
-from leveret.cluster.raft.core import Raft
 from leveret.cluster.raft.entry import Members
 from leveret.errors import ClusterError
-from tests.cluster.simulation.host import Condition, Host
 from tests.cluster.simulation.network import SHAPES, Network
+from tests.cluster.simulation.node import Condition, Node
 from tests.cluster.simulation.stage import Stage
 
 VOTERS_MIN = 3
@@ -18,10 +18,10 @@ VOTERS_MAX = 5
 class Nemesis:
     """Faults by weight; each is followed by its end, sooner or later."""
 
-    def __init__(self, stage: Stage, hosts: dict[int, Host], network: Network) -> None:
+    def __init__(self, stage: Stage, nodes: dict[int, Node], network: Network) -> None:
         self.stage = stage
         self.rng = stage.rng
-        self.hosts = hosts
+        self.nodes = nodes
         self.network = network
         self.is_over = False
 
@@ -35,21 +35,36 @@ class Nemesis:
         weights = list(self.stage.schedule.weights.values())
         getattr(self, self.rng.choices(names, weights)[0])()
 
-    def up(self) -> list[Host]:
-        return [host for host in self.hosts.values() if host.condition is Condition.UP]
+    def up(self) -> list[Node]:
+        return [node for node in self.nodes.values() if node.condition is Condition.UP]
 
-    def leader(self) -> Host | None:
+    def group(self) -> int:
+        """Any group."""
+        return self.rng.choice(list(self.stage.checkers))
+
+    def leader(self, group: int) -> Node | None:
         """The leader of the highest term, as far as one can see from outside."""
-        leaders = [host for host in self.up() if host.is_leader()]
-        return max(leaders, key=lambda host: host.raft.term if host.raft else 0, default=None)
+        found: Node | None = None
+        term = 0
+        for node in self.up():
+            raft = node.raft(group)
+            if raft is not None and node.is_leader(group) and raft.term > term:
+                found, term = node, raft.term
+        return found
+
+    def members(self, group: int) -> Members | None:
+        """The members in force, as the leader has them; None if there is none."""
+        leader = self.leader(group)
+        raft = None if leader is None else leader.raft(group)
+        return None if raft is None else raft.log.members()
 
     # Faults
 
     def cut(self) -> None:
-        nodes = [host.number for host in self.up()]
+        nodes = [node.number for node in self.up()]
         if len(nodes) < 2:
             return
-        leader = self.leader()
+        leader = self.leader(self.group())
         shape = self.rng.choice(SHAPES)
         text = shape(self.network, nodes, leader.number if leader else self.rng.choice(nodes))
         self.stage.note(f"cut: {text}")
@@ -66,118 +81,135 @@ class Nemesis:
         if not up:
             return
         count = self.rng.choice((1, 1, 1, 1, 2, len(up)))
-        for host in self.rng.sample(up, min(count, len(up))):
-            host.crash()
-            self.stage.after(self.rng.choice((1, 20, 150, 400)), self._restart, host)
+        for node in self.rng.sample(up, min(count, len(up))):
+            node.crash()
+            self.stage.after(self.rng.choice((1, 20, 150, 400)), self._restart, node)
 
-    def _restart(self, host: Host) -> None:
-        if host.condition is Condition.DOWN:
-            host.start()
+    def _restart(self, node: Node) -> None:
+        if node.condition is Condition.DOWN:
+            node.start()
 
     def pause(self) -> None:
         up = self.up()
-        leader = self.leader()
+        leader = self.leader(self.group())
         if up:
-            host = leader if leader and self.rng.random() < 0.5 else self.rng.choice(up)
-            host.paused_until = self.stage.now + self.rng.choice((30, 150, 400))
-            self.stage.note(f"{host} stands still until {host.paused_until}")
+            node = leader if leader and self.rng.random() < 0.5 else self.rng.choice(up)
+            node.paused_until = self.stage.now + self.rng.choice((30, 150, 400))
+            self.stage.note(f"{node} stands still until {node.paused_until}")
 
     def slow(self) -> None:
         up = self.up()
         if up:
-            host = self.rng.choice(up)
-            host.sync_slow = self.rng.choice((1, 1, 5, 20))
+            self.rng.choice(up).sync_slow = self.rng.choice((1, 1, 5, 20))
 
     def skew(self) -> None:
         """Clocks that go wrong, and at another pace."""
-        for host in self.up():
-            host.skew_ms = self.rng.choice((0, 0, -500, 700, 3000))
+        for node in self.up():
+            node.skew_ms = self.rng.choice((0, 0, -500, 700, 3000))
             schedule = self.stage.schedule
-            host.tick_every = self.rng.randint(schedule.tick_min, schedule.tick_max)
+            node.tick_every = self.rng.randint(schedule.tick_min, schedule.tick_max)
 
     def corrupt(self) -> None:
         """Turn a bit on a disk; the node finds out when it starts again."""
-        leader = self.leader()
-        refused = [h for h in self.hosts.values() if h.disk.is_damaged]
-        if (
-            leader is None
-            or leader.raft is None
-            or any(host.condition is not Condition.GONE for host in refused)
+        if any(
+            n.disk.is_damaged and n.condition is not Condition.GONE for n in self.nodes.values()
         ):
             return
-        members = leader.raft.log.members()
-        others = [self.hosts[n] for n in members.voters if n != leader.number]
-        # With another node down for good a majority must be left.
-        others = [host for host in others if host.condition is Condition.UP]
-        if len(members.voters) < VOTERS_MIN or not others:
+        spared: set[int] = set()
+        for group in self.stage.checkers:
+            members = self.members(group)
+            if members is None:
+                return
+            # A majority must be left, with another node down for good.
+            leader = self.leader(group)
+            spared.update(members.voters if len(members.voters) < VOTERS_MIN else [])
+            spared.add(leader.number if leader is not None else 0)
+        others = [node for node in self.up() if node.number not in spared and node.groups]
+        if not others:
             return
-        host = self.rng.choice(others)
-        if host.disk.damage(self.rng):
-            host.crash()
-            self.stage.after(20, self._restart, host)
+        node = self.rng.choice(others)
+        if node.disk.damage(self.rng):
+            node.crash()
+            self.stage.after(20, self._restart, node)
 
     # The operator
 
-    def _ask_leader(self, action: Callable[[Raft], object]) -> None:
-        leader = self.leader()
+    def _ask_leader(self, group: int, action: Callable[[Host], object]) -> None:
+        leader = self.leader(group)
         if leader is not None:
-            leader.call(lambda raft: _try(raft, action))
+            leader.call(lambda host: _try(host, action))
 
     def transfer(self) -> None:
-        leader = self.leader()
-        if leader is not None and leader.raft is not None:
-            target = self.rng.choice(leader.raft.log.members().voters)
-            self._ask_leader(lambda raft: raft.transfer(target))
+        group = self.group()
+        members = self.members(group)
+        if members is not None:
+            target = self.rng.choice(members.voters)
+            self._ask_leader(group, lambda host: host.transfer(group, target))
 
     def member(self) -> None:
         """The next step of replacing nodes one by one; sometimes two steps at once."""
+        group = self.group()
         for _ in range(self.rng.choice((1, 1, 2))):
-            leader = self.leader()
-            if leader is None or leader.raft is None:
+            members = self.members(group)
+            if members is None:
                 return
-            members = leader.raft.log.members()
             if members.non_voters:
-                self._promote(self.rng.choice(members.non_voters))
+                self._promote(group, self.rng.choice(members.non_voters))
             elif len(members.voters) >= VOTERS_MAX or (
                 len(members.voters) > VOTERS_MIN and self.rng.random() < 0.5
             ):
-                self._remove(members)
+                self._remove(group, members)
             else:
-                self._add()
+                self._add(group)
 
-    def _add(self) -> None:
-        number = max(self.hosts) + 1
-        host = Host(self.stage, number, Members([], []))
-        self.hosts[number] = host
-        host.start()
-        self._ask_leader(lambda raft: raft.add_non_voter(number))
+    def _add(self, group: int) -> None:
+        """A node that never was a member of this group: one of other groups, or a new one."""
+        strangers = [n for n in self.up() if group not in n.groups and group not in n.left]
+        if strangers and self.rng.random() < 0.5:
+            node = self.rng.choice(strangers)
+            node.join(group, Members([], []))
+        else:
+            node = Node(self.stage, max(self.nodes) + 1)
+            self.nodes[node.number] = node
+            node.join(group, Members([], []))
+            node.start()
+        number = node.number
+        self._ask_leader(group, lambda host: host.add_non_voter(group, number))
 
-    def _promote(self, node: int) -> None:
-        self._ask_leader(lambda raft: raft.promote(node))
+    def _promote(self, group: int, node: int) -> None:
+        self._ask_leader(group, lambda host: host.promote(group, node))
 
-    def _remove(self, members: Members) -> None:
+    def _remove(self, group: int, members: Members) -> None:
         """One that does not work any more, if there is one."""
-        broken = [n for n in members.voters if self.hosts[n].condition is Condition.REFUSED]
+        broken = [n for n in members.voters if self.nodes[n].condition is Condition.REFUSED]
         node = self.rng.choice(broken or members.voters)
-        self.stage.note(f"remove {node}")
-        self._ask_leader(lambda raft: raft.remove(node))
+        self.stage.note(f"remove {node} from {group}")
+        self._ask_leader(group, lambda host: host.remove(group, node))
 
     def sweep(self) -> None:
-        """End nodes that were members and are not any more, once that is committed."""
-        leader = self.leader()
-        if leader is None or leader.raft is None:
+        """Nodes leave groups that they were members of and are not any more, once committed."""
+        for group in self.stage.checkers:
+            self._sweep(group)
+
+    def _sweep(self, group: int) -> None:
+        leader = self.leader(group)
+        raft = None if leader is None else leader.raft(group)
+        if raft is None:
             return
-        log = leader.raft.log
-        if log.members_index() > leader.raft.commit or not leader.raft.has_committed_own_term():
+        log = raft.log
+        if log.members_index() > raft.commit or not raft.has_committed_own_term():
             return
-        for host in self.hosts.values():
-            is_known = log.members().has(host.number)
-            if host.was_member and not is_known and host.condition is not Condition.GONE:
-                host.end()
-            host.was_member = host.was_member or is_known
+        for node in self.nodes.values():
+            is_known = log.members().has(node.number)
+            if group in node.member_of and group in node.groups and not is_known:
+                node.leave(group)
+            if is_known:
+                node.member_of.add(group)
 
     def purge(self) -> None:
-        self._ask_leader(lambda raft: raft.propose([encode_bare(PURGE, 1000 + self.stage.now)]))
+        group = self.group()
+        data = encode_bare(PURGE, 1000 + self.stage.now)
+        self._ask_leader(group, lambda host: host.propose(group, [data]))
 
     def configure(self) -> None:
         settings = Settings()
@@ -187,12 +219,13 @@ class Nemesis:
         settings.max_length = self.rng.choice((0, 0, 10))
         settings.single_active = self.rng.random() < 0.3
         data = encode_configure(1000 + self.stage.now, settings)
-        self._ask_leader(lambda raft: raft.propose([data]))
+        group = self.group()
+        self._ask_leader(group, lambda host: host.propose(group, [data]))
 
 
-def _try(raft: Raft, action: Callable[[Raft], object]) -> None:
+def _try(host: Host, action: Callable[[Host], object]) -> None:
     """What a node refuses is no fault of it."""
     try:
-        action(raft)
+        action(host)
     except ClusterError:
         return

@@ -14,7 +14,8 @@ class Schedule:
     """Times are in units of the world; a tick takes about ten."""
 
     name: str
-    sizes: tuple[int, ...]  # voters at the start
+    sizes: tuple[int, ...]  # voters of a group at the start
+    groups: tuple[int, ...]  # how many there are
     duration: int
     drop: float  # of messages lost
     duplicate: float
@@ -23,6 +24,9 @@ class Schedule:
     tick_min: int
     tick_max: int
     election_ticks: int
+    sleep_ticks: int
+    quiet_every: int  # clients leave a group alone for a while, about as often
+    quiet_max: int
     sync_max: int  # how long a sync may take
     fault_every: int
     weights: dict[str, int]  # of the faults
@@ -36,6 +40,7 @@ class Schedule:
 MILD: Final = Schedule(
     name="mild",
     sizes=(1, 3, 3, 5),
+    groups=(1, 1, 3),
     duration=2000,
     drop=0.02,
     duplicate=0.02,
@@ -44,6 +49,9 @@ MILD: Final = Schedule(
     tick_min=8,
     tick_max=12,
     election_ticks=10,
+    sleep_ticks=6,
+    quiet_every=400,
+    quiet_max=500,
     sync_max=4,
     fault_every=150,
     weights={
@@ -68,6 +76,7 @@ MILD: Final = Schedule(
 HARSH: Final = Schedule(
     name="harsh",
     sizes=(3, 5, 5),
+    groups=(1, 1, 3),
     duration=3000,
     drop=0.08,
     duplicate=0.06,
@@ -76,6 +85,9 @@ HARSH: Final = Schedule(
     tick_min=5,
     tick_max=16,
     election_ticks=4,
+    sleep_ticks=3,
+    quiet_every=500,
+    quiet_max=400,
     sync_max=12,
     fault_every=40,
     weights={

@@ -26,7 +26,6 @@ from leveret.cluster.raft.core import Raft
 from leveret.cluster.raft.entry import CONFIG, EMPTY, NOBODY, Entry, Members, decode_members
 from leveret.cluster.raft.messages import APPEND, BEAT, NAMES, SNAPSHOT, Message
 from leveret.cluster.raft.ready import Ready
-from leveret.cluster.raft.records import encode_block
 from leveret.cluster.raft.state import LEADER, ROLE_NAMES
 from leveret.errors import ClusterError
 from tests.cluster.simulation.disk import Disk
@@ -73,12 +72,14 @@ class Theatre:
         self._open(int(word), Members([], []))
 
     def _open(self, node: int, members: Members) -> None:
-        self.disks.setdefault(node, Disk(GROUP))
+        disk = self.disks.setdefault(node, Disk())
+        disk.is_checked = False  # the trace tells
+        disk.start()
         config = Config(node, GROUP)
         config.trailing = 0
         config.chunk_bytes = 40
         config.promote_lag_max = 2
-        self.rafts[node] = Raft(config, self.disks[node].start(members), node)
+        self.rafts[node] = Raft(config, disk.stored(GROUP, members), node)
 
     def do_log(self, word: str, *words: str) -> None:
         """Write a log to the disk of a node, and start it from there."""
@@ -90,11 +91,11 @@ class Theatre:
             int(named.get("vote", NOBODY)),
             int(named.get("commit", 0)),
         )
-        ready.is_changed = True
+        ready.is_changed = ready.must_sync = True
         ready.entries = [
             Entry(at + 1, t, 1, f"{at + 1}.{t}".encode()) for at, t in enumerate(terms)
         ]
-        self.disks[node].write(encode_block(GROUP, ready))
+        self.disks[node].write([(GROUP, ready)], ready.must_sync)
         self.disks[node].sync()
         self._open(node, self.members)
 
@@ -163,7 +164,7 @@ class Theatre:
             self.out.append(f"{node} has nothing to do")
             return
         if ready.has_writes():
-            self.disks[node].write(encode_block(GROUP, ready))
+            self.disks[node].write([(GROUP, ready)], ready.must_sync)
             self.out.append(f"{node} writes {_writes(ready)}")
         self.begun[node] = ready
 
@@ -192,7 +193,7 @@ class Theatre:
             for node in sorted(self.rafts):
                 while (ready := self.rafts[node].ready()) is not None:
                     if ready.has_writes():
-                        self.disks[node].write(encode_block(GROUP, ready))
+                        self.disks[node].write([(GROUP, ready)], ready.must_sync)
                     self.begun[node] = ready
                     self.do_sync(str(node))
             is_quiet = not self.wire
@@ -231,7 +232,7 @@ class Theatre:
 
     def do_crash(self, word: str) -> None:
         node = int(word)
-        self.disks[node].pending = b""
+        self.disks[node].lose()
         self.begun.pop(node, None)
         del self.rafts[node]
         self.wire = [m for m in self.wire if m.target != node]

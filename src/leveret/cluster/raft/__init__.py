@@ -10,12 +10,12 @@ Nouns:
 - `Progress`  what the leader knows of one follower
 - `Snapshot`  the state at an index, with the entries that it still refers to
 - `Message`   what members send each other; `codec` makes bytes of it
-- `records`   what a member writes to its disk, and how it is read back
 
 The host's duty, in this order: take `ready()`; write its term, vote, snapshot and entries and sync
-them if it says so; then send its messages, restore its snapshot, apply its committed entries and
-answer its reads; then call `advance()`. There is one `Ready` under way at a time; messages, ticks
-and proposals may come meanwhile. A sync that fails ends the member: it is never tried again.
+them if it says so (`leveret.cluster.store`); then send its messages, restore its snapshot, apply
+its committed entries and answer its reads; then call `advance()`. There is one `Ready` under way at
+a time; messages, ticks and proposals may come meanwhile. A sync that fails ends the member: it is
+never tried again.
 
 Nothing here asks for the time, draws chance from outside, or touches a file or a socket.
 """

@@ -38,6 +38,7 @@ FRAME_BYTES_MAX: Final = 64 * 1024 * 1024
 SIZE_BYTES: Final = 4
 HEAD_BYTES: Final = 21  # of a frame, after its size
 MESSAGE_HEAD_BYTES: Final = 17
+_COUNT_AT: Final = SIZE_BYTES + HEAD_BYTES - 4  # in a frame
 
 _INDEX: Final = 1
 _LOG_TERM: Final = 2
@@ -62,21 +63,51 @@ FIELDS: Final = (
     0,  # TIMEOUT_NOW
     _CONTEXT,  # READ
     _INDEX | _CONTEXT,
+    _COMMIT,
+    _INDEX | _LOG_TERM | _HINT | _CONTEXT,  # SLEEP
+    _HINT | _CONTEXT,
+    0,  # WAKE
+    _INDEX | _CONTEXT,  # NODE_BEAT
 )
 
 
 def encode_frame(source: i64, target: i64, messages: list[Message]) -> bytes:
     """One frame of messages that all go from one node to another."""
+    frames = encode_frames(source, target, messages, FRAME_BYTES_MAX)
+    assert len(frames) == 1
+    return frames[0]
+
+
+def encode_frames(source: i64, target: i64, messages: list[Message], full: i64) -> list[bytes]:
+    """As few frames as there can be; one that has reached `full` bytes gets no more messages."""
+    frames: list[bytes] = []
+    writer = _begin_frame(source, target)
+    count: i64 = 0
+    for message in messages:
+        assert message.source == source
+        assert message.target == target
+        if count and len(writer) >= full:
+            frames.append(_end_frame(writer, count))
+            writer = _begin_frame(source, target)
+            count = 0
+        _write_message(writer, message)
+        count += 1
+    frames.append(_end_frame(writer, count))
+    return frames
+
+
+def _begin_frame(source: i64, target: i64) -> BytesWriter:
     writer = BytesWriter()
     write_u32(writer, 0)
     writer.append(VERSION)
     write_u64(writer, source)
     write_u64(writer, target)
-    write_u32(writer, len(messages))
-    for message in messages:
-        assert message.source == source
-        assert message.target == target
-        _write_message(writer, message)
+    write_u32(writer, 0)
+    return writer
+
+
+def _end_frame(writer: BytesWriter, count: i64) -> bytes:
+    patch_u32(writer, _COUNT_AT, count)
     patch_u32(writer, 0, len(writer) - SIZE_BYTES)
     return writer.getvalue()
 

@@ -5,8 +5,8 @@
     propose(data)   commands, if this leads     read()     a read that must see all before it
 
 `leveret.cluster.raft` says what the host owes; the parts of the algorithm are `election`,
-`replication`, `snapshots`, `reads` and `membership`. This module decides which of them an input
-goes to, by kind and term, and keeps the order of what is handed out.
+`replication`, `snapshots`, `reads`, `sleep` and `membership`. This module decides which of them an
+input goes to, by kind and term, and keeps the order of what is handed out.
 
 Asserts are Raft's own invariants. They stay on: a member that breaks one must stop.
 """
@@ -30,17 +30,20 @@ from leveret.cluster.raft.messages import (
     APPEND_REPLY,
     BEAT,
     BEAT_REPLY,
+    COMMIT,
     GRANTED,
     PRE_VOTE,
     PRE_VOTE_REPLY,
     READ,
     READ_REPLY,
-    SNAPSHOT,
+    SLEEP,
+    SLEEP_REPLY,
     SNAPSHOT_REPLY,
     TIMEOUT_NOW,
     VOTE,
     VOTE_REPLY,
     Message,
+    is_of_leader,
 )
 from leveret.cluster.raft.reads import answer_reads, begin_round, on_read, on_read_reply
 from leveret.cluster.raft.reads import read as begin_read
@@ -56,6 +59,14 @@ from leveret.cluster.raft.replication import (
     on_beat,
     on_beat_reply,
     tell_commit,
+)
+from leveret.cluster.raft.sleep import (
+    begin_sleep,
+    call_leader,
+    on_sleep,
+    on_sleep_reply,
+    send_sleeps,
+    wake,
 )
 from leveret.cluster.raft.snapshot import Snapshot
 from leveret.cluster.raft.snapshots import on_snapshot, on_snapshot_reply
@@ -79,11 +90,21 @@ class Raft(State):
 
     def tick(self) -> None:
         """A tick of the host's clock."""
+        assert not self.is_asleep
         self.elapsed += 1
         if self.role == LEADER:
             self._tick_leader()
-        elif self.elapsed >= self.timeout and self.may_lead():
-            ask_before(self)
+        elif self.elapsed >= self.timeout:
+            if self.may_lead():
+                ask_before(self)
+            else:
+                self._miss_leader()
+
+    def _miss_leader(self) -> None:
+        """A member that cannot lead can still ask: its leader may sleep, and not know of it."""
+        self.elapsed = 0
+        self.draw_timeout()
+        call_leader(self)
 
     def _tick_leader(self) -> None:
         if self.elapsed >= self.config.election_ticks:
@@ -92,16 +113,21 @@ class Raft(State):
             if not self._hears_quorum():
                 self.become_follower(self.term, NOBODY)
                 return
+            if self.is_drowsy:
+                wake(self, 0)  # somebody does not answer
         self.beat_elapsed += 1
         if self.beat_elapsed >= self.config.beat_ticks:
-            broadcast_beat(self)
+            if self.is_drowsy:
+                send_sleeps(self)
+            else:
+                broadcast_beat(self)
 
     def _hears_quorum(self) -> bool:
         """Whether a majority was heard of since the last check; begins the next one."""
         count: i64 = 0
         for node, progress in self.progress.items():
             is_voter = self.log.members().is_voter(node)
-            if is_voter and (progress.is_active or node == self.node):
+            if is_voter and (progress.is_active or progress.is_asleep or node == self.node):
                 count += 1
             progress.is_active = False
         return self.has_quorum(count)
@@ -134,14 +160,13 @@ class Raft(State):
         if kind == PRE_VOTE_REPLY and message.context == GRANTED:
             on_vote_reply(self, message)  # its term is the one that was asked for
             return False
-        is_leaders = kind == APPEND or kind == BEAT or kind == SNAPSHOT
-        self.become_follower(message.term, message.source if is_leaders else NOBODY)
+        self.become_follower(message.term, message.source if is_of_leader(kind) else NOBODY)
         return True
 
     def _answer_late(self, message: Message) -> None:
         """Tell a leader or candidate of the past which term it is; all else is of no use."""
         kind = message.kind
-        if kind == APPEND or kind == BEAT or kind == SNAPSHOT:
+        if is_of_leader(kind):
             self.send(self.message(BEAT_REPLY, message.source))
         elif kind == VOTE:
             self.send(self.message(VOTE_REPLY, message.source))
@@ -162,12 +187,14 @@ class Raft(State):
             on_read(self, message)
         elif kind == VOTE:
             on_vote(self, message)
+        elif kind == SLEEP_REPLY:
+            on_sleep_reply(self, message)
         else:
-            assert kind != APPEND and kind != BEAT and kind != SNAPSHOT, "two leaders in one term"
+            assert not is_of_leader(kind), "two leaders in one term"
 
     def _step_follower(self, message: Message) -> None:
         kind = message.kind
-        if kind == APPEND or kind == BEAT or kind == SNAPSHOT:
+        if is_of_leader(kind):
             self._on_leader(message)
         elif kind == VOTE:
             on_vote(self, message)
@@ -184,10 +211,15 @@ class Raft(State):
             assert self.leader == NOBODY, "two leaders in one term"
             self.become_follower(self.term, message.source)
         self.elapsed = 0
-        if message.kind == APPEND:
+        kind = message.kind
+        if kind == APPEND:
             on_append(self, message)
-        elif message.kind == BEAT:
+        elif kind == COMMIT:
+            self.commit_to(message.commit)
+        elif kind == BEAT:
             on_beat(self, message)
+        elif kind == SLEEP:
+            on_sleep(self, message)
         else:
             on_snapshot(self, message)
 
@@ -244,25 +276,40 @@ class Raft(State):
         last = self.log.last_index()
         if self.commit != last or self.applied != last or self.reads or self.outbox:
             return False
+        if self.transfer_target != NOBODY:
+            return False
         for progress in self.progress.values():
             if progress.match != last:
                 return False
         return self.role == LEADER or self.leader != NOBODY
 
+    def begin_sleep(self) -> None:
+        """Ask the followers to sleep, and sleep when all do; the host knows that all are there."""
+        begin_sleep(self)
+
+    def wake(self, silent_ticks: i64) -> None:
+        """Go on; a follower has not heard of its leader for so long."""
+        wake(self, silent_ticks)
+
+    def call_leader(self) -> None:
+        """Wake the leader too."""
+        call_leader(self)
+
     # Ready
 
     def ready(self) -> Ready | None:
         """What is to be done now, if anything and if the last one is done."""
-        if self._under_way is not None or not self._has_work():
+        if self._under_way is not None or not self.has_work():
             return None
         ready = Ready(self.term, self.vote, self.commit)
         is_vote = self.term != self._written_term or self.vote != self._written_vote
-        ready.is_changed = is_vote or self.commit != self._written_commit
         ready.snapshot = self.log.unsaved
         ready.is_received = self.log.is_received
         ready.entries = self.log.unstable()
-        # A commit index may be lost: it will be told again.
         ready.must_sync = is_vote or ready.snapshot is not None or bool(ready.entries)
+        # A commit index may be lost, as it will be told again: it goes along with what is written.
+        is_commit = ready.must_sync and self.commit != self._written_commit
+        ready.is_changed = is_vote or is_commit
         ready.messages = self.outbox
         self.outbox = []
         ready.answers = self.answers
@@ -270,20 +317,18 @@ class Raft(State):
         ready.committed = self._committed()
         self._written_term = self.term
         self._written_vote = self.vote
-        self._written_commit = self.commit
+        if is_commit:
+            self._written_commit = self.commit
         self._under_way = ready
         return ready
 
-    def _has_work(self) -> bool:
+    def has_work(self) -> bool:
+        """Whether there is something to hand out, when the last one is done."""
         if self.outbox or self.answers or self.handed < self.commit:
             return True
         if self.log.stable < self.log.last_index() or self.log.unsaved is not None:
             return True
-        return (
-            self.term != self._written_term
-            or self.vote != self._written_vote
-            or self.commit != self._written_commit
-        )
+        return self.term != self._written_term or self.vote != self._written_vote
 
     def _committed(self) -> list[Entry]:
         count = min(self.commit - self.handed, self.config.apply_count_max)

@@ -53,6 +53,7 @@ def campaign(state: State, is_forced: bool) -> None:
 
 
 def _start(state: State) -> None:
+    state.is_asleep = False
     state.elapsed = 0
     state.draw_timeout()
     state.votes.clear()

@@ -83,6 +83,9 @@ class Reader:
             raise SyntaxFault(f"{value} things cannot be in {self.end - self.at} bytes")
         return value
 
+    def skip(self, size: i64) -> None:
+        self._take(size)
+
     def raw(self, size: i64) -> bytes:
         at = self._take(size)
         return self.data[at : at + size]

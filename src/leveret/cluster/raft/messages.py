@@ -17,8 +17,14 @@ coming election for PRE_VOTE). What the other fields mean:
     TIMEOUT_NOW
     READ                                                                       the reader's number
     READ_REPLY       may be read up to                                         the reader's number
+    COMMIT                                              receiver's
+    SLEEP            last of leader      of that                  round        its incarnation
+    SLEEP_REPLY                                                   round        1: granted
+    WAKE
+    NODE_BEAT        its incarnation                                           count
 
-`commit` of a BEAT is never beyond what the receiver is known to have. `entries` belong to APPEND
+`commit` of a BEAT or COMMIT is never beyond what the receiver is known to have. NODE_BEAT is
+between nodes, of no group. `entries` belong to APPEND
 and follow `index`; `data` is a chunk of SNAPSHOT.
 """
 
@@ -42,8 +48,13 @@ SNAPSHOT_REPLY: Final = 11
 TIMEOUT_NOW: Final = 12
 READ: Final = 13
 READ_REPLY: Final = 14
+COMMIT: Final = 15
+SLEEP: Final = 16
+SLEEP_REPLY: Final = 17
+WAKE: Final = 18
+NODE_BEAT: Final = 19
 
-KIND_MAX: Final = READ_REPLY
+KIND_MAX: Final = NODE_BEAT
 
 NAMES: Final = (
     "",
@@ -61,6 +72,11 @@ NAMES: Final = (
     "timeout now",
     "read",
     "read reply",
+    "commit",
+    "sleep",
+    "sleep reply",
+    "wake",
+    "node beat",
 )
 
 REFUSED: Final = 0
@@ -68,6 +84,25 @@ GRANTED: Final = 1
 FORCED: Final = 1
 
 _NO_ENTRIES: Final[list[Entry]] = []
+
+
+def is_of_leader(kind: i64) -> bool:
+    """Whether only a leader sends such messages."""
+    return kind == APPEND or kind == COMMIT or kind == BEAT or kind == SNAPSHOT or kind == SLEEP
+
+
+def is_reply(kind: i64) -> bool:
+    """Whether such messages only answer, and ask nobody for anything."""
+    return (
+        kind == APPEND_REPLY
+        or kind == BEAT_REPLY
+        or kind == SLEEP_REPLY
+        or kind == PRE_VOTE_REPLY
+        or kind == VOTE_REPLY
+        or kind == APPEND_REFUSAL
+        or kind == SNAPSHOT_REPLY
+        or kind == READ_REPLY
+    )
 
 
 class Message:

@@ -30,6 +30,7 @@ class Progress:
         self.state: i64 = PROBE
         self.is_paused = False  # in PROBE: a message is under way
         self.is_active = False  # heard of since the last check of the quorum
+        self.is_asleep = False  # has agreed to sleep
         self.told: i64 = 0  # the commit index that a message has carried to it
         self.read_round: i64 = 0  # the newest round of reads that it has answered
         self.snapshot: Snapshot | None = None  # the one that is being sent

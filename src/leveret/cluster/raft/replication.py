@@ -15,6 +15,7 @@ from leveret.cluster.raft.messages import (
     APPEND_REPLY,
     BEAT,
     BEAT_REPLY,
+    COMMIT,
     TIMEOUT_NOW,
     Message,
 )
@@ -150,9 +151,13 @@ def tell_commit(state: State) -> None:
 
 
 def _maybe_tell(state: State, node: i64, progress: Progress) -> None:
+    """Nobody answers such a message: should it be lost, the next beat says the same."""
     has_all = progress.state == REPLICATE and progress.match == state.log.last_index()
     if has_all and progress.told < state.commit:
-        _send_append(state, node, progress, may_be_empty=True)
+        message = state.message(COMMIT, node)
+        message.commit = state.commit
+        progress.told = state.commit
+        state.send(message)
 
 
 def maybe_hand_over(state: State) -> None:

@@ -1,8 +1,8 @@
 """The state of one member, and the few moves that every part of Raft makes with it.
 
-`election`, `replication`, `snapshots`, `reads` and `membership` are functions over a `State`;
-`core` decides which of them an input goes to. The fields are here so that one place says what each
-means.
+`election`, `replication`, `snapshots`, `reads`, `sleep` and `membership` are functions over a
+`State`; `core` decides which of them an input goes to. The fields are here so that one place says
+what each means.
 
 Invariants: the term never falls; in one term the vote is given once; commit never falls and never
 passes the end of the log; applied <= handed <= commit.
@@ -72,6 +72,12 @@ class State:
         self.transfer_target: i64 = NOBODY
         self.reads: list[Waiting] = []
         self.read_round: i64 = 0
+        # Sleep
+        self.is_asleep = False  # not ticked; its host decides when to wake it
+        self.is_drowsy = False  # as leader: asks its followers to sleep
+        self.sleep_round: i64 = 0  # which counts how often it has asked
+        self.may_sleep = False  # as follower: its host hears the leader's node
+        self.incarnation: i64 = 0  # of the node, as its host says
         # Work for the host
         self.outbox: list[Message] = []
         self.answers: list[Answer] = []
@@ -100,6 +106,8 @@ class State:
         self.role = FOLLOWER
         self.leader = leader
         self.elapsed = 0
+        self.is_asleep = False
+        self.is_drowsy = False
         self.draw_timeout()
         self.votes.clear()
         self.progress.clear()

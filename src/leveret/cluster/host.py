@@ -1,0 +1,338 @@
+"""All groups of one node, without I/O: what comes in goes to its group, what is to be done comes
+out once for all of them.
+
+    receive(messages)  of another node          turn()  what to write, sync and send; or None
+    tick()             time goes on             done()  that is done: apply, answer, go on
+    propose, read, …   what clients want of a group
+
+One turn is under way at a time. What comes meanwhile collects, and is one block and one sync of the
+next turn, for as many groups as there are: group commit. Only groups that something has happened
+to are looked at, and only those that are awake are ticked.
+
+A group in which nothing happens is put to sleep by its leader (`leveret.cluster.raft.sleep`). From
+then on its members rely on the leases of nodes (`leveret.cluster.lease`). What wakes a member:
+
+- a message that asks something of it, or is of a later term; a request of a client, whoever leads;
+- a follower: the lease of its leader's node is lost, or that node has started anew;
+- a leader: with the leases that are left it hears no majority, or a member has started anew.
+
+The last two may be true of thousands of groups at once: they wait in line, and at each tick no
+more than `wakes_max` are woken.
+
+The edge that drives a host owns the clock, the disk and the network. A sync that fails ends the
+node. An assertion that fails does too: a member that breaks Raft's rules must stop.
+"""
+
+from mypy_extensions import i64
+
+from leveret.cluster.group import Group
+from leveret.cluster.host_config import HostConfig
+from leveret.cluster.lease import RESTARTED, Leases
+from leveret.cluster.machine import Machine
+from leveret.cluster.raft.chance import Chance
+from leveret.cluster.raft.config import Config
+from leveret.cluster.raft.core import Raft
+from leveret.cluster.raft.entry import NOBODY, Entry
+from leveret.cluster.raft.messages import COMMIT, NODE_BEAT, SLEEP, WAKE, Message, is_reply
+from leveret.cluster.raft.state import LEADER
+from leveret.cluster.raft.stored import Stored
+from leveret.cluster.turn import HostTurn, Outcome
+from leveret.errors import UnknownGroup
+
+_SEEDS: i64 = 1 << 30
+
+
+class Host:
+    """The groups of one node; see the module."""
+
+    def __init__(
+        self, node: i64, incarnation: i64, seed: i64, config: HostConfig | None = None
+    ) -> None:
+        """`incarnation` is over 0 and grows with every start of the node."""
+        self.node: i64 = node
+        self.config = HostConfig() if config is None else config
+        self.config.check()
+        self.leases = Leases(node, incarnation, self.config.beat_ticks, self.config.lease_ticks)
+        self.groups: dict[int, Group] = {}
+        self._chance = Chance(seed)
+        self._awake: dict[int, Group] = {}  # those that time goes on for
+        self._asleep: dict[int, Group] = {}  # all others
+        self._waking: dict[int, bool] = {}  # sleepers to be woken, in this order
+        self._touched: dict[int, Group] = {}  # those that may have something to do
+        self._beats: list[Message] = []  # to other nodes, of no group
+        self._under_way: HostTurn | None = None
+        # How often groups fell asleep and were woken
+        self.sleeps: i64 = 0
+        self.wakes: i64 = 0
+
+    # Groups
+
+    def add_group(
+        self, group: i64, stored: Stored, machine: Machine, config: Config | None = None
+    ) -> None:
+        """Host a member, from what its disk has; the machine begins from the stored snapshot."""
+        assert group not in self.groups
+        if config is None:
+            config = self.config.group(self.node, group)
+        assert config.node == self.node and config.group == group
+        raft = Raft(config, stored, self._chance.below(_SEEDS))
+        raft.incarnation = self.leases.incarnation
+        # A node may begin with thousands of groups: they are woken as if their leaders were lost.
+        raft.is_asleep = True
+        if stored.snapshot is not None:
+            machine.restore(stored.snapshot.state)
+        for node in raft.log.members().everyone():
+            self.leases.meet(node)
+        added = Group(raft, machine)
+        self.groups[group] = added
+        self._asleep[group] = added
+        self._waking[group] = True
+        self._touched[group] = added
+
+    def remove_group(self, group: i64) -> None:
+        """Host it no more, at once; what it still has under way is dropped."""
+        del self.groups[group]
+        self._awake.pop(group, None)
+        self._asleep.pop(group, None)
+        self._waking.pop(group, None)
+        self._touched.pop(group, None)
+
+    def forget_node(self, node: i64) -> None:
+        """Beat no more to a node that has left the cluster."""
+        self.leases.forget(node)
+        self._on_lost(node)
+
+    def awake_count(self) -> i64:
+        return len(self._awake)
+
+    def _require(self, number: i64) -> Group:
+        """The group of a request, which wakes it."""
+        group = self._find(number)
+        raft = group.raft
+        if raft.is_drowsy or raft.is_asleep:
+            self._wake(group)
+            raft.call_leader()
+        self._touched[number] = group
+        return group
+
+    def _find(self, number: i64) -> Group:
+        group = self.groups.get(number)
+        if group is None:
+            raise UnknownGroup(number)
+        return group
+
+    # Inputs
+
+    def receive(self, messages: list[Message]) -> None:
+        """The messages of one frame. Of groups that are not here they are dropped."""
+        for message in messages:
+            if message.kind == NODE_BEAT:
+                self._on_node_beat(message)
+                continue
+            group = self.groups.get(message.group)
+            if group is not None:
+                self._step(group, message)
+
+    def _step(self, group: Group, message: Message) -> None:
+        raft = group.raft
+        if (raft.is_asleep or raft.is_drowsy) and _wakes(raft, message):
+            self._wake(group)
+            if message.source != raft.leader:
+                raft.call_leader()
+        if message.kind == SLEEP:
+            # Late, of a node that has started anew since, it would let the group sleep for ever.
+            raft.may_sleep = self.leases.holds(message.source, message.context)
+        raft.step(message)
+        if message.kind == SLEEP and message.source == raft.leader:
+            group.leader_incarnation = message.context
+        self._sort(group)
+        self._touched[group.number] = group
+
+    def _on_node_beat(self, message: Message) -> None:
+        node = message.source
+        if self.leases.on_beat(message) != RESTARTED:
+            return
+        for number, group in self._asleep.items():
+            raft = group.raft
+            if raft.leader == node or (raft.role == LEADER and raft.log.members().has(node)):
+                self._waking[number] = True
+
+    def tick(self) -> None:
+        """A tick of the edge's clock."""
+        for node in self.leases.tick():
+            self._on_lost(node)
+        beats = self.leases.beats()
+        if beats:
+            self._beats = beats  # what a slow disk has held back is of no use any more
+        self._wake_some()
+        fallen: list[Group] = []
+        for number, group in self._awake.items():
+            raft = group.raft
+            if raft.role == LEADER and not raft.is_drowsy:
+                self._maybe_sleep(group)
+            if not raft.is_asleep:
+                raft.tick()
+            if raft.is_asleep:
+                fallen.append(group)
+            if raft.has_work():
+                self._touched[number] = group
+        for group in fallen:
+            self._sort(group)
+
+    # Sleep
+
+    def _maybe_sleep(self, group: Group) -> None:
+        """Put a group to sleep in which nothing has happened for long, if all its nodes live."""
+        raft = group.raft
+        if not raft.is_quiet():
+            group.quiet_ticks = 0
+            return
+        group.quiet_ticks += 1
+        if group.quiet_ticks < self.config.sleep_ticks:
+            return
+        group.quiet_ticks = 0
+        for node in raft.log.members().everyone():
+            if not self.leases.is_alive(node):
+                return
+        raft.begin_sleep()
+
+    def _on_lost(self, node: i64) -> None:
+        """A node is not heard of any more."""
+        for number, group in self._asleep.items():
+            raft = group.raft
+            if raft.leader == node or (raft.role == LEADER and not self._hears_quorum(raft)):
+                self._waking[number] = True
+
+    def _hears_quorum(self, raft: Raft) -> bool:
+        """Whether the leases that hold are those of a majority."""
+        count: i64 = 0
+        for node in raft.log.members().voters:
+            if self.leases.is_alive(node):
+                count += 1
+        return raft.has_quorum(count)
+
+    def _wake_some(self) -> None:
+        """Wake those that wait for it, so many at a time."""
+        if not self._waking:
+            return
+        for number in list(self._waking)[: self.config.wakes_max]:
+            del self._waking[number]
+            group = self.groups[number]
+            self._wake(group)
+            if self.leases.is_alive(group.raft.leader):
+                group.raft.call_leader()  # it has come back meanwhile, and may sleep
+            self._touched[number] = group
+
+    def _wake(self, group: Group) -> None:
+        """Let time go on for a group. A follower is where it would be if it had been beaten to
+        like the nodes: near its leader's last beat, or at the end of its patience.
+        """
+        raft = group.raft
+        silent_ticks: i64 = 0  # of a member that has just started
+        if self.leases.holds(raft.leader, group.leader_incarnation):
+            silent_ticks = self.leases.silent_ticks(raft.leader)
+        elif raft.leader != NOBODY:
+            silent_ticks = raft.config.election_ticks
+        raft.wake(silent_ticks)
+        self._sort(group)
+
+    def _sort(self, group: Group) -> None:
+        """Keep a group where its member is: awake or asleep."""
+        number = group.number
+        if group.raft.is_asleep:
+            if self._awake.pop(number, None) is not None:
+                self._asleep[number] = group
+                group.has_slept = True
+                self.sleeps += 1
+        elif self._asleep.pop(number, None) is not None:
+            self._waking.pop(number, None)
+            self._awake[number] = group
+            group.quiet_ticks = 0
+            if group.has_slept:
+                self.wakes += 1
+
+    def propose(self, group: i64, commands: list[bytes]) -> i64:
+        """Take commands into the log of a group; the index of the first."""
+        return self._require(group).raft.propose(commands)
+
+    def read(self, group: i64, number: i64) -> None:
+        """Begin a read; a later outcome answers it by this number, or nothing does."""
+        self._require(group).raft.read(number)
+
+    def transfer(self, group: i64, target: i64) -> None:
+        self._require(group).raft.transfer(target)
+
+    def add_non_voter(self, group: i64, node: i64) -> i64:
+        return self._require(group).raft.add_non_voter(node)
+
+    def promote(self, group: i64, node: i64) -> i64:
+        return self._require(group).raft.promote(node)
+
+    def remove(self, group: i64, node: i64) -> i64:
+        """Let a node go from a group."""
+        return self._require(group).raft.remove(node)
+
+    def compact(self, group: i64) -> None:
+        """Let the log of a group begin from its machine's present state; wakes nobody."""
+        found = self._find(group)
+        self._touched[group] = found
+        found.raft.compact(found.machine.snapshot(), found.machine.live_indexes())
+
+    def entry(self, group: i64, index: i64) -> Entry | None:
+        """An entry of a group's log: the bodies of its messages stay there."""
+        found = self.groups.get(group)
+        return None if found is None else found.raft.log.entry(index)
+
+    # Turns
+
+    def turn(self) -> HostTurn | None:
+        """What is to be done now, if anything and if the last turn is done."""
+        if self._under_way is not None:
+            return None
+        turn = HostTurn()
+        touched = self._touched
+        self._touched = {}
+        for number, group in touched.items():
+            if turn.size_bytes >= self.config.turn_bytes_max:
+                self._touched[number] = group  # for the next one
+                continue
+            ready = group.raft.ready()
+            if ready is not None:
+                turn.add(number, ready)
+        for target in turn.messages:
+            self.leases.meet(target)
+        for beat in self._beats:
+            turn.send(beat)
+        self._beats = []
+        if turn.is_empty():
+            return None
+        self._under_way = turn
+        return turn
+
+    def done(self, turn: HostTurn) -> list[Outcome]:
+        """All of it is written, synced and sent; what it has brought, by group."""
+        assert turn is self._under_way
+        self._under_way = None
+        outcomes: list[Outcome] = []
+        for number, ready in turn.readies.items():
+            group = self.groups.get(number)
+            if group is None:
+                continue
+            outcome = group.finish(ready)
+            self._touched[number] = group
+            if outcome is not None:
+                outcomes.append(outcome)
+        return outcomes
+
+
+def _wakes(raft: Raft, message: Message) -> bool:
+    """Whether a message asks something of a member that sleeps, or of a leader about to."""
+    if message.term > raft.term:
+        return True
+    kind = message.kind
+    if kind == WAKE:
+        # One that was removed and does not know may call for ever.
+        return raft.log.members().has(message.source)
+    # What a sleeper is told by its leader besides that, it knows; what it is answered, it asked
+    # before it fell asleep.
+    return kind != SLEEP and kind != COMMIT and not is_reply(kind)

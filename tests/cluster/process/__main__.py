@@ -1,0 +1,71 @@
+"""Rounds of faults on three real processes, with a table of what each took.
+
+python -m tests.cluster.process --rounds 20 [--fault "kill the leader"] [--seed 7]
+"""
+
+import argparse
+import asyncio
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from leveret import build_info
+from tests.cluster.process.cluster import running
+from tests.cluster.process.faults import ELECTION_S, FAULTS, RESUME_S, WORDS, Figures, loaded, play
+
+
+async def rounds(folder: Path, faults: list[str]) -> list[Figures]:
+    found = []
+    async with running(folder, *WORDS) as cluster, loaded(cluster) as load:
+        for fault in faults:
+            begun_s = time.monotonic()
+            figures = await play(cluster, load, fault)
+            found.append(figures)
+            print(f"{time.monotonic() - begun_s:6.1f} s  {figures}", flush=True)
+    return found
+
+
+def shown(values: Iterable[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    if not known:
+        return f"{'':>16}"
+    return f"{statistics.median(known):7.2f} {max(known):7.2f} "
+
+
+def table(found: list[Figures]) -> None:
+    print(f"\n{build_info.describe()}; seconds, median and worst")
+    print(f"{'':22}rounds{'election':>15}{'writing':>16}{'resumed':>16}{'all caught up':>16}")
+    for fault in FAULTS:
+        of = [figures for figures in found if figures.fault == fault]
+        if of:
+            columns = (
+                shown(f.election_s for f in of),
+                shown(f.writing_s for f in of),
+                shown(f.resumed_s for f in of),
+                shown(f.caught_up_s for f in of),
+            )
+            print(f"{fault:22}{len(of):6}" + "".join(columns))
+    slow = sum((f.election_s or 0) > ELECTION_S or (f.resumed_s or 0) > RESUME_S for f in found)
+    print(f"{slow} rounds with an election over {ELECTION_S:g} s or no write for {RESUME_S:g} s")
+    print(f"{sum(f.is_disturbed for f in found)} rounds with a new leader for no reason")
+    last = found[-1]
+    print(f"{last.confirmed} confirmed, {last.lost} lost, {last.repeats} delivered more than once")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=1, help="of each fault")
+    parser.add_argument("--fault", choices=list(FAULTS), action="append")
+    parser.add_argument("--seed", type=int, default=1, help="of the order of the faults")
+    arguments = parser.parse_args()
+    faults = (arguments.fault or list(FAULTS)) * arguments.rounds
+    random.Random(arguments.seed).shuffle(faults)
+    with tempfile.TemporaryDirectory() as folder:
+        table(asyncio.run(rounds(Path(folder), faults)))
+
+
+if __name__ == "__main__":
+    main()
