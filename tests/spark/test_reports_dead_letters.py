@@ -18,7 +18,10 @@ from tests.spark.lake import Served
 from tests.spark.test_flows_lake import archived, site_of
 from tests.spark.timed import Timed, timed
 
-pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
+pytestmark = [
+    pytest.mark.compiled_only("Spark is slow to start, and does not see the form"),
+    pytest.mark.timeout(180),
+]
 
 BUS_WITHIN_S = 30
 HOSTILE = "<img src=x onerror=alert(1)>"

@@ -12,7 +12,10 @@ from leveret.pipeline.flows.latency import Measuring, report, spans_of
 from tests.spark.test_flows_lake import archived, site_of
 from tests.spark.timed import Timed, timed
 
-pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
+pytestmark = [
+    pytest.mark.compiled_only("Spark is slow to start, and does not see the form"),
+    pytest.mark.timeout(180),
+]
 
 HOUR_S = 3600
 
@@ -53,10 +56,9 @@ def live(served: Timed) -> dict[str, list[int]]:
         for _ in range(3):
             served.put(opened, "", "other")
         served.clock.advance(1_000)
-        for _ in range(3):
-            method = opened.basic_get("other")[0]
+        tags = [opened.basic_get("other")[0].delivery_tag for _ in range(3)]
         served.clock.advance(1_000)
-        opened.basic_ack(method.delivery_tag, multiple=True)
+        opened.basic_ack(tags[-1], multiple=True)
         served.put(opened, "", "other")
         served.wait_for("other")
     return known

@@ -5,7 +5,8 @@ import typer
 from leveret.cli import pipeline_lake, pipeline_messages, pipeline_reports
 
 app = typer.Typer(
-    no_args_is_help=True, help="Messages as tables: archive, query, replay and load, on Spark."
+    no_args_is_help=True,
+    help="Messages as tables: archive, query, replay, load and report, on Spark.",
 )
 
 for command in (
@@ -18,5 +19,6 @@ for command in (
     pipeline_messages.sql,
     pipeline_reports.deadletters,
     pipeline_reports.latency,
+    pipeline_reports.jobs_report,
 ):
     app.command()(command)

@@ -1,5 +1,6 @@
 """`leveret pipeline deadletters`, `latency` and `jobs-report`: reports, and pages of charts."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -7,7 +8,8 @@ import typer
 
 from leveret.cli.asking import Output
 from leveret.cli.options import print_json
-from leveret.cli.pipeline_options import flow
+from leveret.cli.pipeline_options import Token, flow
+from leveret.clock import Clock
 from leveret.errors import ConfigError
 from leveret.pipeline.layout import replace
 from leveret.pipeline.site import Site
@@ -107,6 +109,54 @@ def latency(
         if found["services"]:
             _table(output, "by service", found["services"], ["queue", "service", *measures])
         _table(output, f"by {window}", found["windows"], ["start", "queue", *measures])
+    _told(html)
+
+
+@flow
+def jobs_report(
+    site: Site,
+    output: Output,
+    postgres: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--postgres",
+            envvar="LEVERET_JOBS_POSTGRES",
+            help="A shard of the jobs service, in their order; without it the service is asked.",
+        ),
+    ] = None,
+    namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Only this.")] = None,
+    token: Token = None,
+    top: Top = 20,
+    html: Html = None,
+) -> None:
+    """Jobs by topic and state, the age of the oldest, retries, and what dead jobs died of."""
+    now = datetime.fromtimestamp(Clock().now_ms() / 1000, UTC)
+    dsns = [dsn for given in postgres or () for dsn in given.split()]
+    if dsns:
+        spark = site.session("jobs-report")
+        from leveret.pipeline.flows import jobs_report as flows
+
+        found = flows.report(flows.jobs_of(spark, dsns, namespace, now), top, now)
+        place = f"{len(dsns)} PostgreSQL shards"
+    else:
+        from leveret.pipeline.flows import jobs_report as flows
+        from leveret.pipeline.jobs_access import JobsAccess
+
+        access = JobsAccess(site, token, namespace or "default")
+        found = flows.report_over_http(access.client(), namespace, top, now)
+        access.close()
+        place = f"As the service tells it, {now:%Y-%m-%d %H:%M} UTC"
+    if html is not None:
+        from leveret.pipeline.report_pages import jobs_page
+
+        _write(html, jobs_page(found, place))
+    _show(output, found, ("ready", "scheduled", "leased", "dead"))
+    if not output.as_json:
+        states = ["ready", "scheduled", "leased", "dead", "oldest_ready_s", "retries", "failures"]
+        _table(output, "by topic", found["topics"], ["namespace", "topic", *states])
+        if found["errors"]:
+            columns = ["namespace", "topic", "jobs", "last", "error"]
+            _table(output, "dead jobs by their last error", found["errors"], columns)
     _told(html)
 
 

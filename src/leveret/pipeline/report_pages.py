@@ -70,6 +70,34 @@ def latency_page(found: Row, stream: str) -> Page:
     return Page("Latency", f"Life events of {stream}, in windows of {window}", figures, parts)
 
 
+def jobs_page(found: Row, place: str) -> Page:
+    """Backlog by topic, what dead jobs died of, and when they came and failed."""
+    states = ["ready", "scheduled", "leased", "dead"]
+    figures = [(name, plain_number(found[name])) for name in states]
+    oldest = max((row["oldest_ready_s"] or 0.0 for row in found["topics"]), default=0.0)
+    figures.append(("oldest ready", span_text(oldest * 1000)))
+    rows = [{**row, "name": f"{row['namespace']}/{row['topic']}"} for row in found["topics"]]
+    hours = [{**row, "name": f"{row['namespace']}/{row['topic']}"} for row in found["hours"]]
+    parts: list[Lines | Stacks | Bars | Table] = [
+        _topic_bars("Waiting, by topic", rows, "ready"),
+        _topic_bars("Dead, by topic", rows, "dead"),
+    ]
+    if hours:
+        came = "Jobs that are still there, by the hour they came"
+        parts.append(stacks(came, hours, "hour", "name", "came"))
+        parts.append(stacks("Failures of these, by hour", hours, "hour", "name", "failed"))
+    columns = ["namespace", "topic", *states, "oldest_ready_s", "retries", "failures"]
+    parts.append(table("By topic", found["topics"], columns))
+    errors = ["namespace", "topic", "error", "jobs", "last"]
+    parts.append(table("Dead jobs by their last error", found["errors"], errors))
+    return Page("Jobs", place, figures, parts)
+
+
+def _topic_bars(title: str, rows: list[Row], state: str) -> Bars:
+    found = [(row["name"], float(row[state])) for row in rows if row[state]]
+    return Bars(title, "topic", sorted(found, key=lambda row: -row[1]))
+
+
 def stacks(title: str, rows: list[Row], time: str, name: str, count: str) -> Stacks:
     """Counts by time and name; times are drawn together where there would be too many."""
     if not rows:

@@ -49,9 +49,8 @@ def load(
     spark: SparkSession, site: Site, files: Sequence[Path], kind: str | None, to: Loading
 ) -> int:
     """Publish all rows of files; how many."""
-    for name, value in _PIECES.items():
-        spark.conf.set(name, value)
-    frames = [as_messages(_read(spark, path, kind), to.key_column) for path in files]
+    keep_pieces(spark)
+    frames = [as_messages(read_file(spark, path, kind), to.key_column) for path in files]
     frame = reduce(lambda one, two: one.unionByName(two, allowMissingColumns=True), frames)
     count = frame.count()
     options = site.options(
@@ -72,7 +71,14 @@ def id_of(files: Sequence[Path]) -> str:
     return f"load-{hashlib.sha256(told.encode()).hexdigest()[:16]}"
 
 
-def _read(spark: SparkSession, path: Path, kind: str | None) -> DataFrame:
+def keep_pieces(spark: SparkSession) -> None:
+    """Let the same files be cut into the same pieces each time: rows keep their numbers."""
+    for name, value in _PIECES.items():
+        spark.conf.set(name, value)
+
+
+def read_file(spark: SparkSession, path: Path, kind: str | None) -> DataFrame:
+    """A file, or a folder of files, by its format; ConfigError where that is not known."""
     found = kind or FORMATS.get(path.suffix.lower())
     if found is None:
         raise ConfigError(f"{path}: give --format, as the name does not say what it is")
