@@ -79,8 +79,9 @@ def test_jobs_of_all_shards_are_told_by_topic_state_error_and_hour(
         service.start()
         try:
             start = service.now_ms()
-            keys = {"token": service.token("shop", lasts_s=DAY_S), "namespace": "shop"}
-            with Client(f"http://127.0.0.1:{service.port}", **keys) as client:
+            word = service.token("shop", lasts_s=DAY_S)
+            url = f"http://127.0.0.1:{service.port}"
+            with Client(url, token=word, namespace="shop") as client:
                 fill(client, service.pass_time)
             now = datetime.fromtimestamp(service.now_ms() / 1000, UTC)
             found = report(jobs_of(spark, dsns, None, now), 10, now)

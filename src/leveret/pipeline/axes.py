@@ -84,6 +84,11 @@ def _time_name(at_s: int, step_s: int) -> str:
     return f"{at:%H:%M:%S}" if step_s < MINUTE_S else f"{at:%H:%M}"
 
 
+def seconds_of(text: str) -> float:
+    """The seconds since 1970 of a time in UTC, as reports have it."""
+    return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
+
+
 def moment_text(at_s: float) -> str:
     """A moment in full, for tables; in UTC."""
     return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M")

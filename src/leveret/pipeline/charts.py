@@ -9,6 +9,7 @@ the page. At most `SERIES_MAX` series are drawn, the rest as one; at most `ROWS_
 """
 
 import html
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -28,7 +29,10 @@ from leveret.pipeline.charts_style import STYLE
 SERIES_MAX: Final = 8
 ROWS_MAX: Final = 500
 BARS_MAX: Final = 20
+POINTS_MAX: Final = 400  # of a line
+DOTS_MAX: Final = 60  # of a line whose points are marked
 TEXT_MAX: Final = 200  # characters of one cell
+NAME_MAX: Final = 60  # of a series in its legend; half of that at the head of a column
 OTHERS: Final = "others"
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 
@@ -40,7 +44,8 @@ _TOP: Final = 12.0
 _BOTTOM: Final = 34.0
 _BAR: Final = 26.0
 _NAMES: Final = 210.0  # for the names of horizontal bars
-_NAME_MAX: Final = 30  # characters of such a name
+# About how wide letters are: of Asian scripts, wide ones, large ones, all others.
+_LETTERS: Final = (13.0, 11.5, 9.5, 7.6)
 _DASHES: Final = ("", "7 3", "2 3", "9 3 2 3")
 
 Cell = str | float | None
@@ -117,10 +122,10 @@ def page_html(page: Page) -> str:
     )
 
 
-def safe(value: object) -> str:
+def safe(value: object, length_max: int = TEXT_MAX) -> str:
     """A value as text of the page: markup is shown as it is written, and what hides is shown."""
     text = str(value)
-    cut = text if len(text) <= TEXT_MAX else f"{text[: TEXT_MAX - 1]}…"
+    cut = text if len(text) <= length_max else f"{text[: length_max - 1]}…"
     return html.escape("".join(c if c.isprintable() else "�" for c in cut))
 
 
@@ -157,7 +162,9 @@ def _section(title: str, name: str, drawn: str, table: str) -> str:
     )
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], name: str) -> str:
+def _table(
+    columns: Sequence[str], rows: Sequence[Sequence[Cell]], name: str, kind: str = "plain"
+) -> str:
     first = rows[0] if rows else [""] * len(columns)
     heads = "".join(_head(column, cell) for column, cell in zip(columns, first, strict=True))
     body = "".join(f"<tr>{''.join(_cell(cell) for cell in row)}</tr>" for row in rows[:ROWS_MAX])
@@ -165,14 +172,15 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], name: str) ->
     note = f"<p>{left:,} more rows are not shown.</p>" if left > 0 else ""
     # The box scrolls, so it must be reached by keyboard.
     return (
-        f'<div class="numbers" role="region" aria-labelledby="{name}" tabindex="0"><table>'
+        f'<div class="numbers" role="region" aria-labelledby="{name}" tabindex="0">'
+        f'<table class="{kind}">'
         f"<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>{note}</div>"
     )
 
 
 def _head(column: str, below: Cell) -> str:
     kind = ' class="number"' if isinstance(below, int | float) else ""
-    return f'<th scope="col"{kind}>{safe(column)}</th>'
+    return f'<th scope="col"{kind}>{safe(column, NAME_MAX // 2)}</th>'
 
 
 def _cell(cell: Cell) -> str:
@@ -187,7 +195,8 @@ def _numbers(series: list[Series], unit: str, name: str) -> str:
     times = sorted({x for one in values for x in one})
     rows: list[list[Cell]] = [[moment_text(x), *(one.get(x) for one in values)] for x in times]
     ending = f" ({unit})" if unit else ""
-    return _table(["time (UTC)", *(f"{one.name}{ending}" for one in series)], rows, name)
+    heads = ["time (UTC)", *(f"{one.name}{ending}" for one in series)]
+    return _table(heads, rows, name, "times")
 
 
 def _limited(series: list[Series]) -> list[Series]:
@@ -206,7 +215,7 @@ def _legend(series: list[Series], is_lines: bool) -> str:
         return ""
     items = "".join(
         f'<li><svg viewBox="0 0 26 12" aria-hidden="true">{_sample(number, is_lines)}</svg>'
-        f"{safe(one.name)}</li>"
+        f"{safe(one.name, NAME_MAX)}</li>"
         for number, one in enumerate(series)
     )
     return f"<ul>{items}</ul>"
@@ -262,6 +271,10 @@ class _Frame:
 
 
 def _lines(part: Lines, series: list[Series], name: str) -> str:
+    most_points = max(len(one.points) for one in series)
+    count = -(-most_points // POINTS_MAX)  # that are drawn as one
+    series = [Series(one.name, _thinned(one.points, count)) for one in series]
+    kind = "dot" if most_points <= DOTS_MAX else "dot faint"
     points = [point for one in series for point in one.points]
     times = [x for x, _ in points]
     most = max(y for _, y in points)
@@ -277,10 +290,17 @@ def _lines(part: Lines, series: list[Series], name: str) -> str:
         for x, y in one.points:
             text = f"{one.name}, {moment_text(x)}: {measure.text(y)}"
             found.append(
-                f'<circle class="dot c{number}" cx="{frame.x(x):.1f}" cy="{frame.y(y):.1f}"'
+                f'<circle class="{kind} c{number}" cx="{frame.x(x):.1f}" cy="{frame.y(y):.1f}"'
                 f' r="3"><title>{safe(text)}</title></circle>'
             )
-    return _svg(part.title, name, _HEIGHT, found)
+    note = f"<p>A point is the greatest of {count} values.</p>" if count > 1 else ""
+    return _svg(part.title, name, _HEIGHT, found) + note
+
+
+def _thinned(points: list[tuple[float, float]], count: int) -> list[tuple[float, float]]:
+    """The greatest of so many points at a time: what is left out is never a peak."""
+    groups = [points[first : first + count] for first in range(0, len(points), count)]
+    return [max(group, key=lambda point: point[1]) for group in groups]
 
 
 def _stacks(part: Stacks, series: list[Series], name: str) -> str:
@@ -318,7 +338,7 @@ def _bars(part: Bars, name: str) -> str:
     for number, (label, value) in enumerate(rows):
         y = _TOP + number * _BAR
         width = max(value / most * room, 1.0)
-        short = label if len(label) <= _NAME_MAX else f"{label[: _NAME_MAX - 1]}…"
+        short = _fitting(label, _NAMES - 20.0)
         found.append(
             f'<text x="{_NAMES - 8}" y="{y + 16}" text-anchor="end">{safe(short)}'
             f"<title>{safe(label)}</title></text>"
@@ -327,6 +347,23 @@ def _bars(part: Bars, name: str) -> str:
             f'<text x="{_NAMES + width + 6:.1f}" y="{y + 16}">{safe(measure.text(value))}</text>'
         )
     return _svg(part.title, name, 2 * _TOP + len(rows) * _BAR, found)
+
+
+def _fitting(label: str, room: float) -> str:
+    """As much of a name as there is room for; fonts differ, so it is on the safe side."""
+    for number, letter in enumerate(label):
+        room -= _letter(letter)
+        if room < 0:
+            return f"{label[: max(number - 1, 0)]}…"
+    return label
+
+
+def _letter(letter: str) -> float:
+    if unicodedata.east_asian_width(letter) in "WF":
+        return _LETTERS[0]
+    if letter in "mwMW@%—…\ufffd" or not letter.isprintable():
+        return _LETTERS[1]
+    return _LETTERS[2] if letter.isupper() or not letter.isascii() else _LETTERS[3]
 
 
 def _svg(title: str, name: str, height: float, drawn: Iterable[str]) -> str:

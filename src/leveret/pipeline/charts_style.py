@@ -42,6 +42,8 @@ section{padding:16px 18px;margin:0 0 20px}
 section.both{display:grid;grid-template-columns:minmax(0,2fr) minmax(0,1fr);gap:0 24px}
 section.both h2{grid-column:1/-1}
 ul{list-style:none;display:flex;flex-wrap:wrap;gap:4px 18px;margin:0 0 8px;padding:0;font-size:13px}
+li{max-width:100%;overflow-wrap:anywhere}
+h1,h2,header p{overflow-wrap:anywhere}
 li svg{width:26px;height:12px;margin-right:6px;vertical-align:-1px}
 .drawn svg[role=img]{display:block;width:100%;height:auto}
 .drawn text{fill:var(--soft);font-size:12px;font-variant-numeric:tabular-nums}
@@ -49,6 +51,8 @@ li svg{width:26px;height:12px;margin-right:6px;vertical-align:-1px}
 .tick{stroke:var(--soft);stroke-width:1}
 .line{fill:none;stroke:var(--own);stroke-width:2;stroke-linejoin:round}
 .dot{fill:var(--own)}
+.faint{opacity:0}
+.drawn p{margin:0;color:var(--soft);font-size:13px}
 .bar{fill:var(--own)}
 .numbers{max-height:330px;overflow:auto;font-size:13px}
 .numbers:focus-visible{outline:2px solid var(--c0);outline-offset:2px}
@@ -56,10 +60,10 @@ table{border-collapse:collapse;width:100%}
 th{position:sticky;top:0;background:var(--card);text-align:left;color:var(--soft);font-weight:600}
 th,td{padding:3px 14px 3px 0;border-bottom:1px solid var(--edge);overflow-wrap:break-word;
 vertical-align:top}
-td:first-child{white-space:nowrap}
-td{max-width:30em}
+td{max-width:30em;overflow-wrap:anywhere}
+.times td:first-child{white-space:nowrap}
 th.number,td.number{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
-@media(max-width:800px){section.both{grid-template-columns:1fr;gap:12px}
+@media(max-width:800px){section.both{grid-template-columns:minmax(0,1fr);gap:12px}
 header,main{padding:0 12px}header{padding-top:16px}}
 @media print{.numbers{max-height:none}section{break-inside:avoid}}
 """

@@ -2,9 +2,10 @@
 
 from typing import Any, Final
 
-from leveret.pipeline.axes import HOUR_S, measure_of, plain_number, time_step_s
+from leveret.pipeline.axes import HOUR_S, measure_of, plain_number, seconds_of, time_step_s
 from leveret.pipeline.charts import Bars, Cell, Lines, Page, Series, Stacks, Table
-from leveret.pipeline.rows import Row, seconds_of
+
+Row = dict[str, Any]
 
 COLUMNS_MAX: Final = 96  # of bars over time; more are drawn together
 QUEUES_MAX: Final = 8  # queues with charts of their own

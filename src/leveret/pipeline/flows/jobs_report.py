@@ -13,7 +13,8 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 
 from leveret.jobs.client import Client
-from leveret.pipeline.rows import Row, rows_of, seconds_of
+from leveret.pipeline.axes import seconds_of
+from leveret.pipeline.rows import rows_of
 from leveret.pipeline.shards import read_jobs
 from leveret.pipeline.transforms import jobs as transforms
 
@@ -50,7 +51,7 @@ def report_over_http(
     client: Client, namespace: str | None, most: int, now: datetime
 ) -> dict[str, Any]:
     """The same of the service itself, with what its counters say since it was started."""
-    topics: list[Row] = []
+    topics: list[dict[str, Any]] = []
     errors: Counter[tuple[str, str, str]] = Counter()
     lasts: dict[tuple[str, str, str], str] = {}
     for one in client.stats(namespace=namespace):
@@ -99,7 +100,7 @@ def _count_dead(
         after_id, seen = page[-1].id, seen + len(page)
 
 
-def _sums(topics: list[Row]) -> Row:
+def _sums(topics: list[dict[str, Any]]) -> dict[str, Any]:
     return {state: sum(row[state] for row in topics) for state in transforms.STATES}
 
 
