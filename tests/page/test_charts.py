@@ -68,7 +68,9 @@ def jobs() -> Any:
 
 
 def nothing() -> Any:
-    by = {name: [] for name in ("queue", "reason", "error_class", "routing_key", "service")}
+    by: dict[str, list[Any]] = {
+        name: [] for name in ("queue", "reason", "error_class", "routing_key", "service")
+    }
     empty = dict.fromkeys(("first", "last", "retries_max", "alive_ms_p50", "alive_ms_p95"))
     return dead_letter_page({"letters": 0, **empty, "by": by, "hours": [], "offenders": []}, ["q"])
 

@@ -13,9 +13,12 @@ from typer.testing import CliRunner
 from leveret.bus import Bus, topic
 from leveret.cli.app import app
 from leveret.pipeline.flows.deadletters import Sources, dead_letter_queues, letters_of, report
+from leveret.pipeline.transforms.dead_letters import COUNT_MAX, letters
+from leveret.pipeline.transforms.latencies import spans, steps
 from tests.bus.stage import FAST, Placed, channel, take
 from tests.spark.lake import Served
 from tests.spark.test_flows_lake import archived, site_of
+from tests.spark.test_flows_transforms import messages
 from tests.spark.timed import Timed, timed
 
 pytestmark = [
@@ -152,3 +155,48 @@ def test_dead_letters_of_the_bus_say_status_error_and_retries(
     assert rows["status 422"]["retries_max"] == 0
     assert {row["queue"] for row in rows.values()} == {"shop.orders"}
     assert "LookupError" in page.read_text()
+
+
+def test_no_header_breaks_the_report(spark: SparkSession) -> None:
+    """Headers come from anybody: what is no number is not known, and every letter counts."""
+    number = "99999999999999999999"
+    death = {
+        **{"queue": "q", "reason": "rejected", "count": (1 << 63) - 1, "exchange": ""},
+        **{"routing_keys": [], "time": None, "original_expiration": None},
+    }
+    frame = messages(
+        spark,
+        {"x_death": [{**death, "count": None}], "headers": {}},
+        {"x_death": [death, death], "headers": {"x-exception-message": "  \n\n"}},
+        {"x_death": [], "headers": {"x-last-death-queue": "q", "x-final-retry-count": "-"}},
+        {"headers": {"x-original-queue": "q", "x-published-ms": number}},
+        {"headers": {"x-original-queue": "q", "x-error": "java.io.IOException: no\nat x"}},
+        {"headers": {"x-original-queue": "q", "x-error": "it is, said (he): so"}},
+        {"headers": {"x-final-error": "no dead letter"}},
+        {"headers": None},
+    )
+    found = letters(frame).collect()
+    assert [row.queue for row in found] == ["q"] * 6
+    assert [row.error_class for row in found] == [None] * 4 + ["java.io.IOException", None]
+    assert [row.alive_ms for row in found] == [None] * 6
+    assert [row.retries for row in found] == [0, 2 * COUNT_MAX - 1, 0, 0, 0, 0]
+    assert report(letters(frame), 10)["letters"] == 6
+
+
+def test_no_event_breaks_the_lives(spark: SparkSession) -> None:
+    acked = {"x-event": "acked", "x-queue": "q"}
+    frame = messages(
+        spark,
+        {"headers": {"x-event": "queued", "x-queue": "q", "x-broker-id": "7"}, "body": b"any"},
+        {"headers": acked, "body": b"7-9"},
+        {"headers": acked, "body": b"\xff-\xfe"},
+        {"headers": acked, "body": b"9-7"},
+        {"headers": acked, "body": b"1-99999999999999999999"},
+        {"headers": acked, "body": f"1-{(1 << 63) - 1}".encode()},
+        {"headers": {"x-event": "due", "x-next-id": "many"}, "body": b"7"},
+        {"headers": {"x-event": "published"}, "body": b"7"},
+        {"headers": None, "body": b"7"},
+    )
+    found = [(row.event, row.id) for row in steps(frame).collect()]
+    assert found == [("queued", 7), ("acked", 7), ("acked", 8), ("acked", 9)]
+    assert [row.kind for row in spans(steps(frame)).collect()] == ["to ack"]

@@ -44,7 +44,7 @@ def deadletters(
     top: Top = 10,
     html: Html = None,
 ) -> None:
-    """Count dead letters by queue, reason, error, key, service and hour; names none: finds them."""
+    """Count dead letters by queue, reason, error, key, service and hour; finds their queues."""
     spark = site.session("deadletters")
     from leveret.pipeline.flows import deadletters as flows
 

@@ -17,6 +17,7 @@ from leveret.errors import NotFound
 from leveret.pipeline.lake import read_bronze
 from leveret.pipeline.layout import Lake, table_name
 from leveret.pipeline.rows import rows_of
+from leveret.pipeline.session import fit_shuffles
 from leveret.pipeline.site import Site
 from leveret.pipeline.transforms import dead_letters, latencies
 from leveret.pipeline.transforms.messages import chosen
@@ -45,6 +46,7 @@ def letters_of(
     spark: SparkSession, site: Site, sources: Sources, since: str | None, until: str | None
 ) -> DataFrame:
     """The dead letters of all sources that died from a time up to another."""
+    fit_shuffles(spark)
     frames = [_of_messages(_read(spark, site, queue=name)) for name in sources.queues]
     frames += [_of_either(_read(spark, site, stream=name)) for name in sources.streams]
     for name in sources.tables:

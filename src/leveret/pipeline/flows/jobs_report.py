@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from leveret.jobs.client import Client
 from leveret.pipeline.axes import seconds_of
 from leveret.pipeline.rows import rows_of
+from leveret.pipeline.session import fit_shuffles
 from leveret.pipeline.shards import read_jobs
 from leveret.pipeline.transforms import jobs as transforms
 
@@ -26,6 +27,7 @@ def jobs_of(
     spark: SparkSession, dsns: Sequence[str], namespace: str | None, now: datetime
 ) -> DataFrame:
     """The jobs of all shards, as `transforms.jobs.jobs` tells them."""
+    fit_shuffles(spark)
     found = read_jobs(spark, dsns, columns=transforms.COLUMNS)
     if namespace is not None:
         found = found.where(found["namespace"] == namespace)

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from leveret.pipeline.lake import read_bronze
 from leveret.pipeline.layout import Lake, table_name
 from leveret.pipeline.rows import rows_of
+from leveret.pipeline.session import fit_shuffles
 from leveret.pipeline.site import Site
 from leveret.pipeline.transforms import latencies
 from leveret.pipeline.transforms.messages import chosen
@@ -32,6 +33,7 @@ class Measuring:
 
 def spans_of(spark: SparkSession, site: Site, asked: Measuring) -> DataFrame:
     """The spans that ended from a time up to another."""
+    fit_shuffles(spark)
     if asked.is_from_lake:
         table = table_name(site.vhost, asked.stream)
         events = read_bronze(spark, Lake(site.lake_path), table)
