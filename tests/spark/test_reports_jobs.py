@@ -79,17 +79,18 @@ def test_jobs_of_all_shards_are_told_by_topic_state_error_and_hour(
         service.start()
         try:
             start = service.now_ms()
-            word = service.token("shop", lasts_s=DAY_S)
+            word = service.token("shop", "other", lasts_s=DAY_S)
             url = f"http://127.0.0.1:{service.port}"
             with Client(url, token=word, namespace="shop") as client:
                 fill(client, service.pass_time)
+                client.enqueue("x", b"", namespace="other")
+                client.stats()
             now = datetime.fromtimestamp(service.now_ms() / 1000, UTC)
             found = report(jobs_of(spark, dsns, None, now), 10, now)
-            nobody = jobs_of(spark, dsns, "nobody", now)
-            assert nobody.count() == 0
             words = [word for dsn in dsns for word in ("--postgres", dsn)]
             done = CliRunner().invoke(
-                app, ["pipeline", "jobs-report", *words, "--json", "--html", str(page)]
+                app,
+                ["pipeline", "jobs-report", *words, "-n", "shop", "--json", "--html", str(page)],
             )
         finally:
             service.stop()
@@ -99,10 +100,13 @@ def test_jobs_of_all_shards_are_told_by_topic_state_error_and_hour(
     )
     assert topics["email"]["oldest_ready_s"] == LATER_MS / 1000 + 10
     assert [(row["error"], row["jobs"]) for row in found["errors"]] == [("SMTPError: refused", 2)]
+    assert topics["x"]["namespace"] == "other" and found["ready"] == 15
     hours = [(r["hour"], r["topic"], r["came"], r["failed"]) for r in found["hours"]]
-    assert hours == [(hour_of(start), "email", 12, 2), (hour_of(start + LATER_MS), "bill", 5, 1)]
+    later = hour_of(start + LATER_MS)
+    assert hours == [(hour_of(start), "email", 12, 2), (later, "x", 1, 0), (later, "bill", 5, 1)]
     assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout)["dead"] == 2
+    told = json.loads(done.stdout)
+    assert (told["ready"], told["dead"]) == (14, 2)
     assert "shop/email" in page.read_text() and "SMTPError: refused" in page.read_text()
 
 

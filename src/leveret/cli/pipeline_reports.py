@@ -152,8 +152,9 @@ def jobs_report(
         _write(html, jobs_page(found, place))
     _show(output, found, ("ready", "scheduled", "leased", "dead"))
     if not output.as_json:
-        states = ["ready", "scheduled", "leased", "dead", "oldest_ready_s", "retries", "failures"]
-        _table(output, "by topic", found["topics"], ["namespace", "topic", *states])
+        columns = ["namespace", "topic", "ready", "scheduled", "leased", "dead", "oldest_ready_s"]
+        columns += ["retries", "failures"] if dsns else ["failures"]
+        _table(output, "by topic", found["topics"], columns)
         if found["errors"]:
             columns = ["namespace", "topic", "jobs", "last", "error"]
             _table(output, "dead jobs by their last error", found["errors"], columns)
