@@ -87,7 +87,7 @@ def test_jobs_of_all_shards_are_told_by_topic_state_error_and_hour(
                 client.stats()
             now = datetime.fromtimestamp(service.now_ms() / 1000, UTC)
             found = report(jobs_of(spark, dsns, None, now), 10, now)
-            words = [word for dsn in dsns for word in ("--postgres", dsn)]
+            words = [word for dsn in dsns for word in ("--jobs-postgres", dsn)]
             done = CliRunner().invoke(
                 app,
                 ["pipeline", "jobs-report", *words, "-n", "shop", "--json", "--html", str(page)],

@@ -119,8 +119,9 @@ def jobs_report(
     postgres: Annotated[
         list[str] | None,
         typer.Option(
-            "--postgres",
+            "--jobs-postgres",
             envvar="LEVERET_JOBS_POSTGRES",
+            metavar="DSN",
             help="A shard of the jobs service, in their order; without it the service is asked.",
         ),
     ] = None,

@@ -34,9 +34,6 @@ _SETTINGS: Final = {
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
-_SHUFFLES: Final = "spark.sql.shuffle.partitions"
-_SHUFFLES_DEFAULT: Final = "200"
-_SHUFFLES_MIN: Final = 8
 # Small and quick to start: one shuffle partition, no adaptive plans, a JVM that compiles little.
 QUICK_SETTINGS: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
@@ -71,16 +68,6 @@ def spark_session(
     for key, value in chosen.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
-
-
-def fit_shuffles(spark: SparkSession) -> None:
-    """Let a shuffle have as many partitions as the cores can use, unless somebody has chosen.
-
-    A report is small: with Spark's 200, most of its time would be that of tasks without rows.
-    """
-    if spark.conf.get(_SHUFFLES) == _SHUFFLES_DEFAULT:
-        count = max(_SHUFFLES_MIN, 3 * spark.sparkContext.defaultParallelism)
-        spark.conf.set(_SHUFFLES, str(count))
 
 
 def find_java() -> Path | None:

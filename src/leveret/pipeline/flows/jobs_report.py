@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from leveret.jobs.client import Client
 from leveret.pipeline.axes import seconds_of
 from leveret.pipeline.rows import rows_of
-from leveret.pipeline.session import fit_shuffles
 from leveret.pipeline.shards import read_jobs
+from leveret.pipeline.shuffles import fit_shuffles
 from leveret.pipeline.transforms import jobs as transforms
 
 DEAD_MAX: Final = 10_000  # dead jobs of a topic that are looked at over HTTP

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from leveret.pipeline.lake import read_bronze
 from leveret.pipeline.layout import Lake, table_name
 from leveret.pipeline.rows import rows_of
-from leveret.pipeline.session import fit_shuffles
+from leveret.pipeline.shuffles import fit_shuffles
 from leveret.pipeline.site import Site
 from leveret.pipeline.transforms import latencies
 from leveret.pipeline.transforms.messages import chosen

@@ -49,8 +49,7 @@ def load(
     spark: SparkSession, site: Site, files: Sequence[Path], kind: str | None, to: Loading
 ) -> int:
     """Publish all rows of files; how many."""
-    keep_pieces(spark)
-    frames = [as_messages(read_file(spark, path, kind), to.key_column) for path in files]
+    frames = [as_messages(table, to.key_column) for table in tables_of(spark, files, kind)]
     frame = reduce(lambda one, two: one.unionByName(two, allowMissingColumns=True), frames)
     count = frame.count()
     options = site.options(
@@ -65,20 +64,20 @@ def load(
     return count
 
 
+def tables_of(spark: SparkSession, files: Sequence[Path], kind: str | None) -> list[DataFrame]:
+    """The rows of each file, cut into the same pieces each time: rows keep their numbers."""
+    for name, value in _PIECES.items():
+        spark.conf.set(name, value)
+    return [_read(spark, path, kind) for path in files]
+
+
 def id_of(files: Sequence[Path]) -> str:
     """An id for the files as they are: the same files, unchanged, have the same one."""
     told = "\n".join(f"{p.name} {p.stat().st_size} {p.stat().st_mtime_ns}" for p in files)
     return f"load-{hashlib.sha256(told.encode()).hexdigest()[:16]}"
 
 
-def keep_pieces(spark: SparkSession) -> None:
-    """Let the same files be cut into the same pieces each time: rows keep their numbers."""
-    for name, value in _PIECES.items():
-        spark.conf.set(name, value)
-
-
-def read_file(spark: SparkSession, path: Path, kind: str | None) -> DataFrame:
-    """A file, or a folder of files, by its format; ConfigError where that is not known."""
+def _read(spark: SparkSession, path: Path, kind: str | None) -> DataFrame:
     found = kind or FORMATS.get(path.suffix.lower())
     if found is None:
         raise ConfigError(f"{path}: give --format, as the name does not say what it is")

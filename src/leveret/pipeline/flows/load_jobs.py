@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from leveret.jobs.faults import CallFailed, OverRate, ServiceDraining, TimedOut, Unreachable
 from leveret.jobs.job import NewJob
-from leveret.pipeline.flows.load import keep_pieces, read_file
+from leveret.pipeline.flows.load import tables_of
 from leveret.pipeline.jobs_access import JobsAccess
 from leveret.pipeline.site import Site
 from leveret.pipeline.transforms.loading import as_jobs
@@ -46,11 +46,10 @@ def load_jobs(
     spark: SparkSession, files: Sequence[Path], kind: str | None, to: JobsTarget, load_id: str
 ) -> int:
     """Put in all rows of files; how many."""
-    keep_pieces(spark)
-    labels = _labels(files)
+    tables = tables_of(spark, files, kind)
     frames = [
-        as_jobs(read_file(spark, path, kind), f"{load_id}/{label}")
-        for path, label in zip(files, labels, strict=True)
+        as_jobs(table, f"{load_id}/{label}")
+        for table, label in zip(tables, _labels(files), strict=True)
     ]
     frame = reduce(lambda one, two: one.unionByName(two), frames)
     count = frame.count()
