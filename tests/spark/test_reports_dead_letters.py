@@ -23,7 +23,7 @@ from tests.spark.timed import Timed, timed
 
 pytestmark = [
     pytest.mark.compiled_only("Spark is slow to start, and does not see the form"),
-    pytest.mark.timeout(180),
+    pytest.mark.timeout(600),
 ]
 
 BUS_WITHIN_S = 30
