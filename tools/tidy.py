@@ -45,7 +45,7 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
         "jobs": "errors clock checksum histogram wire engine",
         "bus": "errors clock",
         "cluster": "errors checksum wire journal engine storage",
-        "pipeline": "errors clock wire",
+        "pipeline": "errors clock wire jobs",
         "pyspark_leveret": "errors wire amqp arrow shovels",
         "http": "errors histogram build_info config patterns wire engine auth definitions arrow "
         "tasks leases shovels jobs",
@@ -76,7 +76,7 @@ ONLY_IN: Final = {
     "typer": "cli",
     "rich": "cli",
     "uvloop": "runtime",
-    "pyarrow": "arrow pyspark_leveret",
+    "pyarrow": "arrow pyspark_leveret pipeline",
     "jwt": "auth",
     "cryptography": "auth",
     "re2": "patterns",

@@ -2,10 +2,11 @@
 
 import typer
 
-from leveret.cli import pipeline_lake, pipeline_messages
+from leveret.cli import pipeline_lake, pipeline_messages, pipeline_reports
 
 app = typer.Typer(
-    no_args_is_help=True, help="Messages as tables: archive, query, replay and load, on Spark."
+    no_args_is_help=True,
+    help="Messages as tables: archive, query, replay, load and report, on Spark.",
 )
 
 for command in (
@@ -16,5 +17,8 @@ for command in (
     pipeline_messages.replay,
     pipeline_messages.load,
     pipeline_messages.sql,
+    pipeline_reports.deadletters,
+    pipeline_reports.latency,
+    pipeline_reports.jobs_report,
 ):
     app.command()(command)

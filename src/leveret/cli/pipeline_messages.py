@@ -9,7 +9,7 @@ import typer
 
 from leveret.cli.asking import Output
 from leveret.cli.options import print_json
-from leveret.cli.pipeline_options import flow, one_line_on_failure
+from leveret.cli.pipeline_options import Token, flow, one_line_on_failure
 from leveret.pipeline.site import Site
 
 ROWS_SHOWN: Final = 1000
@@ -94,10 +94,20 @@ def load(
     load_id: Annotated[
         str | None, typer.Option("--id", help="Name of this load; else made of the files.")
     ] = None,
+    to_jobs: Annotated[
+        str | None,
+        typer.Option("--jobs", metavar="NAMESPACE/TOPIC", help="Put in jobs of this topic."),
+    ] = None,
+    token: Token = None,
 ) -> None:
     """Publish the rows of files: a column `body` as it is, any other row as a JSON object."""
-    if sum(place is not None for place in (to_queue, to_stream, to_exchange)) != 1:
-        raise typer.BadParameter("give one of --to-queue, --to-stream and --to-exchange")
+    if sum(place is not None for place in (to_queue, to_stream, to_exchange, to_jobs)) != 1:
+        raise typer.BadParameter("give one of --to-queue, --to-stream, --to-exchange and --jobs")
+    if to_jobs is not None:
+        if routing_key is not None or key_column is not None:
+            raise typer.BadParameter("jobs have no routing keys")
+        _load_jobs(site, output, files, kind, to_jobs, token, rate, load_id)
+        return
     if to_exchange is not None and routing_key is None and key_column is None:
         routing_key = ""
     spark = site.session("load")
@@ -107,6 +117,29 @@ def load(
     count = flows.load(spark, site, files, kind, to)
     found = {"messages": count, "id": load_id or flows.id_of(files)}
     output.done(f"published {count:,} messages", found)
+
+
+def _load_jobs(
+    site: Site,
+    output: Output,
+    files: list[Path],
+    kind: str | None,
+    place: str,
+    token: str | None,
+    rate: int | None,
+    load_id: str | None,
+) -> None:
+    namespace, _, topic = place.partition("/")
+    if not namespace or not topic:
+        raise typer.BadParameter("--jobs is a namespace and a topic: payments/refund")
+    spark = site.session("load")
+    from leveret.pipeline.flows import load_jobs as flows
+    from leveret.pipeline.flows.load import id_of
+
+    name = load_id or id_of(files)
+    to = flows.JobsTarget(site, namespace, topic, token, rate)
+    count = flows.load_jobs(spark, files, kind, to, name)
+    output.done(f"put in {count:,} jobs", {"jobs": count, "id": name})
 
 
 @flow

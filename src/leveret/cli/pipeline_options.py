@@ -27,6 +27,12 @@ Master = Annotated[
     str,
     typer.Option("--master", envvar="LEVERET_SPARK_MASTER", help="Spark's master."),
 ]
+Token = Annotated[
+    str | None,
+    typer.Option(
+        "--token", envvar="LEVERET_JOBS_TOKEN", help="Of the jobs service; else by the login."
+    ),
+]
 SHARED: Final[dict[str, tuple[Any, Any]]] = {
     "url": (Url, DEFAULT_URL),
     "user": (User, None),

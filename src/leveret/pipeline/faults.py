@@ -12,8 +12,8 @@ from pyspark.errors import PySparkException
 
 from pyspark_leveret.errors import BrokerError, DataLost, OptionError
 
-# The line of a traceback that names an error of the data source.
-_OURS: Final = re.compile(r"pyspark_leveret\.errors\.\w+: (.+)")
+# The line of a traceback that names an error of the data source, or of the jobs service.
+_OURS: Final = re.compile(r"(?:pyspark_leveret\.errors|leveret\.jobs\.faults)\.\w+: (.+)")
 # What Spark itself says: its class of errors and a sentence.
 _SPARK: Final = re.compile(r"\[[A-Z_.0-9]+\] .+")
 _SENTENCE_MAX: Final = 500

@@ -1,4 +1,4 @@
-"""Rows of any table as messages."""
+"""Rows of any table as messages, or as jobs."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
@@ -17,3 +17,26 @@ def as_messages(frame: DataFrame, key_column: str | None = None) -> DataFrame:
     body = f.to_json(f.struct(*[f.col(f"`{name}`") for name in frame.columns]))
     kind = f.lit("application/json").alias("content_type")
     return frame.select(body.alias("body"), kind, *key)
+
+
+def as_jobs(frame: DataFrame, key: str) -> DataFrame:
+    """Each row as a job, with an idempotency key of this text and its number in the table.
+
+    Of a table with a column `body` the columns `priority`, `deliver_after` and `fair_key` count as
+    well; of any other, each row is a JSON object.
+    """
+    numbered = f.concat_ws("/", f.lit(key), f.monotonically_increasing_id().cast("string"))
+    kinds = {"priority": "int", "deliver_after": "timestamp", "fair_key": "string"}
+    if "body" not in frame.columns:
+        frame, kinds = as_messages(frame), dict.fromkeys(kinds, "")
+    given = {
+        name: f.col(name).cast(kind) if kind and name in frame.columns else f.lit(None)
+        for name, kind in kinds.items()
+    }
+    return frame.select(
+        f.col("body").cast("binary").alias("payload"),
+        given["priority"].cast("int").alias("priority"),
+        f.unix_millis(given["deliver_after"].cast("timestamp")).alias("deliver_after_ms"),
+        given["fair_key"].cast("string").alias("fair_key"),
+        numbered.alias("key"),
+    )

@@ -1,0 +1,114 @@
+"""`jobs-report`: the jobs of a service at a glance, over all PostgreSQL shards or over HTTP.
+
+The tables of shards are read by executors, one task for each shard and range of ids, without
+payloads. Over HTTP the service's own statistics are asked, and its lists of dead jobs: that is for
+jobs that the broker itself keeps, and knows no hours.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+
+from leveret.jobs.client import Client
+from leveret.pipeline.axes import seconds_of
+from leveret.pipeline.rows import rows_of
+from leveret.pipeline.shards import read_jobs
+from leveret.pipeline.shuffles import fit_shuffles
+from leveret.pipeline.transforms import jobs as transforms
+
+DEAD_MAX: Final = 10_000  # dead jobs of a topic that are looked at over HTTP
+PAGE: Final = 1_000
+
+
+def jobs_of(
+    spark: SparkSession, dsns: Sequence[str], namespace: str | None, now: datetime
+) -> DataFrame:
+    """The jobs of all shards, as `transforms.jobs.jobs` tells them."""
+    fit_shuffles(spark)
+    found = read_jobs(spark, dsns, columns=transforms.COLUMNS)
+    if namespace is not None:
+        found = found.where(found["namespace"] == namespace)
+    return transforms.jobs(found, now)
+
+
+def report(frame: DataFrame, most: int, now: datetime) -> dict[str, Any]:
+    """Topics, dead jobs by error, and hours, as JSON has it."""
+    kept = frame.cache()
+    try:
+        topics = rows_of(transforms.by_topic(kept))
+        errors = rows_of(transforms.dead_by_error(kept, most))
+        hours = rows_of(transforms.by_hour(kept))
+    finally:
+        kept.unpersist()
+    for row in topics:
+        since = row["oldest_ready"]
+        row["oldest_ready_s"] = None if since is None else _age_s(now, seconds_of(since))
+    return {**_sums(topics), "topics": topics, "errors": errors, "hours": hours}
+
+
+def report_over_http(
+    client: Client, namespace: str | None, most: int, now: datetime
+) -> dict[str, Any]:
+    """The same of the service itself, with what its counters say since it was started."""
+    topics: list[dict[str, Any]] = []
+    errors: Counter[tuple[str, str, str]] = Counter()
+    lasts: dict[tuple[str, str, str], str] = {}
+    for one in client.stats(namespace=namespace):
+        oldest_s = None if one.oldest_ready_ms is None else one.oldest_ready_ms / 1000
+        topics.append(
+            {
+                **{state: getattr(one, state) for state in transforms.STATES},
+                "namespace": one.namespace,
+                "topic": one.topic,
+                "oldest_ready": None if oldest_s is None else _text(oldest_s),
+                "oldest_ready_s": None if oldest_s is None else _age_s(now, oldest_s),
+                "enqueued": one.enqueued,
+                "acked": one.acked,
+                "failures": one.failed + one.expired,
+            }
+        )
+        if one.dead:
+            _count_dead(client, one.namespace, one.topic, errors, lasts)
+    found = [
+        {"namespace": key[0], "topic": key[1], "error": key[2], "jobs": n, "last": lasts.get(key)}
+        for key, n in sorted(errors.items(), key=lambda item: (-item[1], item[0]))[:most]
+    ]
+    topics.sort(key=lambda row: (row["namespace"], row["topic"]))
+    return {**_sums(topics), "topics": topics, "errors": found, "hours": []}
+
+
+def _count_dead(
+    client: Client,
+    namespace: str,
+    topic: str,
+    errors: "Counter[tuple[str, str, str]]",
+    lasts: dict[tuple[str, str, str], str],
+) -> None:
+    after_id = seen = 0
+    while seen < DEAD_MAX:
+        page = client.dead(topic, after_id=after_id, limit=PAGE, namespace=namespace)
+        for job in page:
+            last = job.failures[-1] if job.failures else None
+            line = last.error.lstrip().partition("\n")[0] if last is not None else "(none)"
+            key = (namespace, topic, line[: transforms.ERROR_MAX])
+            errors[key] += 1
+            if last is not None and last.time is not None:
+                lasts[key] = max(lasts.get(key, ""), _text(last.time.timestamp()))
+        if len(page) < PAGE:
+            return
+        after_id, seen = page[-1].id, seen + len(page)
+
+
+def _sums(topics: list[dict[str, Any]]) -> dict[str, Any]:
+    return {state: sum(row[state] for row in topics) for state in transforms.STATES}
+
+
+def _age_s(now: datetime, since_s: float) -> float:
+    return round(max(now.timestamp() - since_s, 0.0), 1)
+
+
+def _text(at_s: float) -> str:
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -1,0 +1,116 @@
+"""Jobs of the Redis and PostgreSQL store as a table: one partition per shard and range of ids.
+
+Executors talk to PostgreSQL themselves, by the client library of the extra `jobs`, which must be
+installed there; nothing goes through the driver. A frame reads the shards each time it is used,
+every partition by one snapshot of its own: a job that changes meanwhile is as it was or as it is.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from leveret.errors import ConfigError
+from leveret.jobs.service.shards.reading import COLUMNS, COUNTS, Range, batches, ranges
+
+PART_ROWS: Final = 100_000  # about so many jobs are one partition
+_MOMENT: Final = pa.timestamp("us", "UTC")
+# How Spark and Arrow name the type of each column of `items`.
+_TYPES: Final[dict[str, tuple[str, pa.DataType]]] = {
+    "shard": ("int", pa.int32()),
+    "id": ("bigint", pa.int64()),
+    "namespace": ("string", pa.string()),
+    "topic": ("string", pa.string()),
+    "status": ("string", pa.string()),
+    "priority": ("int", pa.int32()),
+    "payload": ("binary", pa.binary()),
+    "deliver_after": ("timestamp", _MOMENT),
+    "lease_expires_at": ("timestamp", _MOMENT),
+    "created_at": ("timestamp", _MOMENT),
+    "idempotency_key": ("string", pa.string()),
+    "fair_key": ("string", pa.string()),
+    "fair_rank": ("bigint", pa.int64()),
+    "attempts": ("int", pa.int32()),
+    "token": ("bigint", pa.int64()),
+    "failures": ("string", pa.string()),  # JSON: attempt, time_ms and error of each
+}
+
+
+def read_jobs(
+    spark: SparkSession,
+    dsns: Sequence[str],
+    where: str | None = None,
+    columns: Sequence[str] = COLUMNS,
+    part_rows: int = PART_ROWS,
+) -> DataFrame:
+    """All jobs of all shards, each once, with the number of their shard.
+
+    `where` is a condition of PostgreSQL's on the columns of `items`, which are those of `j`;
+    `columns` leaves out what is not needed, such as payloads.
+    """
+    condition = COUNTS if where is None else f"({where}) AND {COUNTS}"
+    return _read(spark, ranges(dsns, condition, part_rows), columns, condition)
+
+
+def read_all_rows(
+    spark: SparkSession,
+    dsns: Sequence[str],
+    where: str = "TRUE",
+    columns: Sequence[str] = COLUMNS,
+    part_rows: int = PART_ROWS,
+) -> DataFrame:
+    """All rows of all shards, also copies of topics that are on their way."""
+    return _read(spark, ranges(dsns, where, part_rows), columns, where)
+
+
+def _read(spark: SparkSession, parts: list[Range], columns: Sequence[str], where: str) -> DataFrame:
+    if not parts:
+        raise ConfigError("give the PostgreSQL databases of the shards, in their order")
+    spark.dataSource.register(JobsSource)
+    options = {"parts": json.dumps(parts), "columns": json.dumps(columns), "where": where}
+    return spark.read.format(JobsSource.name()).options(**options).load()
+
+
+class JobsSource(DataSource):
+    """Pieces of shards as a data source of Spark: `read_jobs` says which."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "leveret_jobs"
+
+    def schema(self) -> str:
+        names = ("shard", *json.loads(self.options["columns"]))
+        return ", ".join(f"{name} {_TYPES[name][0]}" for name in names)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        parts = [Range(*part) for part in json.loads(self.options["parts"])]
+        return JobsReader(parts, json.loads(self.options["columns"]), self.options["where"])
+
+
+class JobsReader(DataSourceReader):
+    """Reads each piece in a task of its own."""
+
+    def __init__(self, parts: list[Range], columns: list[str], where: str) -> None:
+        self._parts = parts
+        self._columns = columns
+        self._where = where
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [InputPartition(number) for number in range(len(self._parts))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        part = self._parts[partition.value]
+        for rows in batches(part, self._columns, self._where):
+            yield as_arrow(part.shard, self._columns, rows)
+
+
+def as_arrow(shard: int, columns: Sequence[str], rows: list[Any]) -> pa.RecordBatch:
+    """Rows of PostgreSQL as a batch of columns, with the number of their shard."""
+    arrays = [pa.array([shard] * len(rows), pa.int32())]
+    for place, name in enumerate(columns):
+        arrays.append(pa.array([row[place] for row in rows], _TYPES[name][1]))
+    return pa.RecordBatch.from_arrays(arrays, ["shard", *columns])

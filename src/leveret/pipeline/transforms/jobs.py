@@ -1,0 +1,103 @@
+"""Jobs as they are in the tables of shards: states as the service tells them, backlog, failures.
+
+A job that is done leaves no row: what is counted by hour is when the jobs came that are still
+there, and when these have failed.
+"""
+
+from datetime import datetime
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
+# What a query has to read: no payloads.
+COLUMNS: Final = (
+    "id",
+    "namespace",
+    "topic",
+    "status",
+    "deliver_after",
+    "created_at",
+    "attempts",
+    "failures",
+)
+STATES: Final = ("ready", "scheduled", "leased", "dead")
+ERROR_MAX: Final = 300  # characters of a line that are kept
+_FAILURES: Final = "array<struct<attempt:bigint,time_ms:bigint,error:string>>"
+
+
+def jobs(frame: DataFrame, now: datetime) -> DataFrame:
+    """With `state`, `retries`, the times of failures, and the first line of the last error.
+
+    A job that was prefetched is ready, and so is a scheduled one whose time has come.
+    """
+    is_due = f.col("deliver_after") <= f.lit(now)
+    state = (
+        f.when(f.col("status") == "processing", "leased")
+        .when(f.col("status") == "leased", "ready")
+        .when((f.col("status") == "scheduled") & is_due, "ready")
+        .otherwise(f.col("status"))
+    )
+    failures = f.from_json("failures", _FAILURES)
+    last = f.try_element_at(failures, f.lit(-1))["error"]
+    line = f.substring(f.substring_index(f.ltrim(last), "\n", 1), 1, ERROR_MAX)
+    times = f.transform(failures, lambda failure: f.timestamp_millis(failure["time_ms"]))
+    return frame.select(
+        "namespace",
+        "topic",
+        state.alias("state"),
+        "deliver_after",
+        "created_at",
+        f.greatest(f.col("attempts") - 1, f.lit(0)).alias("retries"),
+        f.coalesce(f.size(failures), f.lit(0)).alias("failures"),
+        times.alias("failed_at"),
+        line.alias("error"),
+    )
+
+
+def by_topic(frame: DataFrame) -> DataFrame:
+    """A topic at a glance: jobs by state, since when the oldest is ready, retries, failures."""
+    counts = [_in(state, f.lit(1)).alias(state) for state in STATES]
+    ready = f.when(f.col("state") == "ready", f.col("deliver_after"))
+    return (
+        frame.groupBy("namespace", "topic")
+        .agg(
+            *counts,
+            f.min(ready).alias("oldest_ready"),
+            f.sum("retries").alias("retries"),
+            f.sum("failures").alias("failures"),
+        )
+        .orderBy("namespace", "topic")
+    )
+
+
+def dead_by_error(frame: DataFrame, most: int) -> DataFrame:
+    """Dead jobs by the first line of their last error."""
+    found = frame.where(f.col("state") == "dead").groupBy(
+        "namespace", "topic", f.coalesce("error", f.lit("(none)")).alias("error")
+    )
+    last = f.max(f.array_max("failed_at")).alias("last")
+    counted = found.agg(f.count("*").alias("jobs"), last)
+    return counted.orderBy(f.desc("jobs"), "namespace", "topic", "error").limit(most)
+
+
+def by_hour(frame: DataFrame) -> DataFrame:
+    """By namespace, topic and hour: jobs that came and are still there, and failures of these."""
+    came = f.struct(f.lit("came").alias("what"), f.col("created_at").alias("at"))
+    failed = f.transform(
+        f.coalesce("failed_at", f.array().cast("array<timestamp>")),
+        lambda at: f.struct(f.lit("failed").alias("what"), at.alias("at")),
+    )
+    each = frame.select(
+        "namespace", "topic", f.explode(f.concat(f.array(came), failed)).alias("event")
+    )
+    hour = f.date_trunc("hour", "event.at").alias("hour")
+    found = each.groupBy("namespace", "topic", hour).agg(
+        f.count(f.when(f.col("event.what") == "came", 1)).alias("came"),
+        f.count(f.when(f.col("event.what") == "failed", 1)).alias("failed"),
+    )
+    return found.orderBy("hour", "namespace", "topic")
+
+
+def _in(state: str, value: Column) -> Column:
+    return f.count(f.when(f.col("state") == state, value))
