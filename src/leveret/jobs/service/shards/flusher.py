@@ -73,7 +73,7 @@ class Flusher:
             return
         try:
             for topic in await self._memory.buffers():
-                if self._routes.shard_of(topic) is self.shard:
+                if self._routes.is_on(topic, self.shard):
                     self._asked.setdefault(topic, None)
         except JobsUnavailable as error:
             log.info("no look at the buffers: %s", error)
