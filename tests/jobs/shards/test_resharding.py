@@ -17,7 +17,7 @@ from leveret.jobs.service.shards.moving import Differs, mover
 from leveret.jobs.service.shards.routing import slot_of
 from leveret.jobs.service.store import Outcome
 from leveret.pipeline.flows.reshard import Asked, Progress, Resharded, plan, reshard
-from tests.jobs.shards.nodes import QUICK, Place, drain, new, refuses
+from tests.jobs.shards.nodes import QUICK, Place, abandon, drain, new, refuses
 from tools.services import Postgres, RedisServer
 
 pytestmark = pytest.mark.compiled_only("the store is the same in both forms")
@@ -225,6 +225,27 @@ def test_a_copy_that_comes_too_late_brings_nothing_back(place: Place) -> None:
                 old = parts[0]._replace(source=target, target=source)
                 assert await asyncio.to_thread(copy_parts, [*parts, old], 100, None) == 0
             assert await drain(store, MOVING) == []
+
+    asyncio.run(main())
+
+
+def test_a_replay_after_the_change_brings_nothing_back(place: Place) -> None:
+    async def main() -> None:
+        store = place.store("a")
+        await store.start()
+        await store.enqueue([new(MOVING, b"1")])
+        await abandon(store)
+        async with place.node("b") as other:
+            (job,) = await other.dequeue("n", MOVING, 1, None, 10_000)
+            await other.ack("n", MOVING, [Handle(job.id)])
+            done = await resharded(place, 3)
+            assert done.topics == []  # nothing is left of it but its mark
+            assert len(await place.rows("SELECT FROM flush_marks", shard=2)) == 1
+            assert await other.dequeue("n", MOVING, 1, None, 0) == []  # and learns of the change
+        gone = place.at(dsns=["postgresql://leveret@127.0.0.1:1/none", *place.dsns[1:]])
+        async with gone.node("a") as store:  # cannot ask the shard that had the job
+            assert await drain(store, MOVING) == []
+        assert not await place.rows("SELECT FROM items", shard=2)
 
     asyncio.run(main())
 

@@ -125,15 +125,18 @@ def verify(spark: SparkSession, dsns: tuple[str, ...]) -> Verified:
     count, planned = _with(Asked(dsns, 0), look, _silent)
     places = [(*each.topic, each.shard) for each in planned]
     frame = spark.createDataFrame(places, "namespace string, topic string, home int")
-    jobs = read_jobs(spark, dsns, columns=("id", "namespace", "topic"))
-    return Verified(
-        shards=count,
-        jobs=jobs.count(),
-        topics=len(planned),
-        unsettled=[each.topic[1] for each in planned if not each.is_settled],
-        misplaced=_rows(misplaced(jobs, frame)),
-        doubled=_rows(doubled(jobs)),
-    )
+    jobs = read_jobs(spark, dsns, columns=("id", "namespace", "topic")).persist()
+    try:
+        return Verified(
+            shards=count,
+            jobs=jobs.count(),
+            topics=len(planned),
+            unsettled=[each.topic[1] for each in planned if not each.is_settled],
+            misplaced=_rows(misplaced(jobs, frame)),
+            doubled=_rows(doubled(jobs)),
+        )
+    finally:
+        jobs.unpersist()
 
 
 def _rows(frame: Any) -> list[dict[str, Any]]:
@@ -166,8 +169,11 @@ class _Work:
         self.done = Resharded()
 
     def tell(self, step: str, topic: tuple[str, str] | None) -> None:
+        if topic is None:  # the steps of a topic take no time to speak of
+            self._show(step)
+
+    def _show(self, now: str) -> None:
         done, seconds = self.done, time.monotonic() - self._begun_s
-        now = step if topic is None else f"{topic[1]} {step}"
         self._on_progress(Progress(len(done.topics), self._all, done.jobs, now, seconds))
 
     async def run(self, resharding: Resharding) -> Resharded:
@@ -194,6 +200,7 @@ class _Work:
                 self.done.topics.append(moved)
                 self.done.jobs += moved.rows.get("items", 0)
                 self.done.frozen_ms_max = max(self.done.frozen_ms_max, moved.frozen_ms)
+                self._show(f"{moved.topic} was frozen for {moved.frozen_ms:.0f} ms")
 
     async def _copy_ahead(self, resharding: Resharding, wave: list[Planned]) -> None:
         """Large topics go to their new shards by Spark, while they are served."""
@@ -205,7 +212,7 @@ class _Work:
                 database = resharding.moving.databases[each.shard]
                 parts += await parts_of(database, source, target, each.topic, PART_ROWS)
         if parts:
-            self.tell(f"copying {len(parts)} parts ahead", None)
+            self._show(f"copying {len(parts)} parts ahead")
             asked = self._asked
             copied = await asyncio.to_thread(self._ahead, parts, asked.batch_rows, asked.rate)
             self.done.copied_ahead += copied

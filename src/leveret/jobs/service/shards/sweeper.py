@@ -27,6 +27,7 @@ from leveret.jobs.service.snowflake import EPOCH_MS, time_ms_of
 
 SWEEP_JOBS: Final = 500
 CLEAN_ROWS: Final = 10_000
+MAP_EVERY_S: Final = 10.0  # the shard map is read anew, so that its copy in Redis is not old
 _ORIGIN: Final = "SELECT floor_id, is_new FROM leveret_origin($1, $2, $3, $4)"
 
 log = logging.getLogger(__name__)
@@ -47,12 +48,16 @@ class Sweeper:
 
     async def run(self) -> None:
         """Sweep as long as the node lives."""
-        settings = self._tables.settings
+        settings, loop = self._tables.settings, asyncio.get_running_loop()
+        map_read_s = loop.time()
         while True:
             await asyncio.sleep(settings.sweep_after_s / 2)
             try:
                 await self.sweep(settings.sweep_after_s)
                 await self._renew()
+                if loop.time() - map_read_s >= MAP_EVERY_S:
+                    map_read_s = loop.time()
+                    await self._routes.refresh()
             except JobsError as error:
                 log.info("the local log is not swept to the end: %s", error)
             except Exception:
