@@ -121,13 +121,15 @@ def test_nodes_agree_on_new_topics_at_every_moment(place: Place) -> None:
     async def main() -> None:
         async with place.node("a") as first, place.node("b") as second:
             loop = asyncio.get_running_loop()
-            tasks: list[asyncio.Task[Any]] = []
 
-            async def use(name: str) -> list[bytes]:
-                """Both nodes put into a topic that nobody has heard of; one of them takes."""
+            async def put(name: str) -> None:
+                """Both nodes put into a topic that nobody has heard of, and try to flush it."""
                 await asyncio.gather(
                     first.enqueue([new(name, b"1")]), second.enqueue([new(name, b"2")])
                 )
+                await asyncio.gather(first.stats(None), second.stats(None))
+
+            async def take(name: str) -> list[bytes]:
                 found: list[bytes] = []
                 while len(found) < 2:
                     found += await drain(second, name)
@@ -135,15 +137,15 @@ def test_nodes_agree_on_new_topics_at_every_moment(place: Place) -> None:
                 return sorted(found)
 
             def on_step(step: str, topic: tuple[str, str] | None) -> None:
-                def begin() -> None:
-                    tasks.append(loop.create_task(use(names[steps.index(step)])))
-
-                loop.call_soon_threadsafe(begin)
+                if topic is None:
+                    work = put(names[steps.index(step)])
+                    asyncio.run_coroutine_threadsafe(work, loop).result(20)
 
             done = await resharded(place, 3, on_step)
             assert (done.shards_before, done.shards) == (2, 3)
             async with asyncio.timeout(20):
-                assert await asyncio.gather(*tasks) == [[b"1", b"2"]] * len(steps)
+                for name in names[: len(steps)]:
+                    assert await take(name) == [b"1", b"2"]
             last = names[7]
             await asyncio.gather(
                 first.enqueue([new(last, b"1")]), second.enqueue([new(last, b"2")])
