@@ -119,7 +119,7 @@ def _change(to: int, dsns: list[str], step: str | None, write: int | None) -> No
             os.kill(os.getpid(), signal.SIGKILL)
 
     asked = Asked(tuple(dsns), to, ahead_from=2)
-    done = reshard(copy_parts, asked, lambda progress: None, on_step)
+    done = reshard(lambda: copy_parts, asked, lambda progress: None, on_step)
     if write is not None:
         os.write(write, json.dumps(asdict(done)).encode())
 

@@ -62,14 +62,14 @@ def test_spark_copies_topics_ahead(spark: SparkSession, place: Place) -> None:
         calls.append(copy_ahead(spark, parts, batch_rows, rate))
         return copy_ahead(spark, parts, batch_rows, 100_000) + calls[-1]
 
-    done = reshard(twice, asked, told.append)
+    done = reshard(lambda: twice, asked, told.append)
     assert done.copied_ahead == done.jobs == moves(2, 3) * JOBS == calls[0] > 0
     assert all(each.carried == 0 for each in done.topics)  # nothing has changed since
     assert told and "topics" in told[-1].line()
     found = verify(spark, tuple(place.dsns))
     assert found.is_right and (found.shards, found.jobs) == (3, len(TOPICS) * JOBS)
 
-    back = reshard(partial(copy_ahead, spark), Asked(tuple(place.dsns), 2), told.append)
+    back = reshard(lambda: partial(copy_ahead, spark), Asked(tuple(place.dsns), 2), told.append)
     assert back.copied_ahead == 0 and back.jobs == done.jobs  # too few to copy ahead
 
     async def empty() -> int:

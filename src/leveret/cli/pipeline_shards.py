@@ -1,6 +1,7 @@
 """`leveret pipeline reshard`: jobs between numbers of PostgreSQL shards."""
 
 import importlib.util
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from typing import Annotated, Any, Final
@@ -70,11 +71,11 @@ def reshard(
     output.done(f"{text}; frozen for {done.frozen_ms_max:.0f} ms at most", asdict(done))
 
 
-def _ahead(site: Site, parts: list[Any], batch_rows: int, rate: float | None) -> int:
+def _ahead(site: Site) -> Callable[..., int]:
     """Spark is started when there is something to copy."""
     from leveret.pipeline.shards import copy_ahead
 
-    return copy_ahead(site.session("reshard"), parts, batch_rows, rate)
+    return partial(copy_ahead, site.session("reshard"))
 
 
 def _verify(site: Site, output: Output, dsns: tuple[str, ...]) -> None:

@@ -15,6 +15,7 @@ from leveret.jobs.service.items import Handle, Schedule, TopicSettings
 from leveret.jobs.service.shards.bulk import copy_parts, parts_of
 from leveret.jobs.service.shards.moving import Differs, mover
 from leveret.jobs.service.shards.routing import slot_of
+from leveret.jobs.service.shards.shard import TopicStopped
 from leveret.jobs.service.store import Outcome
 from leveret.pipeline.flows.reshard import Asked, Progress, Resharded, plan, reshard
 from tests.jobs.shards.nodes import QUICK, Place, abandon, drain, new, refuses
@@ -51,11 +52,14 @@ def silent(progress: Progress) -> None:
     pass
 
 
+def nothing(step: str, topic: tuple[str, str] | None) -> None:
+    pass
+
+
 async def resharded(place: Place, to: int, on_step: Step | None = None, **more: Any) -> Resharded:
     """Run it beside the loop of the nodes, as another process would."""
     asked = Asked(tuple(place.dsns), to, **{"ahead_from": 20, **more})
-    work = (copy_parts, asked, silent) if on_step is None else (copy_parts, asked, silent, on_step)
-    return await asyncio.to_thread(reshard, *work)
+    return await asyncio.to_thread(reshard, lambda: copy_parts, asked, silent, on_step or nothing)
 
 
 def apart(work: Any) -> None:
@@ -99,6 +103,12 @@ def test_everything_that_belongs_to_a_topic_moves_with_it(place: Place) -> None:
             marks = await place.rows("SELECT id FROM flush_marks", shard=2)
             assert {row["id"] for row in marks} == set(ids)
 
+            for late in (
+                "leveret_serve('n', $1, '{0}', '{7}')",
+                "leveret_undo('{1}', '{1}', '{n}', ARRAY[$1])",
+            ):
+                with pytest.raises(TopicStopped):
+                    await store._shards[0].fetch(f"SELECT {late}", MOVING)
             assert (await store.settings("n", MOVING)).retries_max == 0
             (found,) = await store.dead("n", MOVING, 0, 10)
             assert found.id == dead.id and found.failures[0].error == "broken"

@@ -26,7 +26,9 @@ PART_ROWS: Final = 20_000  # of one task
 FAULTS_SHOWN: Final = 20
 
 Answer = TypeVar("Answer")
-Ahead = Callable[[list[Part], int, float | None], int]  # copies parts: batch rows, rate
+Copy = Callable[[list[Part], int, float | None], int]  # parts, batch rows, rate: how many were new
+# Gets ready to copy, when it is needed. Called in the main thread: Spark takes Ctrl+C only there.
+Ahead = Callable[[], Copy]
 
 
 @dataclass(frozen=True)
@@ -103,8 +105,8 @@ def reshard(
 ) -> Resharded:
     """Move every topic to where the new number of shards has it, and set that number.
 
-    `ahead` copies large topics while they are served: `leveret.pipeline.shards.copy_ahead`, with a
-    session.
+    `ahead` starts Spark and answers what copies large topics while they are served:
+    `leveret.pipeline.shards.copy_ahead` with that session.
     """
     work = _Work(ahead, asked, on_progress)
 
@@ -214,8 +216,11 @@ class _Work:
         if parts:
             self._show(f"copying {len(parts)} parts ahead")
             asked = self._asked
-            copied = await asyncio.to_thread(self._ahead, parts, asked.batch_rows, asked.rate)
+            copy = self._ahead()
+            copied = await asyncio.to_thread(copy, parts, asked.batch_rows, asked.rate)
             self.done.copied_ahead += copied
+            for home in {each.home for each in wave}:  # so many rows are news to its planner
+                await resharding.moving.databases[home].execute("ANALYZE items")
             resharding.tell("copied", None)
 
 

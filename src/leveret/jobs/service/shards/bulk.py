@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import asyncpg
 
-from leveret.jobs.service.shards.carrying import OWN, insert_binary, read_binary
+from leveret.jobs.service.shards.carrying import OWN, OWN_BY_KEY, insert_binary, read_binary
 from leveret.jobs.service.shards.functions import STOPPED
 from leveret.jobs.service.shards.memory import Topic
 from leveret.jobs.service.shards.reading import connect
@@ -75,7 +75,7 @@ async def _copy(source: Any, target: Any, part: Part, batch_rows: int, rate: flo
     for ids in _batches([row["id"] for row in rows], batch_rows):
         begun_s = time.monotonic()
         data = await read_binary(
-            source, f"SELECT * FROM items WHERE {OWN} AND id = ANY($3)", *topic, ids
+            source, f"SELECT * FROM items WHERE {OWN_BY_KEY} AND id = ANY($3)", *topic, ids
         )
         added = await _add(target, topic, data)
         if added is None:

@@ -18,6 +18,8 @@ CARRY_ROWS: Final = 1_000
 BUCKETS: Final = 1_024  # ranges of ids that are compared
 KEYS_MARGIN: Final = "INTERVAL '5 minutes'"  # a key that is kept for longer is not deleted now
 OWN: Final = "namespace = $1 AND topic = $2"
+# For rows that are found by their keys: written so, no planner looks through the whole topic.
+OWN_BY_KEY: Final = "(namespace || '') = $1 AND (topic || '') = $2"
 KEYED: Final = {"items": "id", "keys": "idempotency_key"}  # large tables, by what names a row
 TABLES: Final = ("items", "keys", "turns", "rounds", "schedules")
 _KEPT: Final = (
@@ -36,6 +38,11 @@ class Rows:
     @property
     def where(self) -> str:
         return f"{OWN} AND {_KEPT}" if self.table == "keys" else OWN
+
+    @property
+    def by_key(self) -> str:
+        own = f"namespace = $1 AND {OWN_BY_KEY}" if self.table == "keys" else OWN_BY_KEY
+        return f"{own} AND {self.key} = ANY($3)"
 
     @property
     def key(self) -> str:
@@ -92,8 +99,9 @@ async def carry_keyed(source: Any, target: Any, rows: Rows) -> int:
 
 async def _shift(source: Any, target: Any, rows: Rows) -> int:
     """By how many bits an id is shifted to be the number of its range."""
-    sql = f"SELECT min(id) AS low, max(id) AS high FROM {rows.table} r WHERE {rows.where}"
-    found = [await database.fetchrow(sql, *rows.topic) for database in (source, target)]
+    # Not by the index of ids, which has those of all topics.
+    sql = f"SELECT min(id + 0) AS low, max(id + 0) AS high FROM {rows.table} r WHERE {rows.where}"
+    found = await asyncio.gather(*(each.fetchrow(sql, *rows.topic) for each in (source, target)))
     known = [row for row in found if row["low"] is not None]
     if not known:
         return 0
@@ -123,16 +131,14 @@ async def _hashes(database: Any, rows: Rows, shift: int, buckets: list[int]) -> 
 
 
 async def _read(source: Any, rows: Rows, keys: list[Any]) -> bytes:
-    sql = f"SELECT * FROM {rows.table} WHERE {OWN} AND {rows.key} = ANY($3)"
+    sql = f"SELECT * FROM {rows.table} WHERE {rows.by_key}"
     return await read_binary(source, sql, *rows.topic, keys)
 
 
 async def _replace(target: Any, rows: Rows, keys: list[Any], data: bytes) -> None:
     async with target.transaction():
         await target.execute("SELECT leveret_require($1, $2, 'settling')", *rows.topic)
-        await target.execute(
-            f"DELETE FROM {rows.table} WHERE {OWN} AND {rows.key} = ANY($3)", *rows.topic, keys
-        )
+        await target.execute(f"DELETE FROM {rows.table} WHERE {rows.by_key}", *rows.topic, keys)
         if data:
             await insert_binary(target, rows.table, data)
 

@@ -73,6 +73,17 @@ BEGIN
     PERFORM leveret_undo(ids, slots);
 END $$;
 
+-- The round that is being served goes on to the turns that were handed out, where the topic lives.
+CREATE OR REPLACE FUNCTION leveret_serve(ns TEXT, tp TEXT, priorities INT[], ranks BIGINT[])
+RETURNS VOID LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM leveret_gate(ns, tp);
+    INSERT INTO rounds AS r
+        SELECT ns, tp, g.priority, max(g.rank) FROM unnest(priorities, ranks) AS g(priority, rank)
+        GROUP BY g.priority ORDER BY g.priority
+    ON CONFLICT (namespace, topic, priority) DO UPDATE SET rank = greatest(r.rank, excluded.rank);
+END $$;
+
 -- Raises unless a topic is in a state here, which it then keeps until the caller's commit.
 CREATE FUNCTION leveret_require(ns TEXT, tp TEXT, wanted TEXT) RETURNS VOID
 LANGUAGE plpgsql AS $$

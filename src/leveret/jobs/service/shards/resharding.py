@@ -80,9 +80,8 @@ class Planned:
     @property
     def is_settled(self) -> bool:
         """Whether nothing is left to do: it is at home, live, and nowhere else."""
-        if self.moves or any(
-            shard != self.shard and (held.jobs or held.other) for shard, held in self.held.items()
-        ):
+        elsewhere = [held for shard, held in self.held.items() if shard != self.shard]
+        if self.moves or any(held.state and (held.jobs or held.other) for held in elsewhere):
             return False
         wanted = {shard: "live" if shard == self.shard else "moved" for shard in self.held}
         return all(held.state in (None, wanted[shard]) for shard, held in self.held.items())
