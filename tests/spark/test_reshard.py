@@ -23,10 +23,10 @@ from tools.services import shared_postgres, shared_redis
 
 pytestmark = [
     pytest.mark.compiled_only("Spark is slow to start, and does not see the form"),
-    pytest.mark.timeout(240),
+    pytest.mark.timeout(400),
 ]
 TOPICS = [f"t{number}" for number in range(6)]
-JOBS = 300  # of each
+JOBS = 120  # of each
 
 
 @pytest.fixture
