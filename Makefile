@@ -114,6 +114,11 @@ chaos-bus: setup ## Take the broker away from an event bus in six ways, ROUNDS t
 soak-bus: setup ## Publish a million events and reconnect a thousand times: the memory must stay
 	@$(PY) -m tools.soak_bus $(ARGS)
 
+.PHONY: chaos-reshard
+chaos-reshard: setup ## Change the number of shards of the jobs service under load, ROUNDS times
+	@tools/system_packages.sh "$(PYTHON)" jobs
+	@$(PY) -m tools.chaos_reshard --rounds $(or $(ROUNDS),5) $(ARGS)
+
 .PHONY: chaos-jobs
 chaos-jobs: setup ## Kill nodes and workers of the jobs service for SECONDS, and count the jobs
 	@tools/system_packages.sh "$(PYTHON)" jobs

@@ -14,7 +14,7 @@ from tools.services import shared_postgres, shared_redis
 
 pytestmark = [
     pytest.mark.compiled_only("Spark is slow to start, and does not see the form"),
-    pytest.mark.timeout(180),
+    pytest.mark.timeout(400),
 ]
 
 

@@ -60,6 +60,13 @@ class Actor:
         return response.status, json.loads(answer) if answer else None
 
 
+def topics(actor: Actor) -> list[str]:
+    """Those that there are always, and, if that is asked for, one more for each second."""
+    begun = actor.options.get("fresh")
+    fresh = 0 if begun is None else int(time.monotonic() - float(begun))
+    return [*TOPICS, *(f"fresh{number}" for number in range(fresh))]
+
+
 def produce(actor: Actor) -> None:
     """Put batches in, each job with a payload of its own."""
     number = 0
@@ -72,7 +79,7 @@ def produce(actor: Actor) -> None:
             batch.append(
                 {
                     "namespace": NAMESPACE,
-                    "topic": actor.chance.choice(TOPICS),
+                    "topic": actor.chance.choice(topics(actor)),
                     "priority": actor.chance.randint(0, 3),
                     "payload": base64.b64encode(name.encode()).decode(),
                 }
@@ -87,10 +94,11 @@ def produce(actor: Actor) -> None:
 def work(actor: Actor) -> None:
     """Take jobs, do them, and tell."""
     lease_s = float(actor.options["lease"])
+    wait_s = 0.05 if "fresh" in actor.options else 0.5
     while True:
-        topic = actor.chance.choice(TOPICS)
+        topic = actor.chance.choice(topics(actor))
         asked = time.monotonic()
-        path = f"/dequeue?namespace={NAMESPACE}&topic={topic}&limit=5&wait=0.5&lease={lease_s}"
+        path = f"/dequeue?namespace={NAMESPACE}&topic={topic}&limit=5&wait={wait_s}&lease={lease_s}"
         status, jobs = actor.call("GET", path)
         if status != 200 or not jobs:
             if status not in (-1, 200):

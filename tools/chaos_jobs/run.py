@@ -44,6 +44,9 @@ class Plan:
     pause_s: float = 0.02  # of a producer
     lease_s: float = 3.0
     seed: int = 1
+    databases: int = 2
+    shards: int = 2  # databases that nodes are given at first
+    has_fresh_topics: bool = False  # a new one each second
 
 
 class Node:
@@ -52,10 +55,17 @@ class Node:
     def __init__(self, folder: Path, redis_url: str, dsns: list[str]) -> None:
         self._folder = folder
         self.port = free_port()
-        shards = [word for dsn in dsns for word in ("--jobs-postgres", dsn)]
-        self._flags = ["--data", str(folder), "--amqp-port", "0", "--http-port", str(self.port)]
-        self._flags += ["--jobs-redis", redis_url, *shards, "--jobs-token-secret", SECRET]
+        self._redis_url = redis_url
+        self._flags: list[str] = []
+        self.give(dsns)
         self._process: subprocess.Popen[bytes] | None = None
+
+    def give(self, dsns: list[str]) -> None:
+        """The shards, from the next start on."""
+        shards = [word for dsn in dsns for word in ("--jobs-postgres", dsn)]
+        own = ["--data", str(self._folder), "--amqp-port", "0", "--http-port", str(self.port)]
+        jobs = ["--jobs-redis", self._redis_url, *shards, "--jobs-token-secret", SECRET]
+        self._flags = own + jobs
 
     def start(self) -> None:
         clean = {k: v for k, v in os.environ.items() if not k.startswith("LEVERET_")}
@@ -90,11 +100,11 @@ class Run:
         self._chance = random.Random(plan.seed)
         self._postgres = stack.enter_context(_server(Postgres))
         self._redis = stack.enter_context(_server(RedisServer))
-        self._dsns = stack.enter_context(self._postgres.databases(2))
+        self._dsns = stack.enter_context(self._postgres.databases(plan.databases))
         self.nodes = []
         for number in range(plan.nodes):
             (folder / f"node{number}").mkdir()
-            node = Node(folder / f"node{number}", self._redis.url, self._dsns)
+            node = Node(folder / f"node{number}", self._redis.url, self._dsns[: plan.shards])
             stack.callback(node.close)
             self.nodes.append(node)
         self._books = folder / "books"
@@ -103,6 +113,7 @@ class Run:
         self._workers: list[subprocess.Popen[bytes]] = []
         self._producers: list[subprocess.Popen[bytes]] = []
         self._started = 0
+        self._begun_s = time.monotonic()
         stack.callback(self._end_actors)
 
     def go(self) -> ledger.Account:
@@ -135,6 +146,8 @@ class Run:
         ports = [str(node.port) for node in self.nodes]
         plan = self._plan
         options = [f"pause={plan.pause_s}", f"lease={plan.lease_s}", f"over={self._over}"]
+        if plan.has_fresh_topics:
+            options.append(f"fresh={self._begun_s}")
         command = [sys.executable, "-S", "-E", str(ACTOR), role, str(book), token]
         return subprocess.Popen([*command, *ports, *options])
 

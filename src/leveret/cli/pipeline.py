@@ -2,7 +2,7 @@
 
 import typer
 
-from leveret.cli import pipeline_lake, pipeline_messages, pipeline_reports
+from leveret.cli import pipeline_lake, pipeline_messages, pipeline_reports, pipeline_shards
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -20,5 +20,6 @@ for command in (
     pipeline_reports.deadletters,
     pipeline_reports.latency,
     pipeline_reports.jobs_report,
+    pipeline_shards.reshard,
 ):
     app.command()(command)

@@ -1,5 +1,7 @@
 """Jobs of the Redis and PostgreSQL store as a table: one partition per shard and range of ids.
 
+Also the other way: `copy_ahead` brings jobs from shard to shard, in tasks that can be tried again.
+
 Executors talk to PostgreSQL themselves, by the client library of the extra `jobs`, which must be
 installed there; nothing goes through the driver. A frame reads the shards each time it is used,
 every partition by one snapshot of its own: a job that changes meanwhile is as it was or as it is.
@@ -7,6 +9,7 @@ every partition by one snapshot of its own: a job that changes meanwhile is as i
 
 import json
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -15,9 +18,11 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from leveret.errors import ConfigError
+from leveret.jobs.service.shards.bulk import Part, copy_parts
 from leveret.jobs.service.shards.reading import COLUMNS, COUNTS, Range, batches, ranges
 
 PART_ROWS: Final = 100_000  # about so many jobs are one partition
+SLICES: Final = 4  # tasks for each that can run at a time, when jobs are copied
 _MOMENT: Final = pa.timestamp("us", "UTC")
 # How Spark and Arrow name the type of each column of `items`.
 _TYPES: Final[dict[str, tuple[str, pa.DataType]]] = {
@@ -65,6 +70,20 @@ def read_all_rows(
 ) -> DataFrame:
     """All rows of all shards, also copies of topics that are on their way."""
     return _read(spark, ranges(dsns, where, part_rows), columns, where)
+
+
+def copy_ahead(spark: SparkSession, parts: list[Part], batch_rows: int, rate: float | None) -> int:
+    """Copy parts of topics to other shards, at most so many jobs a second; how many were new."""
+    context = spark.sparkContext
+    slices = min(len(parts), SLICES * context.defaultParallelism)
+    own = None if rate is None else rate / min(slices, context.defaultParallelism)
+    work = partial(_copy_slice, batch_rows=batch_rows, rate=own)
+    copied: int = sum(context.parallelize(parts, slices).mapPartitions(work).collect())
+    return copied
+
+
+def _copy_slice(parts: Iterator[Part], batch_rows: int, rate: float | None) -> Iterator[int]:
+    yield copy_parts((Part(*part) for part in parts), batch_rows, rate)
 
 
 def _read(spark: SparkSession, parts: list[Range], columns: Sequence[str], where: str) -> DataFrame:

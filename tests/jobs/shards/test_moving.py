@@ -6,7 +6,8 @@ import pytest
 
 from leveret.errors import JobsUnavailable
 from leveret.jobs.service.items import Handle, TopicSettings
-from leveret.jobs.service.shards.routing import carry, fnv32a, freeze, switch, thaw
+from leveret.jobs.service.shards.moving import mover
+from leveret.jobs.service.shards.routing import fnv32a
 from leveret.jobs.service.store import Outcome
 from tests.jobs.shards.nodes import Place, abandon, drain, new, topic_on
 
@@ -65,10 +66,8 @@ def test_a_topic_moves_while_jobs_go_in_and_out(place: Place) -> None:
                 group.create_task(work())
                 for shard in (1, 0, 1):
                     await asyncio.sleep(0.1)
-                    await freeze(place.dsns, topic)
-                    await carry(place.dsns, topic, shard)
-                    await switch(place.dsns, topic, shard)
-                    await thaw(place.dsns, topic)
+                    async with mover(place.dsns) as moving:
+                        await moving.move(topic, shard)
                 await asyncio.sleep(0.1)
                 is_over = True
             assert sorted(got) == sorted(sent)
@@ -84,9 +83,10 @@ def test_a_thaw_without_a_switch_calls_it_off(place: Place) -> None:
     async def main() -> None:
         async with place.node() as store:
             await store.enqueue([new(topic[1], b"1")])
-            await freeze(place.dsns, topic)
-            await carry(place.dsns, topic, 1)
-            await thaw(place.dsns, topic)
+            async with mover(place.dsns) as moving:
+                await moving.freeze(topic)
+                await moving.carry(topic, 1)
+                await moving.thaw(topic)
             assert await drain(store, topic[1]) == [b"1"]
 
     asyncio.run(main())
@@ -103,10 +103,8 @@ def test_a_replay_after_a_move_brings_nothing_back(place: Place) -> None:
         async with place.node("b") as other:
             (job,) = await other.dequeue(*topic, 1, None, 10_000)
             await other.ack(*topic, [Handle(job.id)])
-            await freeze(place.dsns, topic)
-            await carry(place.dsns, topic, 1)
-            await switch(place.dsns, topic, 1)
-            await thaw(place.dsns, topic)
+            async with mover(place.dsns) as moving:
+                await moving.move(topic, 1)
             assert await place.rows("SELECT FROM flush_marks", shard=1)
             async with place.node("a") as store:
                 assert await drain(store, topic[1]) == []
@@ -121,8 +119,8 @@ def test_the_copy_of_the_map_in_redis_serves_while_the_first_shard_is_down(place
     async def main() -> None:
         async with place.node():
             pass
-        await switch(place.dsns, topic, 1)
-        await thaw(place.dsns, topic)
+        async with mover(place.dsns) as moving:
+            await moving.move(topic, 1)
         async with place.node():
             pass
         gone = place.at(dsns=["postgresql://leveret@127.0.0.1:1/none", place.dsns[1]])

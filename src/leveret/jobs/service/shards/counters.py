@@ -8,17 +8,19 @@ import msgspec
 from leveret.jobs.service.items import TopicStats
 from leveret.jobs.service.shards.memory import Topic
 from leveret.jobs.service.shards.moments import ms_of
+from leveret.jobs.service.shards.reading import COUNTS
 from leveret.jobs.service.shards.shard import Shard
 
 TOPICS_MAX: Final = 100_000
 # What a prefetched job and a scheduled one that is due are called: they are ready.
-_STATS: Final = """
+_STATS: Final = f"""
 SELECT namespace, topic, state, sum(jobs)::BIGINT AS jobs, min(oldest) AS oldest FROM (
     SELECT namespace, topic, count(*) AS jobs, min(deliver_after) AS oldest,
         CASE status WHEN 'leased' THEN 'ready' WHEN 'processing' THEN 'leased'
             WHEN 'scheduled' THEN CASE WHEN deliver_after <= $2 THEN 'ready' ELSE 'scheduled' END
             ELSE status END AS state
-    FROM items WHERE $1::TEXT IS NULL OR namespace = $1 GROUP BY namespace, topic, state
+    FROM items j WHERE ($1::TEXT IS NULL OR namespace = $1) AND {COUNTS}
+    GROUP BY namespace, topic, state
 ) AS s GROUP BY namespace, topic, state
 """
 

@@ -73,7 +73,7 @@ class Flusher:
             return
         try:
             for topic in await self._memory.buffers():
-                if self._routes.shard_of(topic) is self.shard:
+                if self._routes.is_on(topic, self.shard):
                     self._asked.setdefault(topic, None)
         except JobsUnavailable as error:
             log.info("no look at the buffers: %s", error)
@@ -145,8 +145,12 @@ class Flusher:
     async def take_back(self, topic: Topic) -> None:
         """Prefetched jobs are ready again, so that more urgent ones come first."""
         ids = await self._memory.take_back(topic)
-        if ids:
+        if not ids:
+            return
+        try:
             await self.shard.fetch("SELECT leveret_take_back($1, $2, $3::BIGINT[])", *topic, ids)
+        except TopicStopped:
+            log.info("prefetched jobs of %s are ready again when their leases end", topic[1])
 
 
 def _nowhere(topic: Topic) -> None:

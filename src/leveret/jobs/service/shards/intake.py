@@ -17,6 +17,7 @@ unless it lost its memory; then (`mqueue:keys`) the shards are asked first.
 import asyncio
 import logging
 from collections import Counter
+from functools import partial
 from typing import Final
 
 from leveret.errors import JobsError, JobsOverRate, JobsUnavailable
@@ -210,9 +211,10 @@ class Intake:
     async def _take_back(self, batch: list[Entry]) -> None:
         """Jobs that may be anywhere."""
         self._wal.undo(job.id for job in batch)
-        for shard, jobs in self._by_shard(batch):
+        for topic, jobs in by_topic(batch).items():
             try:
-                await self._tables.undo(shard, jobs)
+                undo = partial(self._tables.undo, jobs=jobs)
+                await self._routes.reach(topic, undo, self._tables.settings.deadline_s)
                 self._wal.settle(job.id for job in jobs)
             except JobsError as error:
                 log.error("%d jobs of a failed call are taken back later: %s", len(jobs), error)
@@ -238,6 +240,13 @@ class Intake:
             shard = self._routes.shard_of((job.namespace, job.topic))
             found.setdefault(shard.index, []).append(job)
         return [(self._shards[index], jobs) for index, jobs in found.items()]
+
+
+def by_topic(jobs: list[Entry]) -> dict[Topic, list[Entry]]:
+    found: dict[Topic, list[Entry]] = {}
+    for job in jobs:
+        found.setdefault((job.namespace, job.topic), []).append(job)
+    return found
 
 
 def topics_of(jobs: list[NewJob]) -> set[Topic]:

@@ -23,6 +23,7 @@ Answer = TypeVar("Answer")
 Topic = tuple[str, str]  # namespace, topic
 
 CONNECTIONS_MAX: Final = 32
+_COUNT: Final[Topic] = ("", "")  # no topic is called so
 
 log = logging.getLogger(__name__)
 
@@ -219,19 +220,24 @@ class Memory:
 
     # ---- the shard map
 
-    async def save_map(self, overrides: dict[Topic, int]) -> None:
+    async def save_map(self, overrides: dict[Topic, int], count: int) -> None:
+        """Keep a copy; the number of shards is under a topic without a name."""
+        kept = {**overrides, _COUNT: count}
+
         async def work() -> None:
             async with self._redis.pipeline(transaction=True) as pipe:
                 pipe.delete(scripts.SHARDS)
-                if overrides:
-                    pipe.hset(scripts.SHARDS, mapping={_member(t): s for t, s in overrides.items()})
+                pipe.hset(scripts.SHARDS, mapping={_member(t): s for t, s in kept.items()})
                 await pipe.execute()
 
         await self._ask(work())
 
-    async def saved_map(self) -> dict[Topic, int]:
+    async def saved_map(self) -> tuple[dict[Topic, int], int]:
+        """The copy, and the number of shards; 0 where there is no copy."""
         found: dict[bytes, bytes] = await self._ask(self._redis.hgetall(scripts.SHARDS))
-        return {_topic(member): int(shard) for member, shard in found.items()}
+        kept = {_topic(member): int(shard) for member, shard in found.items()}
+        count = kept.pop(_COUNT, 0)
+        return kept, count
 
     # ---- numbers of nodes
 

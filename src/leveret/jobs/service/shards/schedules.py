@@ -14,11 +14,24 @@ from leveret.errors import JobsError
 from leveret.jobs.service.cron import Cron
 from leveret.jobs.service.items import NewJob, Schedule
 from leveret.jobs.service.shards.moments import moment, ms_of
-from leveret.jobs.service.shards.routing import ShardMap
+from leveret.jobs.service.shards.reading import COUNTS
 from leveret.jobs.service.shards.shard import Shard
 from leveret.jobs.service.shards.tables import Tables
 
 FIRED_MAX: Final = 100  # in one transaction
+_LIST: Final = f"SELECT * FROM schedules j WHERE namespace = $1 AND {COUNTS}"
+_SET: Final = (
+    "INSERT INTO schedules VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)"
+    " ON CONFLICT (namespace, name) DO UPDATE SET topic = $3, cron = $4, timezone = $5,"
+    " payload = $6, priority = $7, is_paused = $8, next_at = $9"
+)
+# None of a topic that is on its way to another shard.
+_DUE: Final = (
+    "SELECT * FROM schedules s WHERE NOT is_paused AND next_at <= $1"
+    " AND NOT EXISTS (SELECT FROM topics t WHERE t.namespace = s.namespace"
+    " AND t.topic = s.topic AND t.state <> 'live')"
+    " ORDER BY next_at LIMIT $2 FOR UPDATE OF s SKIP LOCKED"
+)
 
 log = logging.getLogger(__name__)
 
@@ -29,32 +42,24 @@ class Schedules:
     def __init__(
         self,
         shards: list[Shard],
-        routes: ShardMap,
         tables: Tables,
         enqueue: Callable[[list[NewJob]], Awaitable[list[int]]],
     ) -> None:
         self._shards = shards
-        self._routes = routes
         self._tables = tables
         self._enqueue = enqueue
 
     async def list(self, namespace: str) -> list[Schedule]:
         found = []
         for shard in self._shards:
-            rows = await shard.fetch("SELECT * FROM schedules WHERE namespace = $1", namespace)
+            rows = await shard.fetch(_LIST, namespace)
             found += [_schedule(row) for row in rows]
         return sorted(found, key=lambda schedule: schedule.name)
 
-    async def set(self, schedule: Schedule) -> None:
+    async def set(self, schedule: Schedule, home: Shard) -> None:
+        """Keep a schedule on the shard of its topic; TopicStopped where that is another."""
         next_ms = Cron(schedule.cron, schedule.timezone).next_ms(self._tables.clock.now_ms())
-        home = self._routes.shard_of((schedule.namespace, schedule.topic))
-        for shard in self._shards:
-            if shard is not home:
-                await _delete(shard, schedule.namespace, schedule.name)
-        await home.fetch(
-            "INSERT INTO schedules VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)"
-            " ON CONFLICT (namespace, name) DO UPDATE SET topic = $3, cron = $4, timezone = $5,"
-            " payload = $6, priority = $7, is_paused = $8, next_at = $9",
+        values = (
             schedule.namespace,
             schedule.name,
             schedule.topic,
@@ -66,8 +71,25 @@ class Schedules:
             None if next_ms is None else moment(next_ms),
         )
 
+        async def work(connection: Any) -> None:
+            async with connection.transaction():
+                await connection.execute("SELECT leveret_gate($1, $2)", values[0], values[2])
+                await connection.execute(_SET, *values)
+
+        await home.run(work)
+        for shard in self._shards:
+            if shard is not home:  # where it was while it put jobs into another topic
+                await shard.fetch(
+                    "DELETE FROM schedules WHERE namespace = $1 AND name = $2 AND topic <> $3",
+                    *values[:3],
+                )
+
     async def delete(self, namespace: str, name: str) -> bool:
-        return any([await _delete(shard, namespace, name) for shard in self._shards])
+        """Whether there was one. Looks again after it was found: its topic may be on its way."""
+        is_found = False
+        while any([await _delete(shard, namespace, name) for shard in self._shards]):
+            is_found = True
+        return is_found
 
     async def fire(self, shard: Shard) -> None:
         """Put in what is due on a shard."""
@@ -76,8 +98,7 @@ class Schedules:
             async with connection.transaction():
                 now_ms = self._tables.clock.now_ms()
                 rows = await connection.fetch(
-                    "SELECT * FROM schedules WHERE NOT is_paused AND next_at <= $1"
-                    " ORDER BY next_at LIMIT $2 FOR UPDATE SKIP LOCKED",
+                    _DUE,
                     moment(now_ms),
                     FIRED_MAX,
                 )

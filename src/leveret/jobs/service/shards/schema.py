@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from leveret.errors import NewerFormat
 from leveret.jobs.service.shards import functions
+from leveret.jobs.service.shards.homes import HOMES
 
 LOCK: Final = 0x4C56_0001  # advisory: who migrates
 
@@ -125,7 +126,7 @@ CREATE TABLE schedules (
 CREATE INDEX schedules_next ON schedules (next_at) WHERE NOT is_paused;
 """
 
-STEPS: Final = (TABLES, functions.PUTTING, functions.LEASING, functions.SETTLING)
+STEPS: Final = (TABLES, functions.PUTTING, functions.LEASING, functions.SETTLING, HOMES)
 
 
 async def migrate(connection: Any) -> None:

@@ -38,7 +38,7 @@ from leveret.jobs.service.shards.prefetcher import Prefetcher
 from leveret.jobs.service.shards.routing import ShardMap
 from leveret.jobs.service.shards.schedules import Schedules
 from leveret.jobs.service.shards.settings import WAIT_POLL_S, ShardsSettings
-from leveret.jobs.service.shards.shard import Shard, TopicStopped
+from leveret.jobs.service.shards.shard import Shard
 from leveret.jobs.service.shards.sweeper import Sweeper
 from leveret.jobs.service.shards.tables import (
     Tables,
@@ -56,7 +56,7 @@ from leveret.jobs.service.snowflake import EPOCH_MS
 from leveret.jobs.service.store import Outcome
 
 Answer = TypeVar("Answer")
-POLL_S: Final = 0.05  # between two tries, for a topic that is being moved or at the end
+POLL_S: Final = 0.05  # between two tries at the end
 POP_TRIES: Final = 3  # of a dequeue, to find a buffer empty
 
 log = logging.getLogger(__name__)
@@ -93,7 +93,7 @@ class ShardsStore:
             for shard in self._shards
         ]
         self._prefetcher = Prefetcher(self._memory, self._routes, self._tables)
-        self._schedules = Schedules(self._shards, self._routes, self._tables, self.enqueue)
+        self._schedules = Schedules(self._shards, self._tables, self.enqueue)
         self._ticker = Ticker(
             self._memory,
             self._routes,
@@ -240,17 +240,7 @@ class ShardsStore:
     async def _unless_stopped(
         self, topic: Topic, work: Callable[[Shard], Awaitable[Answer]]
     ) -> Answer:
-        """Do work on the shard of a topic, wherever that is by then."""
-        loop = asyncio.get_running_loop()
-        end_s = loop.time() + self._settings.deadline_s
-        while True:
-            try:
-                return await work(self._routes.shard_of(topic))
-            except TopicStopped as error:
-                if loop.time() > end_s:
-                    raise JobsUnavailable(f"the topic {topic[1]} is being moved") from error
-            await asyncio.sleep(POLL_S)
-            await self._routes.refresh()
+        return await self._routes.reach(topic, work, self._settings.deadline_s)
 
     async def _ask(self, topic: Topic, sql: str, *arguments: object) -> list[Any]:
         async def work(shard: Shard) -> list[Any]:
@@ -482,7 +472,8 @@ class ShardsStore:
         return await self._schedules.list(namespace)
 
     async def set_schedule(self, schedule: Schedule) -> None:
-        await self._schedules.set(schedule)
+        topic = schedule.namespace, schedule.topic
+        await self._unless_stopped(topic, lambda home: self._schedules.set(schedule, home))
 
     async def delete_schedule(self, namespace: str, name: str) -> bool:
         return await self._schedules.delete(namespace, name)

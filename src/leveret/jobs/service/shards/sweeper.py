@@ -8,22 +8,26 @@ taken back in the shards too, until that has succeeded.
 import asyncio
 import logging
 from collections.abc import Iterable
+from functools import partial
 from itertools import islice
 from typing import Any, Final
 
 from leveret.errors import JobsError, JobsUnavailable
 from leveret.jobs.service.shards.bells import Bells
 from leveret.jobs.service.shards.entries import Entry
+from leveret.jobs.service.shards.intake import by_topic
+from leveret.jobs.service.shards.memory import Topic
 from leveret.jobs.service.shards.moments import moment
 from leveret.jobs.service.shards.routing import ShardMap
 from leveret.jobs.service.shards.settings import FLOOR_LAG_MS, FLUSH_BYTES, ORIGIN_KEPT_MS
-from leveret.jobs.service.shards.shard import Shard
+from leveret.jobs.service.shards.shard import Shard, TopicStopped
 from leveret.jobs.service.shards.tables import Tables
 from leveret.jobs.service.shards.wal import Wal
 from leveret.jobs.service.snowflake import EPOCH_MS, time_ms_of
 
 SWEEP_JOBS: Final = 500
 CLEAN_ROWS: Final = 10_000
+MAP_EVERY_S: Final = 10.0  # the shard map is read anew, so that its copy in Redis is not old
 _ORIGIN: Final = "SELECT floor_id, is_new FROM leveret_origin($1, $2, $3, $4)"
 
 log = logging.getLogger(__name__)
@@ -44,12 +48,16 @@ class Sweeper:
 
     async def run(self) -> None:
         """Sweep as long as the node lives."""
-        settings = self._tables.settings
+        settings, loop = self._tables.settings, asyncio.get_running_loop()
+        map_read_s = loop.time()
         while True:
             await asyncio.sleep(settings.sweep_after_s / 2)
             try:
                 await self.sweep(settings.sweep_after_s)
                 await self._renew()
+                if loop.time() - map_read_s >= MAP_EVERY_S:
+                    map_read_s = loop.time()
+                    await self._routes.refresh()
             except JobsError as error:
                 log.info("the local log is not swept to the end: %s", error)
             except Exception:
@@ -84,7 +92,15 @@ class Sweeper:
                     await self._put_to(shard, jobs)
 
     async def _put_to(self, shard: Shard, jobs: list[Entry]) -> None:
-        await self._tables.put(shard, jobs)
+        try:
+            await self._tables.put(shard, jobs)
+        except TopicStopped:
+            await self._routes.refresh()
+            topics = by_topic(jobs)
+            if len(topics) > 1:  # those that are not being moved
+                for some in topics.values():
+                    await self._put_to(self._routes.shard_of(_topic(some)), some)
+            return
         self._wal.settle(job.id for job in jobs)
         log.info("%d jobs came to %s from the local log", len(jobs), shard.name)
         for topic in {(job.namespace, job.topic) for job in jobs}:
@@ -92,9 +108,10 @@ class Sweeper:
 
     async def _undo(self, ids: list[int]) -> None:
         for some in _pieces(self._wal, ids):
-            for shard, jobs in self._by_shard(some):
-                if shard.is_up:
-                    await self._tables.undo(shard, jobs)
+            for topic, jobs in by_topic(some).items():
+                if self._routes.shard_of(topic).is_up:
+                    undo = partial(self._tables.undo, jobs=jobs)
+                    await self._routes.reach(topic, undo, self._tables.settings.deadline_s)
                     self._wal.settle(job.id for job in jobs)
 
     def _by_shard(self, jobs: list[Entry]) -> list[tuple[Shard, list[Entry]]]:
@@ -161,6 +178,10 @@ class Sweeper:
         for shard in self._shards:
             if shard.is_up:
                 await shard.fetch("DELETE FROM origins WHERE origin = $1", self._wal.origin)
+
+
+def _topic(jobs: list[Entry]) -> Topic:
+    return jobs[0].namespace, jobs[0].topic
 
 
 def _chunks(ids: list[int]) -> Iterable[list[int]]:

@@ -63,9 +63,11 @@ class Tables:
     async def undo(self, shard: Shard, jobs: list[Entry]) -> None:
         """Take jobs back, also where they have not come yet."""
         await shard.fetch(
-            "SELECT leveret_undo($1::BIGINT[], $2::INT[])",
+            "SELECT leveret_undo($1::BIGINT[], $2::INT[], $3::TEXT[], $4::TEXT[])",
             [job.id for job in jobs],
             [signed(slot_of((job.namespace, job.topic))) for job in jobs],
+            [job.namespace for job in jobs],
+            [job.topic for job in jobs],
         )
 
 
