@@ -2,7 +2,7 @@
 
 import typer
 
-from leveret.cli import pipeline_lake, pipeline_messages
+from leveret.cli import pipeline_audit, pipeline_lake, pipeline_messages
 
 app = typer.Typer(
     no_args_is_help=True, help="Messages as tables: archive, query, replay and load, on Spark."
@@ -16,5 +16,6 @@ for command in (
     pipeline_messages.replay,
     pipeline_messages.load,
     pipeline_messages.sql,
+    pipeline_audit.audit,
 ):
     app.command()(command)
