@@ -6,14 +6,17 @@ happens meanwhile is behind them, so traffic makes no false alarms. History that
 forgotten is taken from the lake, where that has it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
+import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from leveret.errors import PreconditionFailed
 from leveret.pipeline.lake import read_bronze
@@ -21,11 +24,13 @@ from leveret.pipeline.layout import BRONZE, Lake, table_name
 from leveret.pipeline.moment import Chronicle, Moment, Queue, take_moment
 from leveret.pipeline.site import Site
 from leveret.pipeline.transforms import auditing, passages
-from leveret.pipeline.transforms.life_events import COLUMNS, PUBLISHED, life_events
+from leveret.pipeline.transforms.life_events import COLUMNS, PUBLISHED, QUEUED, life_events
 from pyspark_leveret.schema import TYPES
 
 FAULTS_MAX: Final = 1000  # that are told of with all of their events; the rest is counted
 NEVER_FLOOR: Final = 1 << 60
+TASK_EVENTS: Final = 500_000  # of a shuffle's partition: more of them only cost
+_SHUFFLE: Final = "spark.sql.shuffle.partitions"
 
 OnStep = Callable[["Step"], None]
 
@@ -134,11 +139,16 @@ def judge(
 ) -> Judgement:
     """The judgement on tables: what chronicles hold, and the moment that they lead up to."""
     steps = life_events(history).persist(StorageLevel.DISK_ONLY)
+    before = spark.conf.get(_SHUFFLE)
+    count = sum(one.end - floors[one.name] for one in moment.chronicles) + moment.copies()
+    cores = spark.sparkContext.defaultParallelism
+    spark.conf.set(_SHUFFLE, max(count // TASK_EVENTS, min(cores, count // 1000), 1))
     try:
-        events = steps.count()
-        on_step(Step(f"read {events:,} events"))
-        return _Court(spark, steps, moment, floors, asked).judge(events, on_step)
+        court = _Court(spark, steps, moment, floors, asked)
+        on_step(Step(f"read {court.events:,} events"))
+        return court.judge(on_step)
     finally:
+        spark.conf.set(_SHUFFLE, before or "200")
         steps.unpersist()
 
 
@@ -158,14 +168,17 @@ class _Court:
         self._moment = moment
         self._floors = floors
         self._asked = asked
-        self._arrivals = {row.id: row for row in auditing.arrivals(steps).collect()}
+        census = auditing.census(steps).collect()
+        self.events = sum(row.events for row in census)
+        self._arrivals = {row.id: row for row in census if row.event == QUEUED}
+        self._publishes = [row for row in census if row.event == PUBLISHED]
 
-    def judge(self, events: int, on_step: OnStep) -> Judgement:
+    def judge(self, on_step: OnStep) -> Judgement:
         moment, steps = self._moment, self._steps
-        runs = self._spark.createDataFrame(list(moment.runs()), auditing.RUNS_SCHEMA)
+        runs = self._table(list(moment.runs()), auditing.RUNS_SCHEMA)
         found = auditing.judged(
             auditing.copies(steps, auditing.states(runs)),
-            self._spark.createDataFrame(self._queues(), auditing.QUEUES_SCHEMA),
+            self._table(self._queues(), auditing.QUEUES_SCHEMA),
         ).persist(StorageLevel.DISK_ONLY)
         published = passages.publishes(steps, self._chronicles(), self._telling()).persist(
             StorageLevel.DISK_ONLY
@@ -176,7 +189,7 @@ class _Court:
             publishes = passages.publish_balance(published).collect()[0].asDict()
             on_step(Step(f"followed {publishes['published']:,} publishes"))
             time = datetime.fromtimestamp(moment.time_ms / 1000, UTC).isoformat()
-            done = Judgement(time, events, queues, publishes)
+            done = Judgement(time, self.events, queues, publishes)
             self._name_faults(done, found, published)
             return done
         finally:
@@ -203,6 +216,13 @@ class _Court:
 
     # Small tables
 
+    def _table(self, rows: Sequence[tuple[object, ...]], schema: str) -> DataFrame:
+        """A table of a few rows. Arrow takes them to the JVM at once, and into the plan itself."""
+        kind = to_arrow_schema(StructType.fromDDL(schema))
+        columns = list(zip(*rows, strict=True)) if rows else [()] * len(kind)
+        arrays = [pa.array(list(c), t.type) for c, t in zip(columns, kind, strict=True)]
+        return self._spark.createDataFrame(pa.Table.from_arrays(arrays, schema=kind))
+
     def _queues(self) -> list[tuple[int, str, int, bool]]:
         """The queues that are judged, and from which copy on."""
         there = {queue.id: queue for queue in self._moment.queues}
@@ -222,25 +242,24 @@ class _Court:
 
     def _chronicles(self) -> DataFrame:
         rows = [(one.id, self._floors[one.name]) for one in self._moment.chronicles]
-        return self._spark.createDataFrame(rows, passages.CHRONICLES_SCHEMA)
+        return self._table(rows, passages.CHRONICLES_SCHEMA)
 
     def _telling(self) -> DataFrame:
-        rows = [(name, since) for name, since in self._first_times().items()]
-        return self._spark.createDataFrame(rows, passages.TELLING_SCHEMA)
+        return self._table(list(self._first_times().items()), passages.TELLING_SCHEMA)
 
-    def _first_times(self) -> dict[str, datetime]:
+    def _first_times(self) -> dict[str, int]:
         """Queues that are there and remember, and since when something is known of them."""
         there = {queue.name for queue in self._moment.queues}
-        found: dict[str, datetime] = {}
+        found: dict[str, int] = {}
         for row in self._arrivals.values():
             if row.queue in there:
-                found[row.queue] = min(found.get(row.queue, row.first_time), row.first_time)
+                found[row.queue] = min(found.get(row.queue, row.first_ms), row.first_ms)
         return found
 
     def _next_places(self) -> DataFrame:
         """Where dead letters must turn up: where queues were declared so that it is certain."""
         times = self._first_times()
-        rows: list[tuple[int, str | None, datetime]] = []
+        rows: list[tuple[int, str | None, int]] = []
         exchanges = self._exchange_times()
         for queue in self._moment.queues:
             exchange, key = queue.dead_letter_exchange, queue.dead_letter_key
@@ -248,12 +267,10 @@ class _Court:
                 rows.append((queue.id, key, times[key]))
             elif exchange in exchanges:
                 rows.append((queue.id, None, exchanges[exchange]))
-        return self._spark.createDataFrame(rows, passages.NEXT_SCHEMA)
+        return self._table(rows, passages.NEXT_SCHEMA)
 
-    def _exchange_times(self) -> dict[str, datetime]:
+    def _exchange_times(self) -> dict[str, int]:
         """Exchanges that remember, and since when messages to them are known."""
         streams = {one.name for one in self._moment.chronicles}
-        names = [name for name, stream in self._moment.exchanges.items() if stream in streams]
-        is_theirs = (f.col("event") == PUBLISHED) & f.col("exchange").isin(*names)
-        found = self._steps.where(is_theirs).groupBy("exchange").agg(f.min("time").alias("first"))
-        return {row.exchange: row.first for row in found.collect()} if names else {}
+        names = {name for name, stream in self._moment.exchanges.items() if stream in streams}
+        return {row.exchange: row.first_ms for row in self._publishes if row.exchange in names}

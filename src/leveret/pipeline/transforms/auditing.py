@@ -20,6 +20,7 @@ from leveret.pipeline.transforms.life_events import (
     DUPLICATE,
     FINAL,
     PLACED,
+    PUBLISHED,
     QUEUED,
     SEQ_BITS,
     SETTLING,
@@ -49,16 +50,17 @@ def states(runs: DataFrame) -> DataFrame:
     ).select((f.col("base") + f.col("seq")).alias("number"), "state", "since")
 
 
-def arrivals(steps: DataFrame) -> DataFrame:
-    """Of each queue that messages came to: its name, and the first that is known of it."""
-    return (
-        steps.where(f.col("event") == QUEUED)
-        .groupBy(whose().alias("id"))
-        .agg(
-            f.mode("queue").alias("queue"),
-            f.min(place()).alias("first"),
-            f.min("time").alias("first_time"),
-        )
+def census(steps: DataFrame) -> DataFrame:
+    """A few rows: events by kind and by whose they are, and the first that is known of each.
+
+    `exchange` is that of publishes alone.
+    """
+    exchange = f.when(f.col("event") == PUBLISHED, f.col("exchange"))
+    return steps.groupBy("event", whose().alias("id"), exchange.alias("exchange")).agg(
+        f.count("*").alias("events"),
+        f.mode("queue").alias("queue"),
+        f.min(place()).alias("first"),
+        f.unix_millis(f.min("time")).alias("first_ms"),
     )
 
 

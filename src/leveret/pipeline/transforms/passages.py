@@ -27,9 +27,9 @@ from leveret.pipeline.transforms.life_events import (
 # Streams of which events are known, from which place on.
 CHRONICLES_SCHEMA: Final = "id bigint, floor bigint"
 # Queues that tell of each copy that comes, from which time on.
-TELLING_SCHEMA: Final = "queue string, from_time timestamp"
+TELLING_SCHEMA: Final = "queue string, from_ms bigint"
 # Where dead letters of a queue must turn up from a time on: in a queue, or (null) at an exchange.
-NEXT_SCHEMA: Final = "id bigint, target string, from_time timestamp"
+NEXT_SCHEMA: Final = "id bigint, target string, from_ms bigint"
 
 _PASSED: Final = "passed"
 
@@ -88,7 +88,7 @@ def _odd() -> Column:
     """What is wrong with a way to one queue; null where nothing is."""
     col = f.col
     has_copy = col("last_copy").isNotNull()
-    is_told = col("from_time").isNotNull() & (col("time") >= col("from_time"))
+    is_told = f.unix_millis("time") >= col("from_ms")
     nothing_came = (col(ROUTED) > 0) & ~has_copy & (col(DUPLICATE) == 0)
     return (
         f.when(col("queue") == "", f.lit(None))
@@ -177,7 +177,7 @@ def dead_letter_faults(steps: DataFrame, next_places: DataFrame) -> DataFrame:
     rows = left.unionByName(came, allowMissingColumns=True).withColumn("id", whose())
     found = (
         rows.join(f.broadcast(next_places), "id")
-        .groupBy("number", "target", "from_time")
+        .groupBy("number", "target", "from_ms")
         .agg(
             f.max(f.when(event == DEAD_LETTERED, col("time"))).alias("death"),
             f.count_if(event == _PASSED).alias("arrivals"),
@@ -187,7 +187,7 @@ def dead_letter_faults(steps: DataFrame, next_places: DataFrame) -> DataFrame:
         )
     )
     was_there = f.coalesce(f.array_contains("died_in", col("target")), f.lit(False))
-    is_missing = (col("arrivals") == 0) & (col("death") >= col("from_time")) & ~was_there
+    is_missing = (col("arrivals") == 0) & (f.unix_millis("death") >= col("from_ms")) & ~was_there
     return found.where(is_missing).select(
         f.lit(LOST).alias("kind"),
         f.lit("was dead-lettered, and did not turn up").alias("what"),
