@@ -133,7 +133,7 @@ def _queues(request: Request, vhost: Vhost) -> list[tuple[Queue, str]]:
     user = user_of(request)
     names = request.query_params.getlist("queue")
     found = []
-    for name in names or list(vhost.queues):
+    for name in dict.fromkeys(names) if names else list(vhost.queues):
         queue = vhost.queues.get(name)
         if queue is None:
             raise NotFound(f"no queue '{name}' in vhost '{vhost.name}'")

@@ -179,7 +179,10 @@ class _Court:
         found = auditing.judged(
             auditing.copies(steps, auditing.states(runs)),
             self._table(self._queues(), auditing.QUEUES_SCHEMA),
-        ).persist(StorageLevel.DISK_ONLY)
+        )
+        if not self._asked.with_transient:
+            found = auditing.without_lost_transient(found)
+        found = found.persist(StorageLevel.DISK_ONLY)
         published = passages.publishes(steps, self._chronicles(), self._telling()).persist(
             StorageLevel.DISK_ONLY
         )
@@ -203,8 +206,6 @@ class _Court:
         faults = faults.unionByName(passages.dead_letter_faults(self._steps, self._next_places()))
         if asked.queues:
             faults = faults.where(f.col("queue").isin("", *asked.queues))
-        if not asked.with_transient:
-            faults = faults.where(~f.col("what").endswith("; it was transient"))
         faults = faults.persist(StorageLevel.DISK_ONLY)
         try:
             done.fault_count = faults.count()

@@ -117,6 +117,12 @@ def judged(found: DataFrame, queues: DataFrame) -> DataFrame:
     return known.where((place() >= f.col("floor")) & ~is_reused)
 
 
+def without_lost_transient(found: DataFrame) -> DataFrame:
+    """Without messages that were not persistent and are gone: a restart may lose them."""
+    is_gone = (f.col("ended") == 0) & (f.col("present") == 0)
+    return found.where(~(is_gone & f.coalesce("is_transient", f.lit(False))))
+
+
 def copy_faults(found: DataFrame, now_ms: int, stuck_after_s: float | None) -> DataFrame:
     """What is wrong with copies: kind, what, queue, broker_id, message_id, state."""
     verdict = _verdict(now_ms, stuck_after_s)
