@@ -83,7 +83,7 @@ def traffic(spark: SparkSession, site: Site, amqp: Any, count: int) -> None:
     _reject(channel, "side", count // 50)
     _take(site, "work", "done", count * 7 // 10, acks=True)
     is_dead = "headers['x-event'] = 'queued' and headers['x-queue'] = 'dead'"
-    frame = choose(spark, site, Choice(LIVES, where=f"{is_dead} and offset % 2 = 0"))
+    frame = choose(spark, site, Choice(LIVES, where=f"{is_dead} and crc32(message_id) % 2 = 0"))
     replay(frame, site, Target(exchange="orders"), "again")
     _take(site, "work", "held", count // 100)
     connection.close()

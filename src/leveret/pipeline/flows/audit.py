@@ -11,12 +11,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
 from leveret.errors import PreconditionFailed
 from leveret.pipeline.lake import read_bronze
@@ -218,11 +215,7 @@ class _Court:
     # Small tables
 
     def _table(self, rows: Sequence[tuple[object, ...]], schema: str) -> DataFrame:
-        """A table of a few rows. Arrow takes them to the JVM at once, and into the plan itself."""
-        kind = to_arrow_schema(StructType.fromDDL(schema))
-        columns = list(zip(*rows, strict=True)) if rows else [()] * len(kind)
-        arrays = [pa.array(list(c), t.type) for c, t in zip(columns, kind, strict=True)]
-        return self._spark.createDataFrame(pa.Table.from_arrays(arrays, schema=kind))
+        return self._spark.createDataFrame(list(rows), schema)
 
     def _queues(self) -> list[tuple[int, str, int, bool]]:
         """The queues that are judged, and from which copy on."""
