@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+import pika
+
 from tests.http.asking import ask
-from tests.http.test_leases import channel, fill, serving, take
+from tests.http.test_leases import channel, serving, take
 
 PATH = "/api/chronicles/%2F"
 
@@ -11,7 +13,10 @@ PATH = "/api/chronicles/%2F"
 def test_a_moment_has_every_copy_by_state_and_the_end_of_its_chronicle(tmp_path: Path) -> None:
     with serving(tmp_path) as url, channel(url) as opened:
         opened.exchange_declare("x", "fanout", arguments={"x-remember": "lives"})
-        fill(url, 0, 10, **{"x-remember": "lives"})
+        opened.queue_declare("q", durable=True, arguments={"x-remember": "lives"})
+        for number in range(10):
+            kept = pika.BasicProperties(delivery_mode=2)
+            opened.basic_publish("", "q", b"%d" % number, kept)
         opened.basic_publish("", "q", b"transient, and last")
         take(url, 1, 2)
         opened.basic_get("q")

@@ -26,7 +26,7 @@ from tools.chaos.run import run as run_chaos
 
 pytestmark = [
     pytest.mark.compiled_only("Spark is slow to start, and does not see the form"),
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(400),
 ]
 
 MESSAGES = 5000  # `make audit-million` takes more

@@ -268,8 +268,8 @@ def test_what_a_delayed_exchange_holds_is_told_of() -> None:
     client = Client()
     arguments = {"x-remember": "history"}
     client.send("exchange.declare", exchange="x", type="fanout", arguments=arguments)
-    delayed = {"exchange": "later", "type": "x-delayed-message"}
-    client.send("exchange.declare", **delayed, arguments={"x-delayed-type": "fanout"})
+    delayed = {"x-delayed-type": "fanout"}
+    client.send("exchange.declare", exchange="later", type="x-delayed-message", arguments=delayed)
     client.send("exchange.bind", destination="later", source="x")
     client.publish("k", "a", exchange="x", headers={"x-delay": 1000})
     client.publish("k", "b", exchange="x")
