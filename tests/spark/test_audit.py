@@ -182,6 +182,54 @@ def test_traffic_makes_no_false_alarm(spark: SparkSession, served: Served) -> No
     assert torn.fault_count > 0
 
 
+def test_every_way_to_end_is_accounted_for(spark: SparkSession, served: Served) -> None:
+    def declare(name: str, **more: object) -> None:
+        arguments = {f"x-{key.replace('_', '-')}": value for key, value in more.items()}
+        opened.queue_declare(name, durable=True, arguments={"x-remember": LIVES, **arguments})
+
+    def fill(name: str, count: int, **headers: int) -> None:
+        for _ in range(count):
+            opened.basic_publish("", name, b"x", pika.BasicProperties(headers=dict(headers)))
+
+    with served.channel() as opened, served.channel() as other:
+        declare("short", max_length=2)
+        fill("short", 5)
+        declare("brief", message_ttl=0)
+        fill("brief", 3)
+        declare("parking", delivery_limit=0)
+        fill("parking", 1)
+        opened.basic_reject(opened.basic_get("parking")[0].delivery_tag)
+        declare("later", delayed=True)
+        fill("later", 2, **{"x-delay": 1})
+        fill("later", 1, **{"x-delay": 3_600_000})
+        while served.count("later") < 2:
+            pass
+        declare("purged")
+        fill("purged", 4)
+        opened.queue_purge("purged")
+        declare("deleted")
+        fill("deleted", 3)
+        other.basic_get("deleted")
+        opened.queue_delete("deleted")
+        declare("deleted")
+        fill("deleted", 1)
+        opened.basic_get("deleted", auto_ack=True)
+        found = audit(spark, Site(served.http), Auditing(), quiet)
+    assert found.is_clean, found.faults
+    told = {
+        queue["queue"]: {name: n for name, n in queue.items() if n and name != "queue"}
+        for queue in found.queues
+    }
+    assert told == {
+        "short": {"queued": 5, "dropped": 3, "ready": 2},
+        "brief": {"queued": 3, "expired": 3},
+        "parking": {"queued": 1, "parked": 1},
+        "later": {"queued": 3, "ready": 2, "scheduled": 1},
+        "purged": {"queued": 4, "purged": 4},
+        "deleted": {"queued": 4, "deleted": 2, "unacked": 1, "acked": 1},
+    }
+
+
 def test_what_a_restart_loses_was_transient(spark: SparkSession, tmp_path: Path) -> None:
     kept = pika.BasicProperties(delivery_mode=2)
     with serving(tmp_path / "data") as served, served.channel() as opened:

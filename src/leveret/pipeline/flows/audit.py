@@ -167,8 +167,17 @@ class _Court:
         self._asked = asked
         census = auditing.census(steps).collect()
         self.events = sum(row.events for row in census)
-        self._arrivals = {row.id: row for row in census if row.event == QUEUED}
+        arrivals = [row for row in census if row.event == QUEUED]
+        # One stream follows another where a policy has changed: the first row of a queue counts.
+        self._arrivals = {row.id: row for row in sorted(arrivals, key=lambda row: -row.first)}
         self._publishes = [row for row in census if row.event == PUBLISHED]
+        cut = {name for name, floor in floors.items() if floor}
+        starts: dict[str, int] = {}
+        for row in census:
+            if row.stream in cut:
+                starts[row.stream] = min(starts.get(row.stream, row.first_ms), row.first_ms)
+        # What happened at the first moment of a chronicle that was cut is known in part only.
+        self._whole_from_ms = max(starts.values(), default=-1) + 1
 
     def judge(self, on_step: OnStep) -> Judgement:
         moment, steps = self._moment, self._steps
@@ -258,13 +267,17 @@ class _Court:
         for queue in self._moment.queues:
             exchange, key = queue.dead_letter_exchange, queue.dead_letter_key
             if exchange == "" and key in times:
-                rows.append((queue.id, key, times[key]))
+                rows.append((queue.id, key, max(times[key], self._whole_from_ms)))
             elif exchange in exchanges:
-                rows.append((queue.id, None, exchanges[exchange]))
+                rows.append((queue.id, None, max(exchanges[exchange], self._whole_from_ms)))
         return self._table(rows, passages.NEXT_SCHEMA)
 
     def _exchange_times(self) -> dict[str, int]:
         """Exchanges that remember, and since when messages to them are known."""
         streams = {one.name for one in self._moment.chronicles}
         names = {name for name, stream in self._moment.exchanges.items() if stream in streams}
-        return {row.exchange: row.first_ms for row in self._publishes if row.exchange in names}
+        found: dict[str, int] = {}
+        for row in self._publishes:
+            if row.exchange in names:
+                found[row.exchange] = min(found.get(row.exchange, row.first_ms), row.first_ms)
+        return found

@@ -51,12 +51,13 @@ def states(runs: DataFrame) -> DataFrame:
 
 
 def census(steps: DataFrame) -> DataFrame:
-    """A few rows: events by kind and by whose they are, and the first that is known of each.
+    """A few rows: events by stream, kind and whose they are, and the first known of each.
 
     `exchange` is that of publishes alone.
     """
     exchange = f.when(f.col("event") == PUBLISHED, f.col("exchange"))
-    return steps.groupBy("event", whose().alias("id"), exchange.alias("exchange")).agg(
+    keys = ("stream", "event", whose().alias("id"), exchange.alias("exchange"))
+    return steps.groupBy(*keys).agg(
         f.count("*").alias("events"),
         f.mode("queue").alias("queue"),
         f.min(place()).alias("first"),
