@@ -73,6 +73,7 @@ def messages(count: int) -> Iterator[tuple[str, str, bytes, bytes]]:
 
 def traffic(spark: SparkSession, site: Site, amqp: Any, count: int) -> None:
     """Publish, retry, reject, ack, replay; some stay, ready and in flight."""
+    amqp.heartbeat = 0  # nobody answers while others work
     connection = pika.BlockingConnection(amqp)
     channel = connection.channel()
     declare(channel)
