@@ -99,12 +99,17 @@ fuzz: setup ## Fuzz the decoders and a running broker
 
 .PHONY: chaos
 chaos: setup ## Kill the broker while it is used, KILLS times, and count the messages
-	@$(PY) -m tools.chaos --kills $(or $(KILLS),500)
+	@$(PY) -m tools.chaos --kills $(or $(KILLS),500) $(ARGS)
 
 .PHONY: chaos-spark
 chaos-spark: setup ## Kill Spark's driver and the broker in every phase of a batch, ROUNDS times
 	@tools/system_packages.sh "$(PYTHON)" spark
 	@$(PY) -m tools.chaos_spark --rounds $(or $(ROUNDS),5) $(ARGS)
+
+.PHONY: audit-million
+audit-million: setup ## Send a million messages through retries, dead letters and replay, and audit them
+	@tools/system_packages.sh "$(PYTHON)" spark
+	@$(PY) -m tools.audit_million $(ARGS)
 
 .PHONY: chaos-bus
 chaos-bus: setup ## Take the broker away from an event bus in six ways, ROUNDS times each, and count

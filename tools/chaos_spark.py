@@ -10,7 +10,7 @@ consume a queue each, and of both kinds one is stopped in each phase
 
 Then the driver with its JVM is killed (-9), and so is the broker. Both start again, more messages
 come, the broker is killed once more in the middle, and in the end each lake must hold each message
-once, and the queues none.
+once, and the queues none; and the audit must account for every message of the queues.
 
 `python -m tools.chaos_spark driver URL FOLDER QUERY …` is the driver that is killed.
 """
@@ -35,7 +35,9 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
+from leveret.pipeline.flows.audit import Auditing, audit
 from leveret.pipeline.session import spark_session
+from leveret.pipeline.site import Site
 from pyspark_leveret import DefaultSource
 from pyspark_leveret.options import parse
 from pyspark_leveret.queue import QueueStreamReader
@@ -45,6 +47,7 @@ from tools.server import Server
 
 ROOT: Final = Path(__file__).parents[1]
 STREAM: Final = "history"
+LIVES: Final = "lives"
 FANOUT: Final = "both"
 KINDS: Final = ("stream", "queue")
 PHASES: Final = ("plan", "read", "output", "commit")
@@ -210,7 +213,8 @@ class Broker:
             channel.queue_declare(STREAM, durable=True, arguments=history)
             channel.queue_bind(STREAM, FANOUT)
             for phase in PHASES:
-                channel.queue_declare(f"queue-{phase}", durable=True)
+                lives = {"x-remember": LIVES}
+                channel.queue_declare(f"queue-{phase}", durable=True, arguments=lives)
                 channel.queue_bind(f"queue-{phase}", FANOUT)
 
     def publish(self, count: int) -> None:
@@ -267,6 +271,8 @@ def run_round(
         broker.publish(count // 4)
         recover(session, broker, lakes)
         check(session, broker, lakes, count + count // 4)
+        judged = audit(session, Site(broker.url), Auditing(), lambda step: None)
+        assert judged.is_clean, judged.faults
         return found
     finally:
         broker.close()

@@ -9,18 +9,20 @@ from pathlib import Path
 
 from leveret import build_info
 from tools.chaos.accounts import summary
-from tools.chaos.run import run
+from tools.chaos.run import Judge, run
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Kill a broker under load, and count.")
     parser.add_argument("--kills", type=int, default=500)
     parser.add_argument("--seed", type=int, default=int(time.monotonic()))
+    parser.add_argument("--audit", action="store_true", help="let `pipeline audit` judge, on Spark")
     options = parser.parse_args()
+    judge = _judge() if options.audit else None
     data = Path(tempfile.mkdtemp(prefix="leveret-chaos-"))
     print(f"{build_info.describe()}, seed {options.seed}", flush=True)
     with (data / "stderr").open("w+") as log:
-        outcome = run(data / "data", options.kills, options.seed, log)
+        outcome = run(data / "data", options.kills, options.seed, log, judge)
         log.seek(0)
         has_failed = "Traceback" in log.read()
     for name, value in vars(outcome).items():
@@ -33,6 +35,16 @@ def main() -> int:
         return 1
     shutil.rmtree(data)
     return 0
+
+
+def _judge() -> Judge:
+    """The audit of the data pipeline; Spark is started before the broker is."""
+    from leveret.pipeline.session import spark_session
+    from tools.chaos.judging import judge_by
+
+    session = spark_session("chaos", master="local[2]", is_quick=True)
+    session.sparkContext.setLogLevel("OFF")
+    return judge_by(session)
 
 
 if __name__ == "__main__":

@@ -10,10 +10,13 @@ Queues, and who uses them; every queue has a consumer that comes and goes:
     work, dead     work is acked or rejected, and what is rejected goes to dead
     tokens.*       moved back and forth by transactions
 
+Where there is a judge, all of them remember, and it is asked at the end (`--audit`).
+
 Most kills hit a broker at work, some one that is just starting; now and then it may end politely.
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -30,7 +33,11 @@ from tools.server import Server
 UP_S: Final = (0.05, 1.2)  # how long a broker lives
 START_KILLED_S: Final = (0.05, 0.6)  # one that is killed while it starts
 DRAIN_S: Final = 60.0
+LIVES: Final = "lives"  # the stream of life events, where there is a judge
 SMALL_FILES: Final = ("-m", "tools.chaos.small_files", "serve")
+
+
+Judge = Callable[[int], list[str]]  # is told the HTTP port at the end; what is wrong
 
 
 @dataclass
@@ -55,8 +62,10 @@ class Outcome:
 class Chaos:
     """Everything that takes part in a run."""
 
-    def __init__(self, data: Path, seed: int, log: IO[str]) -> None:
+    def __init__(self, data: Path, seed: int, log: IO[str], judge: Judge | None = None) -> None:
         self._data = data
+        self._judge = judge
+        self._judged: list[str] = []
         self._rng = Random(seed)
         self.server = Server(data, log, SMALL_FILES)
         names = ("plain", "prio", "fan.one", "fan.two", "work")
@@ -111,6 +120,8 @@ class Chaos:
                 self._strike()
             self._end(actors)
             self._take_the_rest()
+            if self._judge is not None:
+                self._judged = [f"audit: {fault}" for fault in self._judge(self.server.http_port)]
         finally:
             self.server.kill()
         return self._add_up()
@@ -124,11 +135,16 @@ class Chaos:
             "work": {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"},
             FENCE: {"x-max-length": 1},
         }
+        remember = {"x-remember": LIVES} if self._judge is not None else {}
         for name in (*self.accounts, *QUEUES, FENCE):
-            call(channel, "queue.declare", queue=name, durable=True, arguments=arguments.get(name))
-        call(channel, "exchange.declare", exchange="fan", type="fanout", durable=True)
+            given = {**arguments.get(name, {}), **remember}
+            call(channel, "queue.declare", queue=name, durable=True, arguments=given)
+        fan = {"exchange": "fan", "type": "fanout", "durable": True}
+        call(channel, "exchange.declare", **fan, arguments=remember)
         later = {"exchange": "later", "type": "x-delayed-message", "durable": True}
-        call(channel, "exchange.declare", **later, arguments={"x-delayed-type": "direct"})
+        call(
+            channel, "exchange.declare", **later, arguments={"x-delayed-type": "direct", **remember}
+        )
         call(channel, "queue.bind", queue="later", exchange="later", routing_key="later")
         for name in ("fan.one", "fan.two"):
             call(channel, "queue.bind", queue=name, exchange="fan")
@@ -177,7 +193,7 @@ class Chaos:
     # What it comes to
 
     def _faults(self) -> list[str]:
-        found = [f"teller: {fault}" for fault in self.teller.noted]
+        found = [f"teller: {fault}" for fault in self.teller.noted] + self._judged
         for account in self.accounts.values():
             found += account.faults()
         return found
@@ -208,6 +224,6 @@ def call(channel: Channel, name: str, **fields: object) -> None:
         raise RuntimeError(f"{name} was answered by {answer}")
 
 
-def run(data: Path, kills: int, seed: int, log: IO[str]) -> Outcome:
-    """Kill a broker so many times under load, then count."""
-    return Chaos(data, seed, log).run(kills)
+def run(data: Path, kills: int, seed: int, log: IO[str], judge: Judge | None = None) -> Outcome:
+    """Kill a broker so many times under load, then count, and let a judge look at it."""
+    return Chaos(data, seed, log, judge).run(kills)

@@ -2,7 +2,13 @@
 
 import typer
 
-from leveret.cli import pipeline_lake, pipeline_messages, pipeline_reports, pipeline_shards
+from leveret.cli import (
+    pipeline_audit,
+    pipeline_lake,
+    pipeline_messages,
+    pipeline_reports,
+    pipeline_shards,
+)
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -17,6 +23,7 @@ for command in (
     pipeline_messages.replay,
     pipeline_messages.load,
     pipeline_messages.sql,
+    pipeline_audit.audit,
     pipeline_reports.deadletters,
     pipeline_reports.latency,
     pipeline_reports.jobs_report,

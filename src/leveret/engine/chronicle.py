@@ -19,6 +19,7 @@ from leveret.engine.message import Address
 # At an exchange
 PUBLISHED: Final = "published"
 ROUTED: Final = "routed"  # to one queue
+HELD: Final = "held"  # by a delayed exchange on its way, until it is due
 RETURNED: Final = "returned"  # nobody takes it, and the publisher was told
 UNROUTABLE: Final = "unroutable"  # nobody takes it
 # At a queue
@@ -76,8 +77,9 @@ class Chronicle:
     ) -> i64:
         """A message came: PUBLISHED or QUEUED. The number of the event itself.
 
-        `publish` is the number of the publish and `cause` that of the copy which was
-        dead-lettered, where they are known; 0 = they are not.
+        `publish` is the number of the publish (at a further exchange: that of the one before)
+        and `cause` that of the copy which was dead-lettered, where they are known; 0 = they are
+        not.
         """
         raise NotImplementedError
 

@@ -11,7 +11,7 @@ from zlib import crc32
 
 from mypy_extensions import i64
 
-from leveret.engine.chronicle import DUPLICATE, PUBLISHED, RETURNED, UNROUTABLE
+from leveret.engine.chronicle import DUPLICATE, HELD, PUBLISHED, RETURNED, UNROUTABLE
 from leveret.engine.chronicle import ROUTED as WAS_ROUTED
 from leveret.engine.content import Content
 from leveret.engine.dead_letter import is_cycle
@@ -258,11 +258,16 @@ def _remember(
     for exchange in vhost.router.remembering:
         chronicle = exchange.chronicle
         assert chronicle is not None
-        number = chronicle.note_content(PUBLISHED, 0, 0, turn.cause_id, "", address, header, body)
+        before = turn.publish_id  # of the exchange that passed it on, if that remembers too
+        number = chronicle.note_content(
+            PUBLISHED, 0, before, turn.cause_id, "", address, header, body
+        )
         turn.publish_id = number
         for queue in queues:
             chronicle.note(WAS_ROUTED, number, number, queue.name, "", "", address)
-        if not queues and not vhost.router.held:
+        if vhost.router.held:
+            chronicle.note(HELD, number, number, "", "", "", address)
+        elif not queues:
             event = RETURNED if mandatory else UNROUTABLE
             chronicle.note(event, number, number, "", "", "", address)
 

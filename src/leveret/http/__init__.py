@@ -11,6 +11,7 @@ overview.py, nodes.py, health.py, features.py                    the node
 connections.py, channels.py                                      who is connected
 exchanges.py, queues.py, queue_info.py, bindings.py, declaring.py   what there is
 messages.py     publish and get
+chronicles.py   what remembers, and where its copies are, at one moment
 openapi.py      the description of all operations, and the page of it
 backups.py      backup and restore as streams
 streams.py      streams: what they hold, offsets, cursors; batches.py ranges as Arrow

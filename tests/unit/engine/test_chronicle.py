@@ -250,6 +250,41 @@ def test_an_exchange_behind_another_remembers_too() -> None:
     assert [name for name, _ in story(client)] == ["published", "routed"] * 2
 
 
+def test_of_two_exchanges_that_remember_the_second_names_the_first() -> None:
+    client = Client()
+    for name in ("first", "second"):
+        arguments = {"x-remember": "history"}
+        client.send("exchange.declare", exchange=name, type="fanout", arguments=arguments)
+    client.send("exchange.bind", destination="second", source="first")
+    remembering(client)
+    client.send("queue.bind", queue="q", exchange="second")
+    client.publish("k", "a", exchange="first")
+    told = events(client)
+    assert [e.name for e in told] == ["published", "routed", "published", "routed", "queued"]
+    assert [e.publish for e in told] == [0, 0, told[0].ids[0], 0, told[2].ids[0]]
+
+
+def test_what_a_delayed_exchange_holds_is_told_of() -> None:
+    client = Client()
+    arguments = {"x-remember": "history"}
+    client.send("exchange.declare", exchange="x", type="fanout", arguments=arguments)
+    delayed = {"x-delayed-type": "fanout"}
+    client.send("exchange.declare", exchange="later", type="x-delayed-message", arguments=delayed)
+    client.send("exchange.bind", destination="later", source="x")
+    client.publish("k", "a", exchange="x", headers={"x-delay": 1000})
+    client.publish("k", "b", exchange="x")
+    assert [name for name, _ in story(client)] == ["published", "held", "published", "unroutable"]
+
+
+def test_events_that_a_message_came_with_are_not_its_own() -> None:
+    client = Client()
+    remembering(client)
+    client.publish("q", "a", headers={"x-cause-id": 7, "x-publish-id": 8, "x-next-id": 9})
+    (event,) = events(client)
+    assert (event.cause, event.publish) == (0, 0)
+    assert "x-next-id" not in event.table
+
+
 def test_an_exchange_is_the_same_only_if_it_remembers_the_same() -> None:
     client = Client()
     client.send(

@@ -8,6 +8,7 @@
     x-broker-id    published, queued: the number of the publish or the copy
     x-next-id      due: the number under which the copy goes on
     x-publish-id   queued: the number of the publish, where its exchange remembers too
+                   published: that at the exchange before, where a message passes two that remember
     x-cause-id     published, queued: the copy whose dead-lettering brought the message here
 
 `published` and `queued` have the properties and the body of the message. The body of every other
@@ -28,6 +29,9 @@ from leveret.wire.tables import field_of
 
 # Headers of distinct events that are kept; a busy queue has a few for each consumer.
 _HEADERS_MAX: Final = 1024
+# A message may have come with these, as one does that was replayed from a chronicle: they would
+# tell of another life.
+_OWN: Final = ("x-queue", "x-reason", "x-consumer", "x-next-id", "x-publish-id", "x-cause-id")
 
 
 class StreamChronicle(Chronicle):
@@ -65,6 +69,9 @@ class StreamChronicle(Chronicle):
         if cause != 0:
             entries["x-cause-id"] = int(cause)
         properties = decode_properties(header)
+        if properties.headers is not None:
+            for name in _OWN:
+                properties.headers.pop(name, None)
         _add_headers(properties, entries)
         stream.append(address.record(), encode_header(properties, len(body)), body)
         return own

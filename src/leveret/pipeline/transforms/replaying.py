@@ -2,7 +2,8 @@
 
 Header `x-replayed-from` is the stream, `x-replayed-offset` the offset, `x-replayed-timestamp` when
 the broker took it first, `x-replay-id` the run. Everything else is as it was, with one exception:
-the broker takes a `user-id` from nobody but that user, so it becomes `x-replayed-user-id`.
+the broker takes a `user-id` from nobody but that user, so it becomes `x-replayed-user-id`. Of a
+message from a stream of life events the headers of the event are left out.
 """
 
 from pyspark.sql import DataFrame
@@ -13,6 +14,8 @@ from leveret.wire.properties import decode_properties, encode_header
 from leveret.wire.tables import table_of
 
 REPLAY_KEY = "replay_key"  # the column with deduplication ids
+# What a chronicle has added to a message: it tells of the life of another copy.
+_OF_EVENTS = ("x-event", "x-queue", "x-broker-id", "x-publish-id", "x-cause-id")
 
 
 def replayed(frame: DataFrame, replay_id: str) -> DataFrame:
@@ -31,6 +34,9 @@ def _stamped(header: bytes, stream: str, offset: int, at: str, replay_id: str) -
     """A content header with where its message came from."""
     properties = decode_properties(bytes(header))
     headers = dict(properties.headers or {})
+    if "x-event" in headers:
+        for name in _OF_EVENTS:
+            headers.pop(name, None)
     origin: dict[str, object] = {
         "x-replayed-from": stream,
         "x-replayed-offset": offset,

@@ -1,0 +1,258 @@
+"""The audit: healthy runs are clean, running ones too, and every planted fault is named."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pika
+import pytest
+from pyspark.sql import SparkSession
+
+from leveret.cli.pipeline_audit import FAULTS_FOUND, seconds
+from leveret.errors import ConfigError, PreconditionFailed
+from leveret.pipeline.flows.audit import Auditing, Judgement, audit, judge, read_history
+from leveret.pipeline.moment import Moment, take_moment
+from leveret.pipeline.site import Site
+from tests.spark.lake import Served, serving
+from tests.spark.test_flows_lake import archived, site_of
+from tests.spark.test_flows_messages import run
+from tools.audit_million import LIVES, STUCK_AFTER_S, Tables, plant, traffic
+from tools.chaos.judging import judge_by
+from tools.chaos.run import run as run_chaos
+
+pytestmark = [
+    pytest.mark.compiled_only("Spark is slow to start, and does not see the form"),
+    pytest.mark.timeout(400),
+]
+
+MESSAGES = 5000  # `make audit-million` takes more
+
+
+def quiet(step: object) -> None:
+    """Nobody watches."""
+
+
+def judged(spark: SparkSession, site: Site, moment: Moment) -> Judgement:
+    history, floors = read_history(spark, site, moment, quiet)
+    return judge(spark, history, moment, floors, Auditing(), quiet)
+
+
+@pytest.fixture(scope="module")
+def shop(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A broker that messages went through by publish, retry, dead letter and replay."""
+    folder = tmp_path_factory.mktemp("shop")
+    with serving(folder / "data") as served:
+        site = Site(served.http, lake_dir=str(folder / "lake"))
+        traffic(spark, site, pika.URLParameters(served.url), MESSAGES)
+        yield site
+
+
+def test_a_healthy_run_is_accounted_for(spark: SparkSession, shop: Site) -> None:
+    found = audit(spark, shop, Auditing(), quiet)
+    assert found.is_clean, found.faults
+    queues = {queue["queue"]: queue for queue in found.queues}
+    dead, replayed = queues["dead"], queues["work"]["replayed"]
+    assert dead["queued"] == dead["ready"] == MESSAGES // 10 + MESSAGES // 50
+    assert 0 < replayed < dead["queued"]
+    work = queues["work"]
+    assert (work["queued"], work["acked"]) == (MESSAGES + replayed, MESSAGES * 7 // 10)
+    assert (work["dead_lettered"], work["unacked"]) == (MESSAGES // 10, MESSAGES // 100)
+    assert found.publishes["published"] == MESSAGES + MESSAGES // 10 + replayed
+    assert found.publishes["balance"] == 0
+
+
+def test_every_planted_fault_is_named_and_nothing_else(spark: SparkSession, shop: Site) -> None:
+    moment = take_moment(shop)
+    history, floors = read_history(spark, shop, moment, quiet)
+    tables = Tables(spark, history, moment)
+    plant(tables)
+    asked = Auditing(stuck_after_s=STUCK_AFTER_S)
+    found = judge(spark, tables.changed(), tables.moment, floors, asked, quiet)
+    named = {(fault["kind"], fault["broker_id"]) for fault in found.faults}
+    assert named == tables.expected
+    assert len(named) == found.fault_count == 12
+    assert not found.is_clean
+    lost = next(one for one in found.faults if one["broker_id"] == tables.acked[0])
+    assert lost["message_id"].startswith("m-")
+    events = [seen["event"] for seen in lost["events"] if seen["number"] == lost["broker_id"]]
+    assert events == ["queued", "delivered"]
+
+
+def test_history_that_the_broker_forgot_is_in_the_lake(spark: SparkSession, shop: Site) -> None:
+    archived(spark, shop, LIVES)
+    moment = take_moment(shop)
+    (lives,) = moment.chronicles
+    short = replace(moment, chronicles=(replace(lives, first=lives.end // 2),))
+    whole = judged(spark, shop, short)
+    assert whole.is_clean, whole.faults
+    assert whole.events == lives.end
+    half = judged(spark, replace(shop, lake_dir=None), short)
+    assert half.is_clean, half.faults
+    assert half.events == lives.end - lives.end // 2
+    ahead = replace(moment, chronicles=(replace(lives, first=lives.end + 1, end=lives.end + 1),))
+    with pytest.raises(PreconditionFailed, match="1 events of 'lives' are neither at the broker"):
+        read_history(spark, shop, ahead, quiet)
+
+
+def test_the_command_says_what_it_found(spark: SparkSession, shop: Site) -> None:
+    from typer.testing import CliRunner
+
+    from leveret.cli.app import app
+
+    words = ["pipeline", "audit", "--url", shop.url, "--queue", "dead", "--queue", "side"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    assert "every message is accounted for" in done.stdout
+    done = run(shop, "audit", "--queue", "dead", "--stuck-after", "0.001s", "--limit", "2")
+    assert done.exit_code == FAULTS_FOUND, done.output
+    found = json.loads(done.stdout)
+    assert [queue["queue"] for queue in found["queues"]] == ["dead"]
+    assert found["fault_count"] == found["queues"][0]["ready"] > 2
+    assert {fault["kind"] for fault in found["faults"]} == {"stuck"}
+    assert run(shop, "audit", "--queue", "nothing").exit_code == 1
+
+
+def test_ages_have_units() -> None:
+    assert [seconds(text) for text in ("90", "90s", "1.5m", "2h", "1d")] == [
+        90,
+        90,
+        90,
+        7200,
+        86400,
+    ]
+    with pytest.raises(ConfigError):
+        seconds("soon")
+
+
+@contextmanager
+def busy(served: Served) -> Iterator[threading.Event]:
+    """Somebody publishes, acks, rejects and gives back as fast as it goes, until the end."""
+    stop, moved = threading.Event(), threading.Event()
+
+    def work() -> None:
+        with served.channel() as opened:
+            number = 0
+            while not stop.is_set():
+                for _ in range(20):
+                    body = str(number).encode()
+                    opened.basic_publish("", "q", body, pika.BasicProperties(delivery_mode=2))
+                    number += 1
+                for _ in range(18):
+                    method, _, _ = opened.basic_get("q")
+                    settle(opened, method.delivery_tag)
+                moved.set()
+
+    def settle(opened: Any, tag: int) -> None:
+        if tag % 3 == 0:
+            opened.basic_ack(tag)
+        else:
+            opened.basic_nack(tag, requeue=tag % 3 == 1)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield moved
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_traffic_makes_no_false_alarm(spark: SparkSession, served: Served) -> None:
+    remember = {"x-remember": LIVES}
+    to_dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+    with served.channel() as opened:
+        opened.queue_declare("dead", durable=True, arguments=remember)
+        opened.queue_declare("q", durable=True, arguments={**remember, **to_dead})
+    site = Site(served.http)
+    with busy(served) as moved:
+        assert moved.wait(30)
+        early = take_moment(site)
+        moved.clear()
+        assert moved.wait(30)
+        found = audit(spark, site, Auditing(), quiet)
+        late = take_moment(site)
+    assert found.is_clean, found.faults
+    assert early.chronicles[0].end < found.events < late.chronicles[0].end
+    # What a moment of two pieces would say: the queues of then, and the events up to now.
+    torn = judged(spark, site, replace(early, chronicles=late.chronicles))
+    assert torn.fault_count > 0
+
+
+def test_every_way_to_end_is_accounted_for(spark: SparkSession, served: Served) -> None:
+    def declare(name: str, **more: object) -> None:
+        arguments = {f"x-{key.replace('_', '-')}": value for key, value in more.items()}
+        opened.queue_declare(name, durable=True, arguments={"x-remember": LIVES, **arguments})
+
+    def fill(name: str, count: int, **headers: int) -> None:
+        for _ in range(count):
+            opened.basic_publish("", name, b"x", pika.BasicProperties(headers=dict(headers)))
+
+    with served.channel() as opened, served.channel() as other:
+        declare("short", max_length=2)
+        fill("short", 5)
+        declare("brief", message_ttl=0)
+        fill("brief", 3)
+        declare("parking", delivery_limit=0)
+        fill("parking", 1)
+        opened.basic_reject(opened.basic_get("parking")[0].delivery_tag)
+        declare("later", delayed=True)
+        fill("later", 2, **{"x-delay": 1})
+        fill("later", 1, **{"x-delay": 3_600_000})
+        while served.count("later") < 2:
+            pass
+        declare("purged")
+        fill("purged", 4)
+        opened.queue_purge("purged")
+        declare("deleted")
+        fill("deleted", 3)
+        other.basic_get("deleted")
+        opened.queue_delete("deleted")
+        declare("deleted")
+        fill("deleted", 1)
+        opened.basic_get("deleted", auto_ack=True)
+        found = audit(spark, Site(served.http), Auditing(), quiet)
+    assert found.is_clean, found.faults
+    told = {
+        queue["queue"]: {name: n for name, n in queue.items() if n and name != "queue"}
+        for queue in found.queues
+    }
+    assert told == {
+        "short": {"queued": 5, "dropped": 3, "ready": 2},
+        "brief": {"queued": 3, "expired": 3},
+        "parking": {"queued": 1, "parked": 1},
+        "later": {"queued": 3, "ready": 2, "scheduled": 1},
+        "purged": {"queued": 4, "purged": 4},
+        "deleted": {"queued": 4, "deleted": 2, "unacked": 1, "acked": 1},
+    }
+
+
+def test_what_a_restart_loses_was_transient(spark: SparkSession, tmp_path: Path) -> None:
+    kept = pika.BasicProperties(delivery_mode=2)
+    with serving(tmp_path / "data") as served, served.channel() as opened:
+        opened.queue_declare("q", durable=True, arguments={"x-remember": LIVES})
+        for properties in (kept, kept, None, None, None):
+            opened.basic_publish("", "q", b"x", properties)
+    with serving(tmp_path / "data") as served, served.channel() as opened:
+        assert served.count("q") == 2
+        opened.basic_publish("", "q", b"takes a number that was lost", kept)
+        site = site_of(served, tmp_path)
+        found = audit(spark, site, Auditing(), quiet)
+        assert {fault["kind"] for fault in found.faults} == {"lost"}
+        assert all(fault["what"].endswith("; it was transient") for fault in found.faults)
+        assert not found.is_clean
+        without = audit(spark, site, Auditing(with_transient=False), quiet)
+        assert without.is_clean, without.faults
+        assert without.queues[0]["ready"] in (2, 3)
+
+
+def test_kills_under_load_leave_every_message_accounted_for(
+    spark: SparkSession, tmp_path: Path, seed: int
+) -> None:
+    with (tmp_path / "log").open("w") as log:
+        outcome = run_chaos(tmp_path / "data", 4, seed, log, judge_by(spark))
+    assert outcome.faults == []
+    assert outcome.kills >= 4

@@ -1,0 +1,332 @@
+"""A million messages through publish, retry, dead letter and replay, and the audit of all of them.
+
+`make audit-million`. One broker, everything remembers in one stream:
+
+    orders ──► work (all)  ──rejected──► failed ──► dead ──replayed──► orders
+          └──► side (some) ──rejected────────────► dead
+
+A part of `work` is taken and given back, a part rejected, most of it acked, the rest stays; half of
+the dead letters are replayed. The audit must find a balance of 0. Then `plant` changes the tables
+that it reads: each fault must be named, and nothing else.
+"""
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import pika
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from leveret.pipeline.flows.audit import Auditing, Judgement, audit, judge, read_history
+from leveret.pipeline.flows.replay import Choice, Target, choose, replay
+from leveret.pipeline.moment import Moment, Run, take_moment
+from leveret.pipeline.session import spark_session
+from leveret.pipeline.site import Site
+from leveret.pipeline.transforms.life_events import SEQ_BITS, life_events
+from leveret.wire.properties import Properties, encode_header
+from pyspark_leveret.client import Broker
+from pyspark_leveret.options import parse
+from pyspark_leveret.publisher import publish
+from tools.server import Server
+
+LIVES: Final = "lives"
+EPOCH: Final = 100_000
+REJECTED_AT_ONCE: Final = 100
+BODY: Final = b"x" * 100
+STUCK_AFTER_S: Final = 86_400.0
+
+Expected = set[tuple[str, int]]  # kind and broker id
+
+
+# ---- traffic
+
+
+def declare(channel: Any) -> None:
+    """The queues and exchanges of the drawing above."""
+    remember = {"x-remember": LIVES}
+    channel.exchange_declare("orders", "topic", durable=True, arguments=remember)
+    channel.exchange_declare("failed", "fanout", durable=True, arguments=remember)
+    to_failed = {**remember, "x-dead-letter-exchange": "failed"}
+    to_dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+    channel.queue_declare("work", durable=True, arguments=to_failed)
+    channel.queue_declare("side", durable=True, arguments={**remember, **to_dead})
+    channel.queue_declare("dead", durable=True, arguments=remember)
+    channel.queue_bind("work", "orders", "#")
+    channel.queue_bind("side", "orders", "orders.0")
+    channel.queue_bind("dead", "failed")
+
+
+def messages(count: int) -> Iterator[tuple[str, str, bytes, bytes]]:
+    """Messages with ids of their own and ten routing keys."""
+    for number in range(count):
+        properties = Properties()
+        properties.delivery_mode = 2
+        properties.message_id = f"m-{number}"
+        yield "orders", f"orders.{number % 10}", encode_header(properties, len(BODY)), BODY
+
+
+def traffic(spark: SparkSession, site: Site, amqp: Any, count: int) -> None:
+    """Publish, retry, reject, ack, replay; some stay, ready and in flight."""
+    amqp.heartbeat = 0  # nobody answers while others work
+    connection = pika.BlockingConnection(amqp)
+    channel = connection.channel()
+    declare(channel)
+    publish(parse(site.options()), "audit", messages(count))
+    _take(site, "work", "retry", count // 5)
+    _lease(site, "DELETE", "work", "retry")
+    _reject(channel, "work", count // 10)
+    _reject(channel, "side", count // 50)
+    _take(site, "work", "done", count * 7 // 10, acks=True)
+    is_dead = "headers['x-event'] = 'queued' and headers['x-queue'] = 'dead'"
+    frame = choose(spark, site, Choice(LIVES, where=f"{is_dead} and crc32(message_id) % 2 = 0"))
+    replay(frame, site, Target(exchange="orders"), "again")
+    _take(site, "work", "held", count // 100)
+    connection.close()
+
+
+def _lease(site: Site, method: str, queue: str, *rest: str, **query: object) -> Any:
+    broker = Broker(parse(site.options()))
+    return broker.ask(method, broker.path("queues", queue, "leases", *rest), None, **query)
+
+
+def _take(site: Site, queue: str, reader: str, count: int, *, acks: bool = False) -> None:
+    """Take messages for a reader, in epochs; ack each epoch, or hold it."""
+    epoch = 0
+    while count > 0:
+        epoch += 1
+        wanted = min(count, EPOCH)
+        found = _lease(site, "POST", queue, reader, str(epoch), count=wanted, max_bytes=200 << 20)
+        count -= found["messages"]
+        if acks:
+            _lease(site, "POST", queue, reader, "ack", upto=epoch)
+
+
+def _reject(channel: Any, queue: str, count: int) -> None:
+    channel.basic_qos(prefetch_count=REJECTED_AT_ONCE)
+    for number, (method, _, _) in enumerate(channel.consume(queue), 1):
+        if number % REJECTED_AT_ONCE == 0 or number == count:
+            channel.basic_nack(method.delivery_tag, multiple=True, requeue=False)
+        if number == count:
+            break
+    channel.cancel()
+
+
+# ---- faults
+
+
+class Tables:
+    """What the audit reads, to be changed; and what it must find then."""
+
+    def __init__(self, spark: SparkSession, history: DataFrame, moment: Moment) -> None:
+        self.moment = moment
+        self.expected: Expected = set()
+        self._spark = spark
+        self._history = history
+        self._steps = life_events(history).persist(StorageLevel.DISK_ONLY)
+        self._gone: list[int] = []  # offsets of events that are taken away
+        self._more: list[tuple[int, dict[str, str]]] = []  # offsets of events that come again
+        self.acked, self.died = self._victims("acked", 7), self._victims("dead-lettered", 2)
+        wanted = [*self.acked, *self.died]
+        arrivals = self._rows(f.col("cause_id").isin(*self.died))
+        brought = [row.number for row in arrivals]
+        self.rows = arrivals + self._rows(f.col("number").isin(*wanted, *brought))
+
+    def _victims(self, event: str, count: int) -> list[int]:
+        """Copies of `work` that were delivered once, and to which this happened."""
+        lived = self._steps.where(f.col("queue") == "work").groupBy("number")
+        plain = lived.agg(
+            f.count_if(f.col("event") == event).alias("found"),
+            f.count_if(f.col("event") == "delivered").alias("delivered"),
+        ).where("found = 1" if event != "acked" else "found = 1 and delivered = 1")
+        return [row.number for row in plain.orderBy(f.desc("number")).limit(count).collect()]
+
+    def _rows(self, condition: Any) -> list[Any]:
+        return self._steps.where(condition).collect()
+
+    def find(self, event: str, **wanted: int) -> Any:
+        """The event of a copy or publish."""
+        for row in self.rows:
+            if row.event == event and all(row[name] == value for name, value in wanted.items()):
+                return row
+        raise LookupError(f"no event {event} of {wanted}")
+
+    def take_away(self, event: str | None, number: int) -> None:
+        """Events of a copy or publish are gone: one, or all of them."""
+        for row in self.rows:
+            if row.number == number and event in (None, row.event):
+                self._gone.append(row.offset)
+
+    def add(self, event: str, number: int, **headers: str) -> None:
+        """An event comes once more, at the end."""
+        self._more.append((self.find(event, number=number).offset, headers))
+
+    def set_runs(self, queue: str, change: Callable[[list[Run]], list[Run]]) -> None:
+        """Change what the moment says of a queue."""
+        queues = [
+            replace(one, runs=tuple(change(list(one.runs)))) if one.name == queue else one
+            for one in self.moment.queues
+        ]
+        self.moment = replace(self.moment, queues=tuple(queues))
+
+    def changed(self) -> DataFrame:
+        """The chronicle with all of that."""
+        self._steps.unpersist()
+        offsets = [offset for offset, _ in self._more]
+        found = self._history.where(f.col("offset").isin(*offsets)).collect()
+        rows = {row.offset: row.asDict(recursive=True) for row in found}
+        end = max(one.end for one in self.moment.chronicles)
+        more = []
+        for number, (offset, headers) in enumerate(self._more, end):
+            row = rows[offset]
+            more.append({**row, "offset": number, "headers": {**row["headers"], **headers}})
+        kept = self._history.where(~f.col("offset").isin(*self._gone))
+        return kept.unionByName(self._spark.createDataFrame(more, self._history.schema))
+
+
+def plant(tables: Tables) -> None:
+    """Twelve faults of all kinds."""
+    _plant_ends(tables)
+    _plant_places(tables, tables.acked[4])
+    _plant_ways(tables)
+
+
+def _plant_ends(tables: Tables) -> None:
+    """An ack is missing, comes twice, comes without a delivery, or is another queue's."""
+    lost, twice, undelivered, misplaced = tables.acked[:4]
+    tables.take_away("acked", lost)
+    tables.add("acked", twice)
+    tables.take_away("delivered", undelivered)
+    tables.add("acked", misplaced, **{"x-queue": "side"})
+    tables.take_away("acked", misplaced)
+    tables.expected |= {("lost", lost), ("duplicated", twice)}
+    tables.expected |= {("invented", undelivered), ("invented", misplaced)}
+
+
+def _plant_places(tables: Tables, acked: int) -> None:
+    """In the queue: one is missing, one has ended already, one never came, one is held too long."""
+    work = next(queue for queue in tables.moment.queues if queue.name == "work")
+    base = work.id << SEQ_BITS
+    ready = max((run for run in work.runs if run[1] == "ready"), key=lambda run: run[3] - run[2])
+    held = next(run for run in work.runs if run[1] == "unacked")
+    long_ago_ms = tables.moment.time_ms - int(2000 * STUCK_AFTER_S)
+
+    def change(runs: list[Run]) -> list[Run]:
+        others = [run for run in runs if run not in (ready, held)]
+        return [
+            *others,
+            (work.id, "ready", ready[2], ready[3] - 1, None),
+            (work.id, "unacked", held[2] + 1, held[3], held[4]),
+            (work.id, "unacked", held[2], held[2], long_ago_ms),
+            (work.id, "ready", acked - base, acked - base, None),
+            (work.id, "ready", 1 << 39, 1 << 39, None),
+        ]
+
+    tables.set_runs("work", change)
+    tables.expected |= {
+        ("lost", base + ready[3]),
+        ("stuck", base + held[2]),
+        ("duplicated", acked),
+        ("invented", base + (1 << 39)),
+    }
+
+
+def _plant_ways(tables: Tables) -> None:
+    """Between queues: what was routed and did not come, came twice, or died and is nowhere."""
+    missing, twice = tables.acked[5:7]
+    tables.take_away(None, missing)
+    tables.expected.add(("lost", tables.find("queued", number=missing).publish_id))
+    tables.add("queued", twice)
+    tables.expected.add(("duplicated", twice))
+    vanished, unrouted = tables.died
+    dead = next(queue for queue in tables.moment.queues if queue.name == "dead")
+    copy = tables.find("queued", cause_id=vanished)
+    tables.take_away(None, copy.number)
+    tables.take_away(None, copy.publish_id)
+    tables.set_runs("dead", lambda runs: without(runs, copy.number - (dead.id << SEQ_BITS)))
+    tables.expected.add(("lost", vanished))
+    publish = tables.find("published", cause_id=unrouted).number
+    tables.take_away("routed", publish)
+    tables.expected.add(("lost", publish))
+
+
+def without(runs: list[Run], seq: int) -> list[Run]:
+    """Runs without one number."""
+    found: list[Run] = []
+    for id, state, first, last, since in runs:
+        if not first <= seq <= last:
+            found.append((id, state, first, last, since))
+            continue
+        parts = ((first, seq - 1), (seq + 1, last))
+        found += [(id, state, low, high, since) for low, high in parts if low <= high]
+    return found
+
+
+# ---- the run
+
+
+def run(spark: SparkSession, folder: Path, count: int) -> None:
+    """All of it; raises where the audit is wrong."""
+    with (folder / "broker.log").open("w") as log:
+        server = Server(folder / "data", log)
+        server.start()
+        try:
+            site = Site(f"http://guest:guest@127.0.0.1:{server.http_port}")
+            amqp = pika.URLParameters(f"amqp://127.0.0.1:{server.port}/")
+            took("traffic", lambda: traffic(spark, site, amqp, count))
+            found: Judgement = took("audit", lambda: audit(spark, site, Auditing(), _tell))
+            print(f"{found.events:,} events, {found.fault_count} faults")
+            for queue in found.queues:
+                print({name: value for name, value in queue.items() if value or name == "balance"})
+            print(found.publishes)
+            assert found.is_clean, found.faults[:3]
+            _plant_and_find(spark, site)
+        finally:
+            server.kill()
+
+
+def _plant_and_find(spark: SparkSession, site: Site) -> None:
+    moment = take_moment(site)
+    history, floors = read_history(spark, site, moment, _tell)
+    tables = Tables(spark, history, moment)
+    took("planting", lambda: plant(tables))
+    asked = Auditing(stuck_after_s=STUCK_AFTER_S)
+    found: Judgement = took(
+        "judging", lambda: judge(spark, tables.changed(), tables.moment, floors, asked, _tell)
+    )
+    named = {(fault["kind"], fault["broker_id"]) for fault in found.faults}
+    for fault in found.faults:
+        print(fault["kind"], fault["broker_id"], fault["message_id"], fault["what"])
+    assert named == tables.expected, (named ^ tables.expected, found.fault_count)
+    print(f"all {len(named)} planted faults were named, and nothing else")
+
+
+def _tell(step: Any) -> None:
+    print(f"    {step.line()}", flush=True)
+
+
+def took(what: str, work: Callable[[], Any]) -> Any:
+    started_s = time.monotonic()
+    done = work()
+    print(f"{what}: {time.monotonic() - started_s:.1f} s", flush=True)
+    return done
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=int, default=1_000_000)
+    given = parser.parse_args()
+    session = spark_session("audit", master="local[2]")
+    session.sparkContext.setLogLevel("OFF")
+    with tempfile.TemporaryDirectory(prefix="leveret-audit-") as folder:
+        run(session, Path(folder), given.messages)
+    session.stop()
+
+
+if __name__ == "__main__":
+    main()
