@@ -4,11 +4,13 @@ Spark needs Java 17 or newer. It is looked for where `JAVA_HOME` points, on the 
 Linux distributions put it; where there is none, one sentence says how to get it.
 """
 
+import atexit
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -24,6 +26,8 @@ NO_JAVA: Final = (
     f" apt-get install openjdk-{JAVA_MIN}-jre-headless), or set JAVA_HOME to where it is"
 )
 LOCAL: Final = "local[*]"
+
+JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 
 _FOLDERS: Final = ("/usr/lib/jvm", "/opt", "/Library/Java/JavaVirtualMachines")
 _VERSION: Final = re.compile(r'version "(\d+)')
@@ -42,7 +46,7 @@ QUICK_SETTINGS: Final = {
     "spark.default.parallelism": "1",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 
 
@@ -52,10 +56,12 @@ def spark_session(
     master: str = LOCAL,
     settings: dict[str, str] | None = None,
     is_quick: bool = False,
+    is_quiet: bool = False,
 ) -> SparkSession:
     """A session, made or found. Raises ConfigError where there is no Java.
 
-    `is_quick` is for tests: less than half of the start-up, and slower queries.
+    `is_quick` is for tests: less than half of the start-up, and slower queries. `is_quiet` is for
+    commands: Spark says nothing by itself, whoever started it tells what fails.
     """
     home = find_java()
     if home is not None:
@@ -65,9 +71,20 @@ def spark_session(
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name).master(master)
     chosen = {**_SETTINGS, **(QUICK_SETTINGS if is_quick else {}), **(settings or {})}
+    if is_quiet:
+        quiet = f"-Dlog4j2.configurationFile={_quiet_logging()}"
+        chosen[JAVA_OPTIONS] = f"{chosen.get(JAVA_OPTIONS, '')} {quiet}".strip()
     for key, value in chosen.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def _quiet_logging() -> Path:
+    """A file for Spark's logging that lets nothing through; it goes with this process."""
+    with tempfile.NamedTemporaryFile("w", suffix=".properties", delete=False) as file:
+        file.write("rootLogger.level = off\n")
+    atexit.register(Path(file.name).unlink, missing_ok=True)
+    return Path(file.name)
 
 
 def find_java() -> Path | None:
