@@ -5,8 +5,6 @@ later. Spark itself would say the same with a page of Java, or try for minutes.
 """
 
 import os
-import re
-import socket
 from pathlib import Path
 from typing import Final
 
@@ -17,14 +15,8 @@ from pyspark_leveret.errors import BrokerError
 from pyspark_leveret.options import parse
 from pyspark_leveret.positions import NOT_FOUND, Streams
 
-MASTER_WITHIN_S: Final = 5.0
 UNAUTHORIZED: Final = 401
 FORBIDDEN: Final = 403
-MASTERS: Final = "local[*], local[4], spark://host:7077, yarn or k8s://…"
-
-_LOCAL: Final = re.compile(r"local(\[(\*|[1-9]\d*)(, *\d+)?\])?|local-cluster\[.+\]")
-_SPARK: Final = "spark://"
-_YARN_FOLDERS: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
 
 
 def require_broker(site: Site) -> None:
@@ -78,29 +70,3 @@ def require_writable(folder: Path) -> None:
         raise ConfigError(f"{folder} cannot be the lake: {place} is not a directory")
     if not os.access(place, os.W_OK | os.X_OK):
         raise ConfigError(f"{folder} cannot be the lake: {place} cannot be written to")
-
-
-def require_master(master: str) -> None:
-    """Spark knows this kind of master, and one that has an address answers. ConfigError."""
-    if master.startswith(_SPARK):
-        _require_answer(master)
-    elif master == "yarn":
-        if not any(os.environ.get(name) for name in _YARN_FOLDERS):
-            raise ConfigError(f"--master yarn needs {' or '.join(_YARN_FOLDERS)} to be set")
-    elif not _LOCAL.fullmatch(master) and not master.startswith("k8s://"):
-        raise ConfigError(f"--master is one of {MASTERS}, not '{master}'")
-
-
-def _require_answer(master: str) -> None:
-    """One of the addresses of a master takes connections."""
-    fault: OSError | None = None
-    for place in master.removeprefix(_SPARK).split(","):
-        host, _, port = place.rpartition(":")
-        if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
-            raise ConfigError(f"--master is {_SPARK}host:port, not '{master}'")
-        try:
-            socket.create_connection((host, int(port)), MASTER_WITHIN_S).close()
-            return
-        except OSError as found:
-            fault = found
-    raise ConfigError(f"no Spark master answers at {master}: {fault}")

@@ -11,6 +11,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from leveret.errors import ConfigError
+from leveret.pipeline.masters import require_master
 
 LOCAL: Final = "local[*]"
 LOG_LEVEL: Final = "FATAL"  # what fails is told by the command, in one sentence
@@ -41,7 +42,6 @@ class Site:
     def session(self, name: str) -> Any:
         """A Spark session; ConfigError where Spark or Java is missing, or the master."""
         require_spark()
-        from leveret.pipeline.readiness import require_master
         from leveret.pipeline.session import spark_session
 
         require_master(self.master)
