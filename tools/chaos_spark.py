@@ -162,9 +162,6 @@ def drive(url: str, folder: Path, names: list[str]) -> None:
         source = session.readStream.format("stopping").option("stopfolder", str(own))
         source = source.option("stopphase", name.split("-")[1])
         write(load(source, url, name, BATCH_RECORDS), own, is_once=False)
-        # One after the other: Spark gives up on readers that are slow to start.
-        while not (own / "checkpoint/commits/0").exists():
-            time.sleep(0.02)
     while os.getppid() == parent:
         time.sleep(1)
 
@@ -339,20 +336,25 @@ def _last(folder: Path) -> int:
 
 
 def recover(session: SparkSession, broker: Broker, lakes: list[Path]) -> None:
-    """Go on with each query until nothing is left; the broker is killed a few times meanwhile."""
-    for number, lake in enumerate(lakes):
-        query = _go_on(session, broker, lake)
+    """Go on with all queries until nothing is left; the broker is killed a few times meanwhile."""
+    queries = [_go_on(session, broker, lake) for lake in lakes]
+    for number, (lake, query) in enumerate(zip(lakes, queries, strict=True)):
         if number % 3 == 0:
             broker.kill_and_start()
-        for left in reversed(range(TRIES)):
-            try:
-                assert query.awaitTermination(RECOVERED_WITHIN_S), f"{lake.name} hangs"
-                break
-            except Exception as fault:
-                if left == 0:
-                    raise
-                print(f"{lake.name} goes on after: {str(fault).splitlines()[0]}")
-                query = _go_on(session, broker, lake)
+        _finish(session, broker, lake, query)
+
+
+def _finish(session: SparkSession, broker: Broker, lake: Path, query: StreamingQuery) -> None:
+    """Wait for a query, which may give up on a broker that was away for too long."""
+    for left in reversed(range(TRIES)):
+        try:
+            assert query.awaitTermination(RECOVERED_WITHIN_S), f"{lake.name} hangs"
+            return
+        except Exception as fault:
+            if left == 0:
+                raise
+            print(f"{lake.name} goes on after: {str(fault).splitlines()[0]}")
+            query = _go_on(session, broker, lake)
 
 
 def _go_on(session: SparkSession, broker: Broker, lake: Path) -> StreamingQuery:

@@ -38,6 +38,17 @@ _SETTINGS: Final = {
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
+# For log4j; without a place to write to, Spark would take its own settings, and without a level
+# for the gateway it would set its own one, and say so.
+_QUIET: Final = """\
+rootLogger.level = off
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = off
+"""
 # Small and quick to start: one shuffle partition, no adaptive plans, a JVM that compiles little.
 QUICK_SETTINGS: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
@@ -82,7 +93,7 @@ def spark_session(
 def _quiet_logging() -> Path:
     """A file for Spark's logging that lets nothing through; it goes with this process."""
     with tempfile.NamedTemporaryFile("w", suffix=".properties", delete=False) as file:
-        file.write("rootLogger.level = off\n")
+        file.write(_QUIET)
     atexit.register(Path(file.name).unlink, missing_ok=True)
     return Path(file.name)
 
