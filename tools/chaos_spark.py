@@ -54,8 +54,6 @@ STOPPED_WITHIN_S: Final = 600.0  # a busy machine takes minutes to start Spark
 RECOVERED_WITHIN_S: Final = 300
 TRIES: Final = 3  # of a query whose broker was away for too long
 
-SETTINGS: Final = {"spark.python.authenticate.socketTimeout": "120s"}
-
 # ---- a source that stops where it is told to
 
 
@@ -153,7 +151,7 @@ def drive(url: str, folder: Path, names: list[str]) -> None:
     """Run queries until somebody kills this process; it does not outlive who started it."""
     parent = os.getppid()
     sys.path.insert(0, str(ROOT))
-    session = spark_session("chaos", master="local[16]", settings=SETTINGS, is_quick=True)
+    session = spark_session("chaos", master="local[16]", is_quick=True)
     session.sparkContext.setLogLevel("OFF")
     session.dataSource.register(StoppingSource)
     for name in names:
@@ -162,6 +160,9 @@ def drive(url: str, folder: Path, names: list[str]) -> None:
         source = session.readStream.format("stopping").option("stopfolder", str(own))
         source = source.option("stopphase", name.split("-")[1])
         write(load(source, url, name, BATCH_RECORDS), own, is_once=False)
+        # One after the other: Spark gives up on readers that are slow to start.
+        while not (own / "checkpoint/commits/0").exists():
+            time.sleep(0.02)
     while os.getppid() == parent:
         time.sleep(1)
 
@@ -383,7 +384,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--messages", type=int, default=8000)
     given = parser.parse_args()
-    session = spark_session("chaos", master="local[2]", settings=SETTINGS, is_quick=True)
+    session = spark_session("chaos", master="local[2]", is_quick=True)
     session.sparkContext.setLogLevel("OFF")
     for number in range(given.rounds):
         folder = Path(tempfile.mkdtemp(prefix="leveret-chaos-spark-"))

@@ -31,7 +31,12 @@ JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 
 _FOLDERS: Final = ("/usr/lib/jvm", "/opt", "/Library/Java/JavaVirtualMachines")
 _VERSION: Final = re.compile(r'version "(\d+)')
+# Within which a Python process of Spark's and the JVM must have found each other. Spark's own 15 s
+# are too few for a machine that is busy; some of its processes go by the variable only.
+CONNECT_S: Final = 120
+_CONNECT: Final = "SPARK_AUTH_SOCKET_TIMEOUT"
 _SETTINGS: Final = {
+    "spark.python.authenticate.socketTimeout": f"{CONNECT_S}s",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
@@ -80,6 +85,7 @@ def spark_session(
     # Otherwise executors take whatever python3 is first on their path.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    os.environ.setdefault(_CONNECT, str(CONNECT_S))
     builder = SparkSession.builder.appName(name).master(master)
     chosen = {**_SETTINGS, **(QUICK_SETTINGS if is_quick else {}), **(settings or {})}
     if is_quiet:

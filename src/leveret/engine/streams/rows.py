@@ -47,6 +47,8 @@ class Rows:
         self.numbers = BytesWriter()
         self.envelopes = EnvelopeColumns()
         self._known: dict[bytes, int] = {}
+        self._measured: Chunk | None = None
+        self._width: i64 = 0  # of the largest envelope of the chunk that was measured
 
     def room(self, chunk: Chunk, low: i64, high: i64) -> i64:
         """How many of a chunk's rows can be added; none where these rows must be done with first.
@@ -59,7 +61,7 @@ class Rows:
             return rows
         if self.count != 0:
             return 0
-        width = _widest(chunk) if self._wants_envelopes else 0
+        width = self._width_of(chunk) if self._wants_envelopes else 0
         rows = min(ROWS_BYTES_MAX // (width + 1), rows, ROWS_MAX)
         if self._wants_bodies:
             rows = min(rows, rows_within(chunk, low, high, ROWS_BYTES_MAX - rows * width))
@@ -74,8 +76,15 @@ class Rows:
         if not self._wants_bodies:
             size //= UNWANTED
         if self._wants_envelopes:
-            size += (high - low) * _widest(chunk)
+            size += (high - low) * self._width_of(chunk)
         return size
+
+    def _width_of(self, chunk: Chunk) -> i64:
+        """The size of the largest envelope of a chunk, which is asked for more than once."""
+        if self._measured is not chunk:
+            self._measured = chunk
+            self._width = _widest(chunk)
+        return self._width
 
     def add(self, chunk: Chunk, low: i64, high: i64) -> None:
         """Add rows of a chunk; raises Corrupt."""
