@@ -52,7 +52,7 @@ ALL: Final = tuple(f"{kind}-{phase}" for kind in KINDS for phase in PHASES)
 BATCH_RECORDS: Final = 200
 STOPPED_WITHIN_S: Final = 600.0  # a busy machine takes minutes to start Spark
 RECOVERED_WITHIN_S: Final = 300
-TRIES: Final = 3  # of a query whose broker was away for too long
+TRIES: Final = 5  # of a query whose broker, or whose reader, was away for too long
 
 # ---- a source that stops where it is told to
 
@@ -337,9 +337,13 @@ def _last(folder: Path) -> int:
 
 
 def recover(session: SparkSession, broker: Broker, lakes: list[Path]) -> None:
-    """Go on with all queries until nothing is left; the broker is killed a few times meanwhile."""
-    queries = [_go_on(session, broker, lake) for lake in lakes]
-    for number, (lake, query) in enumerate(zip(lakes, queries, strict=True)):
+    """Go on with each query until nothing is left; the broker is killed a few times meanwhile.
+
+    One after the other: Spark gives each reader ten seconds to start, and a busy machine needs
+    them.
+    """
+    for number, lake in enumerate(lakes):
+        query = _go_on(session, broker, lake)
         if number % 3 == 0:
             broker.kill_and_start()
         _finish(session, broker, lake, query)
