@@ -159,9 +159,11 @@ def drive(url: str, folder: Path, names: list[str]) -> None:
         own.mkdir(parents=True, exist_ok=True)
         source = session.readStream.format("stopping").option("stopfolder", str(own))
         source = source.option("stopphase", name.split("-")[1])
-        write(load(source, url, name, BATCH_RECORDS), own, is_once=False)
-        # One after the other: Spark gives up on readers that are slow to start.
+        query = write(load(source, url, name, BATCH_RECORDS), own, is_once=False)
+        # One after the other, and again: Spark gives up on readers that are slow to start.
         while not (own / "checkpoint/commits/0").exists():
+            if not query.isActive:
+                query = write(load(source, url, name, BATCH_RECORDS), own, is_once=False)
             time.sleep(0.02)
     while os.getppid() == parent:
         time.sleep(1)
