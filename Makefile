@@ -104,6 +104,7 @@ chaos: setup ## Kill the broker while it is used, KILLS times, and count the mes
 .PHONY: chaos-spark
 chaos-spark: setup ## Kill Spark's driver and the broker in every phase of a batch, ROUNDS times
 	@tools/system_packages.sh "$(PYTHON)" spark
+	@SINK_ROWS=100000 $(PYTEST) --form=compiled -q -s tests/spark/test_sink.py -k every_task_fails
 	@$(PY) -m tools.chaos_spark --rounds $(or $(ROUNDS),5) $(ARGS)
 
 .PHONY: audit-million

@@ -1,14 +1,16 @@
 """Measures reading a stream by Spark beside reading the same rows from Parquet, and beside pika.
 
 `make bench-spark`. One broker, one stream of 2,000,000 messages of 200 bytes with 50 routing keys;
-the same rows as Parquet files, written from the stream. Then, interleaved, each five times:
+the same rows as Parquet files, as `leveret pipeline archive` writes them, whose rate is told. Then,
+interleaved, each five times:
 
     parquet    spark.read.parquet, an aggregation by routing key
     files      format("leveret") with `dataDir`: executors read the segment files
     http       format("leveret") over the bulk endpoint
 
-all three with the same aggregation, and once a consumer with pika that writes Parquet with pyarrow.
-Times are medians; CPU is that of all processes of this run, the broker's included.
+all three with the same aggregation, the last two also cut into 1, 2, 4 and 8 partitions, and once a
+consumer with pika that writes Parquet with pyarrow. Times are medians; CPU is that of all processes
+of this run, the broker's included.
 """
 
 import argparse
@@ -21,6 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,15 +32,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
+from leveret.pipeline.flows.archive import Archiving, archive
+from leveret.pipeline.layout import BRONZE
 from leveret.pipeline.session import spark_session
+from leveret.pipeline.site import Site
 from tools.server import Server
 
 STREAM: Final = "bench"
 BODY_BYTES: Final = 200
 KEYS: Final = 50
-FILES: Final = 8
+PARTITIONS: Final = (1, 2, 4, 8)
 COLUMNS: Final = "offset bigint, timestamp timestamp, routing_key string"
 PREFETCH: Final = 1000
+Way = Callable[[], DataFrame]
 TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
@@ -61,6 +68,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--scaling-rounds", type=int, default=3)
     parser.add_argument("--naive-rows", type=int, default=200_000)
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="leveret-bench-spark-"))
@@ -68,35 +76,58 @@ def main() -> None:
         server = Server(folder / "data", log)
         server.start()
         try:
-            run(server, folder, given.rows, given.rounds, given.naive_rows)
+            run(server, folder, given)
         finally:
             server.kill()
     shutil.rmtree(folder)
 
 
-def run(server: Server, folder: Path, rows: int, rounds: int, naive_rows: int) -> None:
+def run(server: Server, folder: Path, given: argparse.Namespace) -> None:
+    rows: int = given.rows
     fill(server, rows)
     session = spark_session("bench", master="local[*]", settings=SETTINGS)
     session.sparkContext.setLogLevel("ERROR")
-    url = f"http://guest:guest@127.0.0.1:{server.http_port}"
-    took_s = write_parquet(session, url, folder)
-    print(f"written to Parquet by Spark: {rows / took_s / 1e6:.2f} M rows/s, all columns")
-    ways: dict[str, Callable[[], DataFrame]] = {
-        "parquet": lambda: session.read.parquet(str(folder / "lake")),
-        "files": lambda: stream(session, url, dataDir=str(folder / "data")),
-        "http": lambda: stream(session, url),
+    site = Site(f"http://guest:guest@127.0.0.1:{server.http_port}", "/", str(folder / "lake"))
+    seconds, cpu_s = timed(lambda: write_lake(session, site))
+    print(
+        f"archived   {rows / seconds / 1e6:.3f} M rows/s, {cpu_s / rows * 1e6:.2f} µs of CPU a row"
+    )
+    table = str(site.lake_path / BRONZE / STREAM)
+    data = {"dataDir": str(folder / "data")}
+    ways: dict[str, Way] = {
+        "parquet": lambda: session.read.parquet(table),
+        "files": lambda: stream(session, site, data),
+        "http": lambda: stream(session, site, {}),
     }
+    measured = measure(ways, rows, given.rounds)
+    print_figures(measured, rows)
+    report(measured, rows, naive(server, folder, given.naive_rows), given.naive_rows)
+    cut: dict[str, Way] = {}
+    for count in PARTITIONS:
+        parts = {"minPartitions": str(count), "maxRecordsPerPartition": str(rows)}
+        for name, more in (("files", data), ("http", {})):
+            options = {**parts, **more}
+            cut[f"{name}/{count}"] = partial(stream, session, site, options)
+    print("by partitions:")
+    print_figures(measure(cut, rows, given.scaling_rounds), rows)
+    session.stop()
+
+
+def measure(ways: dict[str, Way], rows: int, rounds: int) -> dict[str, Figures]:
+    """Each way so many times, in turns."""
     measured = {name: Figures() for name in ways}
     for number in range(rounds + 1):
         for name, way in ways.items():
-            seconds, cpu_s = timed(server, lambda way=way: aggregate(way(), rows))  # type: ignore[misc]
+            seconds, cpu_s = timed(partial(aggregate, way, rows))
             if number > 0:  # the first round is for the JVM
                 measured[name].seconds.append(seconds)
                 measured[name].cpu_s.append(cpu_s)
+    return measured
+
+
+def print_figures(measured: dict[str, Figures], rows: int) -> None:
     for name, figures in measured.items():
-        print(figures.line(name, rows))
-    report(measured, rows, naive(server, folder, naive_rows), naive_rows)
-    session.stop()
+        print(figures.line(name, rows), flush=True)
 
 
 SETTINGS: Final = {
@@ -132,34 +163,31 @@ def fill(server: Server, rows: int) -> None:
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
-def stream(session: SparkSession, url: str, schema: str = COLUMNS, **options: str) -> DataFrame:
-    reader = session.read.format("leveret").option("url", url).option("stream", STREAM)
-    reader = reader.option("minPartitions", str(FILES)).options(**options)
-    return (reader.schema(schema) if schema else reader).load()
+def stream(session: SparkSession, site: Site, options: dict[str, str]) -> DataFrame:
+    given = site.options(stream=STREAM, **options)
+    return session.read.format("leveret").options(**given).schema(COLUMNS).load()
 
 
-def write_parquet(session: SparkSession, url: str, folder: Path) -> float:
-    started_s = time.monotonic()
-    stream(session, url, "").write.parquet(str(folder / "lake"))
-    return time.monotonic() - started_s
+def write_lake(session: SparkSession, site: Site) -> None:
+    """All columns of all messages."""
+    archive(session, site, Archiving(STREAM), lambda progress: None)
 
 
-def aggregate(frame: DataFrame, rows: int) -> None:
-    found = frame.groupBy("routing_key").agg(
-        {"offset": "max", "timestamp": "max", "routing_key": "count"}
-    )
+def aggregate(way: Way, rows: int) -> None:
+    sums = {"offset": "max", "timestamp": "max", "routing_key": "count"}
+    found = way().groupBy("routing_key").agg(sums)
     total = sum(row["count(routing_key)"] for row in found.collect())
     assert total == rows, f"{total} rows instead of {rows}"
 
 
-def timed(server: Server, act: Callable[[], None]) -> tuple[float, float]:
+def timed(act: Callable[[], None]) -> tuple[float, float]:
     """Seconds, and seconds of CPU of all processes that take part."""
-    cpu_s, started_s = cpu_of_all(server), time.monotonic()
+    cpu_s, started_s = cpu_of_all(), time.monotonic()
     act()
-    return time.monotonic() - started_s, cpu_of_all(server) - cpu_s
+    return time.monotonic() - started_s, cpu_of_all() - cpu_s
 
 
-def cpu_of_all(server: Server) -> float:
+def cpu_of_all() -> float:
     """CPU time of this process, its descendants (the JVM, workers, the broker), living and dead."""
     parents: dict[int, list[int]] = {}
     used: dict[int, float] = {}

@@ -53,11 +53,9 @@ KINDS: Final = ("stream", "queue")
 PHASES: Final = ("plan", "read", "output", "commit")
 ALL: Final = tuple(f"{kind}-{phase}" for kind in KINDS for phase in PHASES)
 BATCH_RECORDS: Final = 200
-STOPPED_WITHIN_S: Final = 150.0
-RECOVERED_WITHIN_S: Final = 90
-TRIES: Final = 3  # of a query whose broker was away for too long
-
-SETTINGS: Final = {"spark.python.authenticate.socketTimeout": "120s"}
+STOPPED_WITHIN_S: Final = 600.0  # a busy machine takes minutes to start Spark
+RECOVERED_WITHIN_S: Final = 300
+TRIES: Final = 5  # of a query whose broker, or whose reader, was away for too long
 
 # ---- a source that stops where it is told to
 
@@ -156,7 +154,7 @@ def drive(url: str, folder: Path, names: list[str]) -> None:
     """Run queries until somebody kills this process; it does not outlive who started it."""
     parent = os.getppid()
     sys.path.insert(0, str(ROOT))
-    session = spark_session("chaos", master="local[16]", settings=SETTINGS, is_quick=True)
+    session = spark_session("chaos", master="local[16]", is_quick=True)
     session.sparkContext.setLogLevel("OFF")
     session.dataSource.register(StoppingSource)
     for name in names:
@@ -164,9 +162,11 @@ def drive(url: str, folder: Path, names: list[str]) -> None:
         own.mkdir(parents=True, exist_ok=True)
         source = session.readStream.format("stopping").option("stopfolder", str(own))
         source = source.option("stopphase", name.split("-")[1])
-        write(load(source, url, name, BATCH_RECORDS), own, is_once=False)
-        # One after the other: Spark gives up on readers that are slow to start.
+        query = write(load(source, url, name, BATCH_RECORDS), own, is_once=False)
+        # One after the other, and again: Spark gives up on readers that are slow to start.
         while not (own / "checkpoint/commits/0").exists():
+            if not query.isActive:
+                query = write(load(source, url, name, BATCH_RECORDS), own, is_once=False)
             time.sleep(0.02)
     while os.getppid() == parent:
         time.sleep(1)
@@ -345,20 +345,29 @@ def _last(folder: Path) -> int:
 
 
 def recover(session: SparkSession, broker: Broker, lakes: list[Path]) -> None:
-    """Go on with each query until nothing is left; the broker is killed a few times meanwhile."""
+    """Go on with each query until nothing is left; the broker is killed a few times meanwhile.
+
+    One after the other: Spark gives each reader ten seconds to start, and a busy machine needs
+    them.
+    """
     for number, lake in enumerate(lakes):
         query = _go_on(session, broker, lake)
         if number % 3 == 0:
             broker.kill_and_start()
-        for left in reversed(range(TRIES)):
-            try:
-                assert query.awaitTermination(RECOVERED_WITHIN_S), f"{lake.name} hangs"
-                break
-            except Exception as fault:
-                if left == 0:
-                    raise
-                print(f"{lake.name} goes on after: {str(fault).splitlines()[0]}")
-                query = _go_on(session, broker, lake)
+        _finish(session, broker, lake, query)
+
+
+def _finish(session: SparkSession, broker: Broker, lake: Path, query: StreamingQuery) -> None:
+    """Wait for a query, which may give up on a broker that was away for too long."""
+    for left in reversed(range(TRIES)):
+        try:
+            assert query.awaitTermination(RECOVERED_WITHIN_S), f"{lake.name} hangs"
+            return
+        except Exception as fault:
+            if left == 0:
+                raise
+            print(f"{lake.name} goes on after: {str(fault).splitlines()[0]}")
+            query = _go_on(session, broker, lake)
 
 
 def _go_on(session: SparkSession, broker: Broker, lake: Path) -> StreamingQuery:
@@ -387,7 +396,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--messages", type=int, default=8000)
     given = parser.parse_args()
-    session = spark_session("chaos", master="local[2]", settings=SETTINGS, is_quick=True)
+    session = spark_session("chaos", master="local[2]", is_quick=True)
     session.sparkContext.setLogLevel("OFF")
     for number in range(given.rounds):
         folder = Path(tempfile.mkdtemp(prefix="leveret-chaos-spark-"))

@@ -32,7 +32,7 @@ class StreamBatchReader(DataSourceReader):
         options = self.options
         streams = Streams(options)
         bounds = streams.bounds()
-        starting, ending = streams.starting(EARLIEST), streams.ending()
+        starting, ending = streams.starting(EARLIEST, bounds), streams.ending(bounds)
         ranges = []
         for name, bound in bounds.items():
             first, end = self.narrowed(streams, name, starting[name], ending[name])

@@ -70,23 +70,23 @@ class Streams:
             raise
         return Bounds(info["first_offset"], info["end_offset"])
 
-    def starting(self, default: str) -> dict[str, int]:
+    def starting(self, default: str, bounds: dict[str, Bounds]) -> dict[str, int]:
         """Where the query begins, by its options."""
         options = self._options
         if options.starting_time is not None:
-            return self._at_time(options.starting_time)
+            return self._at_time(options.starting_time, bounds)
         wanted = options.starting if options.starting is not None else default
-        return _resolved("startingOffsets", wanted, self.bounds())
+        return _resolved("startingOffsets", wanted, bounds)
 
-    def ending(self) -> dict[str, int]:
+    def ending(self, bounds: dict[str, Bounds]) -> dict[str, int]:
         """Where a batch ends, by its options."""
         options = self._options
         if options.ending_time is not None:
-            return self._at_time(options.ending_time)
-        return _resolved("endingOffsets", options.ending, self.bounds())
+            return self._at_time(options.ending_time, bounds)
+        return _resolved("endingOffsets", options.ending, bounds)
 
-    def _at_time(self, time: str) -> dict[str, int]:
-        return {name: self.offset_at(name, time) for name in self.bounds()}
+    def _at_time(self, time: str, bounds: dict[str, Bounds]) -> dict[str, int]:
+        return {name: self.offset_at(name, time) for name in bounds}
 
     def offset_at(self, name: str, time: str) -> int:
         """The first offset that is not older than a time."""

@@ -34,7 +34,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Position | None = None  # where AvailableNow stops
 
     def initialOffset(self) -> Position:  # noqa: N802
-        return self._streams.starting(LATEST)
+        return self._streams.starting(LATEST, self._streams.bounds())
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         options = self._options

@@ -15,10 +15,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     settings = {
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         "spark.local.dir": str(tmp_path_factory.mktemp("spark")),
-        "spark.python.authenticate.socketTimeout": "60s",
     }
-    # A failed task is tried again, as on a cluster.
-    session = spark_session("tests", master="local[2,4]", settings=settings, is_quick=True)
+    # A failed task is tried again, as on a cluster, but not three times.
+    session = spark_session("tests", master="local[2,2]", settings=settings, is_quick=True)
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()

@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 from tools.chaos_spark import run_round
 
-MESSAGES = 2000  # `make chaos-spark` takes more, all phases of both kinds, and several rounds
+MESSAGES = 1000  # `make chaos-spark` takes more, all phases of both kinds, and several rounds
 QUERIES = ("stream-read", "queue-plan", "queue-output", "stream-commit")
 
 pytestmark = [

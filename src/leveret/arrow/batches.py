@@ -12,7 +12,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from leveret.arrow.envelopes import envelope_arrays
+from leveret.arrow.envelopes import envelope_array
 from leveret.arrow.schema import TIME, schema_of
 from leveret.engine.streams.rows import Rows
 
@@ -44,7 +44,7 @@ class _Table:
         self._rows = rows
         self._count = int(rows.count)
         self._row_ends = pa.py_buffer(rows.row_ends.getvalue())
-        self._envelopes: dict[str, pa.Array] | None = None
+        self._has_found = False
         self._envelope_of: pa.Array | None = None  # for each row; None: they are in order
         self._body_ends: pa.Array | None = None
 
@@ -112,12 +112,12 @@ class _Table:
     # Of their envelopes
 
     def _of_envelope(self, name: str) -> pa.Array:
-        if self._envelopes is None:
-            self._envelopes = envelope_arrays(self._rows.envelopes)
-            self._envelope_of = self._find_envelopes()
-        found = self._envelopes[name]
+        found = envelope_array(self._rows.envelopes, name)
         if found.null_count == len(found):
             return pa.nulls(self._count, found.type)
+        if not self._has_found:
+            self._envelope_of = self._find_envelopes()
+            self._has_found = True
         return found if self._envelope_of is None else found.take(self._envelope_of)
 
     def _find_envelopes(self) -> pa.Array | None:

@@ -26,28 +26,21 @@ _MICROS: Final = 1_000_000
 _SECONDS_MAX: Final = (1 << 63) // _MICROS - 1  # what a time in microseconds can hold
 
 
-def envelope_arrays(columns: EnvelopeColumns) -> dict[str, pa.Array]:
-    """The columns that follow from the envelope alone."""
-    return {
-        "exchange": text_array(columns.exchange),
-        "routing_key": text_array(columns.routing_key),
-        "content_type": text_array(columns.content_type),
-        "content_encoding": text_array(columns.content_encoding),
-        "headers": headers_array(columns.headers),
-        "delivery_mode": number_array(columns.delivery_mode).cast(TYPES["delivery_mode"]),
-        "priority": number_array(columns.priority).cast(TYPES["priority"]),
-        "correlation_id": text_array(columns.correlation_id),
-        "reply_to": text_array(columns.reply_to),
-        "expiration": text_array(columns.expiration),
-        "message_id": text_array(columns.message_id),
-        "message_timestamp": time_array(number_array(columns.timestamp)),
-        "type": text_array(columns.type),
-        "user_id": text_array(columns.user_id),
-        "app_id": text_array(columns.app_id),
-        "x_death": deaths_array(columns),
-        "properties": _bytes_array(columns.properties, pa.binary()),
-        "broker_id": number_array(columns.broker_id),
-    }
+def envelope_array(columns: EnvelopeColumns, name: str) -> pa.Array:
+    """A column that follows from the envelope alone."""
+    if name == "headers":
+        return headers_array(columns.headers)
+    if name == "x_death":
+        return deaths_array(columns)
+    if name == "properties":
+        return _bytes_array(columns.properties, pa.binary())
+    if name in ("delivery_mode", "priority"):
+        return number_array(getattr(columns, name)).cast(TYPES[name])
+    if name == "message_timestamp":
+        return time_array(number_array(columns.timestamp))
+    if name == "broker_id":
+        return number_array(columns.broker_id)
+    return text_array(getattr(columns, name))
 
 
 def _valid(column: Column) -> pa.Buffer | None:

@@ -42,11 +42,14 @@ def archive(
     """Write a stream into the lake as it is, each message once; run it again to go on."""
     if (stream is None) == (queue is None):
         raise typer.BadParameter("give a stream, or --queue")
-    site.lake_path  # noqa: B018  raises before Spark is started
-    spark = site.session("archive")
+    from leveret.pipeline import readiness
     from leveret.pipeline.flows import archive as flows
 
+    readiness.require_writable(site.lake_path)
+    readiness.require_broker(site)
     name = stream if stream is not None else flows.remembered_stream(site, str(queue))
+    readiness.require_stream(site, name)
+    spark = site.session("archive")
     asked = flows.Archiving(name, once, every_s, file_mb * 1024 * 1024, not allow_loss)
     with told() as on_progress:
         done = flows.archive(spark, site, asked, on_progress)
@@ -69,8 +72,11 @@ def refine(
     lake = Lake(site.lake_path)
     name = table_name(site.vhost, table)
     lake.require(BRONZE, name)
-    spark = site.session("refine")
+    from leveret.pipeline import readiness
     from leveret.pipeline.flows import refine as flows
+
+    readiness.require_writable(lake.path)
+    spark = site.session("refine")
 
     done = flows.refine(spark, lake, name, schema, all_)
     text = f"refined {done.messages:,} messages of {done.dates} dates; {done.bad:,} are bad"
@@ -94,8 +100,11 @@ def compact(
     lake = Lake(site.lake_path)
     name = table_name(site.vhost, table)
     lake.require(BRONZE, name)
-    spark = site.session("compact")
+    from leveret.pipeline import readiness
     from leveret.pipeline.flows import compact as flows
+
+    readiness.require_writable(lake.path)
+    spark = site.session("compact")
 
     done = flows.compact(spark, lake, name, file_mb * 1024 * 1024, keep_h * 3600)
     text = f"{done.files_before} files became {done.files_after}: {done.messages:,} messages"

@@ -54,15 +54,18 @@ def replay(
     """Publish chosen messages of a stream or of the lake once more; counts them unless --yes."""
     if (to_exchange is None) == (to_queue is None):
         raise typer.BadParameter("give one of --to-exchange and --to-queue")
-    spark = site.session("replay")
+    from leveret.pipeline import readiness
     from leveret.pipeline.flows import replay as flows
 
     choice = flows.Choice(stream, from_lake, since, until, key, where)
     target = flows.Target(to_exchange, routing_key, to_queue, rate)
+    readiness.require_broker(site)
+    flows.require(site, choice, target)
+    is_once = flows.drops_duplicates(site, target)
+    spark = site.session("replay")
     frame = flows.choose(spark, site, choice)
     is_done = yes and not dry_run
     name = replay_id or f"replay-{uuid.uuid4().hex[:12]}"
-    is_once = flows.drops_duplicates(site, target)
     found: dict[str, Any] = {"id": name, **flows.count(frame), "deduplicated": is_once}
     found["replayed"] = is_done
     if is_done:
@@ -110,9 +113,13 @@ def load(
         return
     if to_exchange is not None and routing_key is None and key_column is None:
         routing_key = ""
-    spark = site.session("load")
+    from leveret.pipeline import readiness
     from leveret.pipeline.flows import load as flows
 
+    for path in files:
+        flows.format_of(path, kind)
+    readiness.require_broker(site)
+    spark = site.session("load")
     to = flows.Loading(to_queue, to_stream, to_exchange, routing_key, key_column, rate, load_id)
     count = flows.load(spark, site, files, kind, to)
     found = {"messages": count, "id": load_id or flows.id_of(files)}
@@ -152,9 +159,12 @@ def sql(
     limit: Annotated[int, typer.Option("--limit", min=1, help="Most rows shown.")] = ROWS_SHOWN,
 ) -> None:
     """Ask SQL of streams, queues (queue.NAME, without consuming) and the lake (silver.NAME …)."""
-    spark = site.session("sql")
+    from leveret.pipeline import readiness
     from leveret.pipeline.flows.sql import Tables
 
+    if site.lake_dir is None:
+        readiness.require_broker(site)
+    spark = site.session("sql")
     tables = Tables(spark, site)
     if query is not None:
         _answer(tables, query, output, limit)

@@ -100,11 +100,17 @@ def _failed(text: str) -> typer.Exit:
 
 @contextmanager
 def told() -> Iterator[Callable[[Any], None]]:
-    """Tells on stderr how far a flow is: one line that moves, or one line a time for a log."""
+    """Tells on stderr how far a flow is: one line that moves, or for a log a line when it moved."""
     is_shown = sys.stderr.isatty()
+    told_rows = 0
 
     def show(progress: Any) -> None:
-        sys.stderr.write(f"\r\x1b[K{progress.line()}" if is_shown else f"{progress.line()}\n")
+        nonlocal told_rows
+        if is_shown:
+            sys.stderr.write(f"\r\x1b[K{progress.line()}")
+        elif progress.rows != told_rows:
+            sys.stderr.write(f"{progress.line()}\n")
+            told_rows = progress.rows
         sys.stderr.flush()
 
     try:

@@ -4,11 +4,13 @@ Spark needs Java 17 or newer. It is looked for where `JAVA_HOME` points, on the 
 Linux distributions put it; where there is none, one sentence says how to get it.
 """
 
+import atexit
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -25,15 +27,33 @@ NO_JAVA: Final = (
 )
 LOCAL: Final = "local[*]"
 
+JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+
 _FOLDERS: Final = ("/usr/lib/jvm", "/opt", "/Library/Java/JavaVirtualMachines")
 _VERSION: Final = re.compile(r'version "(\d+)')
+# Within which a Python process of Spark's and the JVM must have found each other. Spark's own 15 s
+# are too few for a machine that is busy; some of its processes go by the variable only.
+CONNECT_S: Final = 120
+_CONNECT: Final = "SPARK_AUTH_SOCKET_TIMEOUT"
 _SETTINGS: Final = {
+    "spark.python.authenticate.socketTimeout": f"{CONNECT_S}s",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
+# For log4j; without a place to write to, Spark would take its own settings, and without a level
+# for the gateway it would set its own one, and say so.
+_QUIET: Final = """\
+rootLogger.level = off
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = off
+"""
 # Small and quick to start: one shuffle partition, no adaptive plans, a JVM that compiles little.
 QUICK_SETTINGS: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
@@ -42,7 +62,7 @@ QUICK_SETTINGS: Final = {
     "spark.default.parallelism": "1",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 
 
@@ -52,10 +72,12 @@ def spark_session(
     master: str = LOCAL,
     settings: dict[str, str] | None = None,
     is_quick: bool = False,
+    is_quiet: bool = False,
 ) -> SparkSession:
     """A session, made or found. Raises ConfigError where there is no Java.
 
-    `is_quick` is for tests: less than half of the start-up, and slower queries.
+    `is_quick` is for tests: less than half of the start-up, and slower queries. `is_quiet` is for
+    commands: Spark says nothing by itself, whoever started it tells what fails.
     """
     home = find_java()
     if home is not None:
@@ -63,11 +85,23 @@ def spark_session(
     # Otherwise executors take whatever python3 is first on their path.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    os.environ.setdefault(_CONNECT, str(CONNECT_S))
     builder = SparkSession.builder.appName(name).master(master)
     chosen = {**_SETTINGS, **(QUICK_SETTINGS if is_quick else {}), **(settings or {})}
+    if is_quiet:
+        quiet = f"-Dlog4j2.configurationFile={_quiet_logging()}"
+        chosen[JAVA_OPTIONS] = f"{chosen.get(JAVA_OPTIONS, '')} {quiet}".strip()
     for key, value in chosen.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def _quiet_logging() -> Path:
+    """A file for Spark's logging that lets nothing through; it goes with this process."""
+    with tempfile.NamedTemporaryFile("w", suffix=".properties", delete=False) as file:
+        file.write(_QUIET)
+    atexit.register(Path(file.name).unlink, missing_ok=True)
+    return Path(file.name)
 
 
 def find_java() -> Path | None:

@@ -11,6 +11,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from leveret.errors import ConfigError
+from leveret.pipeline.masters import require_master
 
 LOCAL: Final = "local[*]"
 LOG_LEVEL: Final = "FATAL"  # what fails is told by the command, in one sentence
@@ -39,11 +40,12 @@ class Site:
         return {name: _text(value) for name, value in given.items() if value is not None}
 
     def session(self, name: str) -> Any:
-        """A Spark session; ConfigError where Spark or Java is missing."""
+        """A Spark session; ConfigError where Spark or Java is missing, or the master."""
         require_spark()
         from leveret.pipeline.session import spark_session
 
-        session = spark_session(f"leveret {name}", master=self.master)
+        require_master(self.master)
+        session = spark_session(f"leveret {name}", master=self.master, is_quiet=True)
         session.sparkContext.setLogLevel(LOG_LEVEL)
         return session
 

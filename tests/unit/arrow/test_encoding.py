@@ -282,6 +282,17 @@ def test_small_chunks_become_large_batches() -> None:
     assert table["body"].num_chunks == 1
 
 
+def test_bodies_that_are_not_wanted_do_not_make_batches_small() -> None:
+    group = [Sent(b"x" * 20_000, routing_key=f"a.key.of.some.length.{n}") for n in range(50)]
+    table = read(chunks(*[group] * 20), 0, 1000, ("offset", "routing_key"))
+    assert [len(part) for part in table["offset"].chunks] == [1000]
+    table = read(chunks(*[group] * 20), 0, 1000, ("offset", "body"))
+    assert len(table["offset"].chunks) > 2
+    group = [Sent(b"x" * 9_000_000)] * 3
+    table = read(chunks(*[group] * 6), 0, 18, ("offset", "properties"))
+    assert len(table["offset"].chunks) > 1, "they are read all the same, and somebody waits"
+
+
 def test_large_chunks_become_several_batches() -> None:
     sent = [Sent(b"x" * 9_000_000), Sent(b"y" * 9_000_000), Sent(b"z")]
     table = read(chunks(sent), 0, 3, ("body",))

@@ -20,6 +20,7 @@ from leveret.journal.chunks import CHUNK_HEAD_BYTES
 
 ROWS_MAX: Final = 65_536
 ROWS_BYTES_MAX: Final = 8 * 1024 * 1024  # of a table of the rows, about; one row may have more
+UNWANTED: Final = 8  # so many bytes of bodies that are not wanted count as one: they are read too
 
 
 class Rows:
@@ -46,6 +47,8 @@ class Rows:
         self.numbers = BytesWriter()
         self.envelopes = EnvelopeColumns()
         self._known: dict[bytes, int] = {}
+        self._measured: Chunk | None = None
+        self._width: i64 = 0  # of the largest envelope of the chunk that was measured
 
     def room(self, chunk: Chunk, low: i64, high: i64) -> i64:
         """How many of a chunk's rows can be added; none where these rows must be done with first.
@@ -53,17 +56,35 @@ class Rows:
         Where there are no rows yet, one can be added, however large it is.
         """
         rows = high - low
-        if (
-            self.count + rows <= ROWS_MAX
-            and self.bytes + _bytes_of(chunk, low, high) <= ROWS_BYTES_MAX
-        ):
+        size = self._bytes_of(chunk, low, high)
+        if self.count + rows <= ROWS_MAX and self.bytes + size <= ROWS_BYTES_MAX:
             return rows
         if self.count != 0:
             return 0
-        width = _widest(chunk)
+        width = self._width_of(chunk) if self._wants_envelopes else 0
         rows = min(ROWS_BYTES_MAX // (width + 1), rows, ROWS_MAX)
-        rows = min(rows, rows_within(chunk, low, high, ROWS_BYTES_MAX - rows * width))
+        if self._wants_bodies:
+            rows = min(rows, rows_within(chunk, low, high, ROWS_BYTES_MAX - rows * width))
         return max(rows, 1)
+
+    def _bytes_of(self, chunk: Chunk, low: i64, high: i64) -> i64:
+        """Bytes of a table of some rows, about, and not too few.
+
+        Tables are as large as they may be, because each has costs of its own at whoever takes it.
+        """
+        size = chunk.body_start(high) - chunk.body_start(low)
+        if not self._wants_bodies:
+            size //= UNWANTED
+        if self._wants_envelopes:
+            size += (high - low) * self._width_of(chunk)
+        return size
+
+    def _width_of(self, chunk: Chunk) -> i64:
+        """The size of the largest envelope of a chunk, which is asked for more than once."""
+        if self._measured is not chunk:
+            self._measured = chunk
+            self._width = _widest(chunk)
+        return self._width
 
     def add(self, chunk: Chunk, low: i64, high: i64) -> None:
         """Add rows of a chunk; raises Corrupt."""
@@ -74,7 +95,7 @@ class Rows:
             self.first_offset = chunk.first_offset + low
         start = chunk.body_start(low)
         end = chunk.body_start(high)
-        self.bytes += _bytes_of(chunk, low, high)
+        self.bytes += self._bytes_of(chunk, low, high)
         self.count += high - low
         write_i32_le(self.row_ends, i32(self.count))
         write_i64_le(self.first_ms, chunk.first_ms)
@@ -150,15 +171,6 @@ def rows_within(chunk: Chunk, low: i64, high: i64, bytes_max: i64) -> i64:
     while row < high and chunk.body_start(row) < limit:
         row += 1
     return max(row - low, 1)
-
-
-def _bytes_of(chunk: Chunk, low: i64, high: i64) -> i64:
-    """Bytes of a table of some rows, about, and not too few."""
-    rows = high - low
-    width = chunk.bodies_at - chunk.envelopes_at  # no envelope is wider than all together
-    if width * rows > ROWS_BYTES_MAX // 8:
-        width = _widest(chunk)
-    return chunk.body_start(high) - chunk.body_start(low) + rows * width
 
 
 def _widest(chunk: Chunk) -> i64:

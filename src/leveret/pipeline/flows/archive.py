@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -31,6 +32,8 @@ log = logging.getLogger(__name__)
 
 FILE_BYTES: Final = 128 * 1024 * 1024
 EVERY_S: Final = 10.0
+STARTS: Final = 3  # of a query whose reader does not start within the ten seconds Spark gives it
+_SLOW: Final = "failed to connect back"
 LOOK_S: Final = 2.0  # to find the ends of streams, for the progress line
 
 
@@ -60,11 +63,18 @@ def archive(spark: SparkSession, site: Site, asked: Archiving, on_progress: OnPr
             return None
 
     with only_one(lake.checkpoint(table) / "archive.lock", f"another archive of '{table}' runs"):
-        query = _start(spark, site, asked, lake, table)
-        try:
-            return Watch(on_progress, ends).until_it_ends(query)
-        finally:
-            query.stop()
+        left = STARTS
+        while True:
+            query = _start(spark, site, asked, lake, table)
+            left -= 1
+            try:
+                return Watch(on_progress, ends).until_it_ends(query)
+            except StreamingQueryException as fault:
+                if left == 0 or _SLOW not in str(fault):
+                    raise
+                log.warning("Spark's reader was slow to start; starting it again")
+            finally:
+                query.stop()
 
 
 def _start(

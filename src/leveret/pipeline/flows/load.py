@@ -77,12 +77,20 @@ def id_of(files: Sequence[Path]) -> str:
     return f"load-{hashlib.sha256(told.encode()).hexdigest()[:16]}"
 
 
-def _read(spark: SparkSession, path: Path, kind: str | None) -> DataFrame:
+def format_of(path: Path, kind: str | None) -> str:
+    """What a file is, which must be there; ConfigError."""
     found = kind or FORMATS.get(path.suffix.lower())
     if found is None:
         raise ConfigError(f"{path}: give --format, as the name does not say what it is")
+    if found not in FORMATS.values():
+        raise ConfigError(f"--format is one of {', '.join(sorted(set(FORMATS.values())))}")
     if not path.exists():
         raise ConfigError(f"{path}: no such file")
+    return found
+
+
+def _read(spark: SparkSession, path: Path, kind: str | None) -> DataFrame:
+    found = format_of(path, kind)
     reader = spark.read.format(found)
     if found == "csv":
         reader = reader.option("header", True).option("inferSchema", True)

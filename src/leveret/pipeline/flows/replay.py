@@ -12,7 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from leveret.pipeline.lake import read_bronze
-from leveret.pipeline.layout import Lake, table_name
+from leveret.pipeline.layout import BRONZE, Lake, table_name
+from leveret.pipeline.readiness import require_exchange, require_queue, require_stream
 from leveret.pipeline.site import Site
 from leveret.pipeline.transforms.messages import chosen
 from leveret.pipeline.transforms.replaying import REPLAY_KEY, replayed
@@ -49,6 +50,18 @@ class Target:
             "queue": self.queue,
             "maxRecordsPerSecond": self.rate,
         }
+
+
+def require(site: Site, choice: Choice, target: Target) -> None:
+    """There is what is to be replayed, and where it goes; raises what says that there is not."""
+    if choice.is_from_lake:
+        Lake(site.lake_path).require(BRONZE, table_name(site.vhost, choice.stream))
+    else:
+        require_stream(site, choice.stream)
+    if target.queue is not None:
+        require_queue(site, target.queue)
+    elif target.exchange:
+        require_exchange(site, target.exchange)
 
 
 def choose(spark: SparkSession, site: Site, choice: Choice) -> DataFrame:

@@ -20,6 +20,7 @@ from leveret.pipeline.site import Site
 from pyspark_leveret.client import Broker
 from pyspark_leveret.errors import BrokerError
 from pyspark_leveret.options import parse
+from pyspark_leveret.positions import NOT_FOUND
 from pyspark_leveret.schema import TYPES
 
 _STREAM: Final = "stream"
@@ -108,7 +109,8 @@ class Tables:
                 broker.ask("GET", broker.path("streams", each))
                 return True
             except BrokerError as fault:
-                if not fault.status and self._lake is None:
+                is_away = not fault.status and self._lake is not None  # the lake may have it
+                if fault.status != NOT_FOUND and not is_away:
                     raise
         return False
 
