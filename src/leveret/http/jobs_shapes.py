@@ -6,6 +6,7 @@ taken as text too, for those who keep numbers as doubles.
 
 import re
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
@@ -135,13 +136,18 @@ class Token(msgspec.Struct):
 def decoded(data: bytes, kind: Any) -> Any:
     """A body of a type; JobsInvalid names item and field of what does not fit."""
     try:
-        return msgspec.json.decode(data, type=kind)
+        return _decoder(kind).decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
         text = str(fault)
         place = _PATH.search(text)
         item = int(place[1]) if place is not None and place[1] else None
         field = place[2] or "" if place is not None else ""
         raise JobsInvalid(text, field, item) from None
+
+
+@lru_cache
+def _decoder(kind: Any) -> "msgspec.json.Decoder[Any]":
+    return msgspec.json.Decoder(kind)
 
 
 def moment(ms: int) -> datetime:

@@ -8,7 +8,7 @@ of a script, and the caller must think about both cases.
 import asyncio
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
@@ -26,6 +26,7 @@ Answer = TypeVar("Answer")
 Topic = tuple[str, str]  # namespace, topic
 
 CONNECTIONS_MAX: Final = 32
+_BUFFERS: Final = scripts.BUFFERS.encode()
 NAMES_KEPT: Final = 4_096  # topics whose keys are kept at hand
 
 log = logging.getLogger(__name__)
@@ -50,10 +51,10 @@ class Memory:
         self.is_up = False
         self.on_up: Callable[[], Awaitable[None]] | None = None
         self._line = Line(pool, settings.deadline_s)
-        self._push: Final = _Script(scripts.PUSH)
-        self._push_with_keys: Final = _Script(scripts.PUSH_KEYED)
+        self._push: Final = _Script(scripts.PUSH, 1)
+        self._push_with_keys: Final = _Script(scripts.PUSH_KEYED, 2)
+        self._pop: Final = _Script(scripts.POP, 2)
         self._trim: Any = self._redis.register_script(scripts.TRIM)
-        self._pop: Any = self._redis.register_script(scripts.POP)
         self._take_back: Any = self._redis.register_script(scripts.TAKE_BACK)
         self._rate: Any = self._redis.register_script(scripts.RATE)
         self._renew: Any = self._redis.register_script(scripts.RENEW)
@@ -125,7 +126,7 @@ class Memory:
         topics: dict[Topic, list[bytes]] = {}
         for job, data in zip(jobs, raw, strict=True):
             topics.setdefault((job.namespace, job.topic), []).append(data)
-        words = [b"%d" % self._settings.buffer_max]
+        words = [_BUFFERS, b"%d" % self._settings.buffer_max]
         for topic, some in topics.items():
             words += (*_place(topic), b"%d" % len(some), *some)
         return await self._run(self._push, words)
@@ -133,7 +134,8 @@ class Memory:
     async def _push_keyed(
         self, jobs: list[Entry], raw: list[bytes], now_ms: int, is_checked: bool
     ) -> list[bytes]:
-        words = [b"%d" % self._settings.buffer_max, b"%d" % now_ms, b"%d" % is_checked]
+        words = [_BUFFERS, scripts.KEYS_SINCE.encode()]
+        words += (b"%d" % self._settings.buffer_max, b"%d" % now_ms, b"%d" % is_checked)
         for job, data in zip(jobs, raw, strict=True):
             key, kept_ms = "", 0
             if job.idempotency_key is not None:
@@ -144,7 +146,7 @@ class Memory:
             words += (*place, key.encode(), b"%d" % kept_ms, b"%d" % job.id, data)
         return await self._run(self._push_with_keys, words)
 
-    async def _run(self, script: "_Script", words: list[bytes]) -> list[bytes]:
+    async def _run(self, script: "_Script", words: Sequence[bytes]) -> list[bytes]:
         """Run a script on the line, and load it where Redis does not have it."""
         command = script.command(words)
         try:
@@ -225,8 +227,8 @@ class Memory:
 
     async def pop(self, topic: Topic, most: int) -> list[int] | None:
         """Prefetched ids; None while jobs wait in the topic's buffer."""
-        keys = [scripts.buffer_key(*topic), scripts.queue_key(*topic)]
-        answer: list[bytes] = await self._ask(self._pop(keys=keys, args=[most]))
+        words = (_place(topic)[0], scripts.queue_key(*topic).encode(), b"%d" % most)
+        answer = await self._run(self._pop, words)
         return None if answer[0] == b"buffered" else [_id(shown) for shown in answer[1:]]
 
     async def prefetched(self, topic: Topic) -> int:
@@ -281,19 +283,16 @@ class Memory:
 
 
 class _Script:
-    """A script that is run on the line, with the keys that all calls for pushing have."""
+    """A script that is run on the line."""
 
-    _KEYS: Final = (scripts.BUFFERS, scripts.KEYS_SINCE)
-
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, keys: int) -> None:
         self.text: Final = text
         digest = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
-        head = ("EVALSHA", digest, str(len(self._KEYS)), *self._KEYS)
-        self._count = len(head)
-        self._head = packed(word.encode() for word in head)
+        self._head = packed((b"EVALSHA", digest.encode(), b"%d" % keys))
 
-    def command(self, words: list[bytes]) -> bytes:
-        return head_of(self._count + len(words)) + self._head + packed(words)
+    def command(self, words: Sequence[bytes]) -> bytes:
+        """With its keys, then its arguments."""
+        return head_of(3 + len(words)) + self._head + packed(words)
 
 
 @lru_cache(NAMES_KEPT)
