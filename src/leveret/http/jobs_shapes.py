@@ -72,6 +72,7 @@ class Settle(msgspec.Struct, forbid_unknown_fields=True):
     token: Id | None = None
     error: str = ""  # of nack: what went wrong
     delay: float | None = None  # of nack, in s: instead of the topic's backoff
+    dead: bool = False  # of nack: no further attempt, whatever retries are left
     lease: float | None = None  # of extend, in s: instead of the topic's lease
 
 

@@ -125,7 +125,13 @@ CREATE TABLE schedules (
 CREATE INDEX schedules_next ON schedules (next_at) WHERE NOT is_paused;
 """
 
-STEPS: Final = (TABLES, functions.PUTTING, functions.LEASING, functions.SETTLING)
+STEPS: Final = (
+    TABLES,
+    functions.PUTTING,
+    functions.LEASING,
+    functions.SETTLING,
+    functions.BURYING,
+)
 
 
 async def migrate(connection: Any) -> None:

@@ -374,18 +374,28 @@ class ShardsStore:
         return outcomes
 
     async def nack(
-        self, namespace: str, topic: str, handles: list[Handle], error: str, delay_ms: int | None
+        self,
+        namespace: str,
+        topic: str,
+        handles: list[Handle],
+        error: str,
+        delay_ms: int | None,
+        is_dead: bool = False,
     ) -> list[Outcome]:
         name = namespace, topic
-        rows = await self._settle(
-            name,
-            "SELECT * FROM leveret_nack($1, $2, $3::BIGINT[], $4::BIGINT[], $5, $6, $7, $8)",
-            handles,
-            kept_error(error),
-            delay_ms,
-            self._random.random(),
-            self._now(),
-        )
+        if is_dead:
+            sql = "SELECT * FROM leveret_bury($1, $2, $3::BIGINT[], $4::BIGINT[], $5, $6)"
+            rows = await self._settle(name, sql, handles, kept_error(error), self._now())
+        else:
+            rows = await self._settle(
+                name,
+                "SELECT * FROM leveret_nack($1, $2, $3::BIGINT[], $4::BIGINT[], $5, $6, $7, $8)",
+                handles,
+                kept_error(error),
+                delay_ms,
+                self._random.random(),
+                self._now(),
+            )
         outcomes = outcomes_of(rows)
         self._counters.of(name).failed += outcomes.count(Outcome.DONE)
         await self._ticker.made_ready(name)
