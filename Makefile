@@ -115,9 +115,9 @@ soak-bus: setup ## Publish a million events and reconnect a thousand times: the 
 	@$(PY) -m tools.soak_bus $(ARGS)
 
 .PHONY: chaos-jobs
-chaos-jobs: setup ## Kill nodes and workers of the jobs service for SECONDS, and count the jobs
+chaos-jobs: setup ## Kill nodes and workers of the jobs service for SECONDS, and count the jobs; STORE=embedded for the broker's own store
 	@tools/system_packages.sh "$(PYTHON)" jobs
-	@$(PY) -m tools.chaos_jobs --seconds $(or $(SECONDS),600) --node-kills $(or $(KILLS),50) $(ARGS)
+	@$(PY) -m $(if $(filter embedded,$(STORE)),tests.jobs.chaos,tools.chaos_jobs) --seconds $(or $(SECONDS),600) --node-kills $(or $(KILLS),50) $(ARGS)
 
 .PHONY: sim
 sim: setup ## Simulate Raft groups under faults, SEEDS of each schedule; SEED=7 replays one

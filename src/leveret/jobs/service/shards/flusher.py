@@ -100,11 +100,14 @@ class Flusher:
         while todo and fault is None:
             try:
                 todo = await self._flush_some(todo)
+                if todo:
+                    self._tables.behind.add(self.shard.index)
             except (JobsUnavailable, TopicStopped) as error:
                 fault = error
             except Exception as error:
                 log.exception("jobs could not be flushed to %s", self.shard.name)
                 fault = error
+        self._tables.behind.discard(self.shard.index)
         for waiting in asked.values():
             if waiting is not None and not waiting.done():
                 _answer(waiting, fault)
