@@ -126,9 +126,9 @@ chaos-reshard: setup ## Change the number of shards of the jobs service under lo
 	@$(PY) -m tools.chaos_reshard --rounds $(or $(ROUNDS),5) $(ARGS)
 
 .PHONY: chaos-jobs
-chaos-jobs: setup ## Kill nodes and workers of the jobs service for SECONDS, and count the jobs
+chaos-jobs: setup ## Kill nodes and workers of the jobs service for SECONDS, and count the jobs; STORE=embedded for the broker's own store
 	@tools/system_packages.sh "$(PYTHON)" jobs
-	@$(PY) -m tools.chaos_jobs --seconds $(or $(SECONDS),600) --node-kills $(or $(KILLS),50) $(ARGS)
+	@$(PY) -m $(if $(filter embedded,$(STORE)),tests.jobs.chaos,tools.chaos_jobs) --seconds $(or $(SECONDS),600) --node-kills $(or $(KILLS),50) $(ARGS)
 
 .PHONY: sim
 sim: setup ## Simulate Raft groups under faults, SEEDS of each schedule; SEED=7 replays one

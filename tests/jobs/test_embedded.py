@@ -77,6 +77,20 @@ def test_a_message_can_be_dequeued_over_http(api: Api, channel: Any) -> None:
     assert api.ack(TOPIC, again) == 200
 
 
+def test_a_job_that_an_amqp_consumer_holds_is_there(api: Api, channel: Any) -> None:
+    (id,) = api.enqueue(TOPIC, b"held", priority=-3)
+    method, _, _ = channel.basic_get(TOPIC)
+    shown = api.job(TOPIC, id)
+    assert (shown["state"], shown["priority"], payload(shown)) == ("leased", -3, b"held")
+    assert "lease_expires_at" not in shown
+    assert api.ack(TOPIC, id) == 409
+    assert api.call("POST", "/cancel", api.handle(TOPIC, id)).status == 409
+    channel.basic_ack(method.delivery_tag)
+    channel.queue_declare(TOPIC, passive=True)  # the ack is done
+    assert api.get("/job", namespace=api.namespace, topic=TOPIC, id=id).status == 404
+    assert api.ack(TOPIC, id) == 404
+
+
 def test_an_amqp_priority_is_a_job_priority_with_its_sign_turned(api: Api, channel: Any) -> None:
     api.dequeue(TOPIC)
     for priority in (None, 5, 255):

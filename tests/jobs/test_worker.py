@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from leveret.jobs import AsyncClient, Client, Job, NewJob, Retry, TopicSettings, Worker
+from leveret.jobs import AsyncClient, Client, Dead, Job, NewJob, Retry, TopicSettings, Worker
 from leveret.jobs.service.items import BATCH_MAX
 from leveret.testing import ManualClock
 from leveret.testing.broker import BrokerUrl, broker
@@ -153,6 +153,24 @@ def test_a_task_chooses_when_it_is_tried_again(url: BrokerUrl) -> None:
             group.create_task(stage.worker.work())
             await stage.until(lambda: stage.is_settled("again"))
             stage.worker.stop()
+
+    play(url, script)
+
+
+def test_a_task_can_give_a_job_up_for_good(url: BrokerUrl) -> None:
+    async def script(stage: Stage) -> None:
+        @stage.worker.task("hopeless")
+        async def hopeless(job: Job) -> None:
+            raise Dead("there is no such order")
+
+        id = await stage.client.enqueue("hopeless", b"")
+        async with asyncio.TaskGroup() as group:
+            group.create_task(stage.worker.work())
+            await stage.until(lambda: stage.is_settled("hopeless"))
+            stage.worker.stop()
+        (dead,) = await stage.client.dead("hopeless")
+        assert (dead.id, dead.attempts) == (id, 1)
+        assert [failure.error for failure in dead.failures] == ["there is no such order"]
 
     play(url, script)
 

@@ -4,17 +4,19 @@ Two topics of one node, one with few jobs and one with many, are asked by turns:
 machine does falls on both alike. What is taken is put in again, so that the backlogs stay.
 """
 
+import asyncio
 import time
 from statistics import median
 from typing import Final
 
-from leveret.jobs import NewJob
+from leveret.jobs import NewJob, ServiceFailed
 from tools.benchmark_jobs.contenders import PAYLOAD, LeveretJobs
 from tools.benchmark_jobs.measure import Figures, percentile
 
 FEW: Final = 1_000
 SAMPLES: Final = 1_000
 _FILL: Final = 1_000  # jobs in one call
+_PAUSE_S: Final = 0.2  # where there is no room for them
 
 
 async def backlog(contender: LeveretJobs, many: int) -> Figures:
@@ -35,8 +37,13 @@ async def backlog(contender: LeveretJobs, many: int) -> Figures:
 
 async def _fill(contender: LeveretJobs, topic: str, count: int) -> None:
     jobs = [NewJob(topic=topic, payload=PAYLOAD) for _ in range(_FILL)]
-    for _ in range(count // _FILL):
-        await contender.client.enqueue_many(jobs)
+    left = count // _FILL
+    while left:
+        try:
+            await contender.client.enqueue_many(jobs)
+            left -= 1
+        except ServiceFailed:  # a buffer in Redis is bounded, and its shard may be slower
+            await asyncio.sleep(_PAUSE_S)
 
 
 async def _dequeue_ms(contender: LeveretJobs, topic: str) -> float:

@@ -27,6 +27,8 @@ from tools.services import Postgres, RedisServer
 
 SLACK_S: Final = 5.0
 READY_S: Final = 60.0
+STILL_S: Final = 60.0  # at the end: so long nothing was done any more
+_LEFT: Final = "SELECT count(*) FROM items"
 SECRET: Final = "a secret of the chaos run, long enough"
 ACTOR: Final = Path(actor.__file__)
 
@@ -134,7 +136,7 @@ class Run:
             account.faults.append(f"a job was stuck for {late:.1f} s beyond its lease")
         if any(codes):
             account.faults.append(f"nodes ended with {codes}")
-        left = self._ask("SELECT count(*) FROM items")
+        left = self._ask(_LEFT)
         if left:
             account.faults.append(f"{left} jobs are left in the tables")
         self._say(f"longest beyond its lease {late:.2f} s; exits {codes}")
@@ -189,10 +191,11 @@ class Run:
         )
 
     def _drain(self) -> float:
-        """Wait until all is done; how much longer than a lease that took."""
-        begin = time.monotonic()
-        late = 0.0
-        while self._ask("SELECT count(*) FROM items") and time.monotonic() < begin + 120:
+        """Wait until all is done, or nothing is; for how long a lease was over at worst."""
+        late, fewest, since = 0.0, float("inf"), time.monotonic()
+        while (left := self._ask(_LEFT)) and time.monotonic() < since + STILL_S:
+            if left < fewest:
+                fewest, since = left, time.monotonic()
             late = max(late, self._late_s())
             time.sleep(0.1)
         return late

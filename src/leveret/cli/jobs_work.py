@@ -129,10 +129,11 @@ def nack(
     delay: Annotated[
         float | None, typer.Option("--delay", help="Try again after so many seconds.")
     ] = None,
+    dead: Annotated[bool, typer.Option("--dead", help="Try it no more.")] = False,
 ) -> None:
     """Say that a job failed; it is tried again later, or is dead."""
-    client.nack(_leased(client, topic, id_, lease_token), error, delay_s=delay)
-    output.done(f"job {id_} is given back")
+    client.nack(_leased(client, topic, id_, lease_token), error, delay_s=delay, dead=dead)
+    output.done(f"job {id_} is {'dead' if dead else 'given back'}")
 
 
 def _leased(client: Client, topic: str, id: int, token: int) -> Job:

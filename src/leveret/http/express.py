@@ -14,6 +14,7 @@ import logging
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
@@ -22,6 +23,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from leveret.http.operations import WHOLE_BODY
 from leveret.http.requests import BROKEN_OFF, Requests
 from leveret.http.stamps import Stamps
 
@@ -36,6 +38,10 @@ _TARGET: Final = re.compile(rb"[!-~]+")
 _NOT_HERE: Final = frozenset((b"transfer-encoding", b"expect", b"upgrade"))
 _METHODS: Final = (b"GET", b"POST")
 _PHRASES: Final = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus}
+
+# A client sends much the same head again and again: what was made of it is kept.
+_KEPT: Final = 512
+_KEPT_BYTES_MAX: Final = 2_048
 
 Endpoint = Callable[[Request], Awaitable[ASGIApp]]
 
@@ -56,12 +62,16 @@ def maybe_head(data: bytes, paths: Mapping[bytes, object]) -> Head | None:
     end = data.find(_END_OF_HEAD)
     if end < 0:
         return None
-    line, *rest = data[:end].split(b"\r\n")
+    head = _kept_head(data[:end]) if end <= _KEPT_BYTES_MAX else _head(data[:end])
+    return head if head is not None and head.path.encode() in paths else None
+
+
+def _head(data: bytes) -> Head | None:
+    line, *rest = data.split(b"\r\n")
     words = line.split(b" ")
     if len(words) != 3 or words[0] not in _METHODS or words[2] != b"HTTP/1.1":
         return None
-    path, _, query = words[1].partition(b"?")
-    if path not in paths or not _TARGET.fullmatch(words[1]) or len(rest) > HEADERS_MAX:
+    if not _TARGET.fullmatch(words[1]) or len(rest) > HEADERS_MAX:
         return None
     headers = _headers(rest)
     if headers is None:
@@ -69,7 +79,9 @@ def maybe_head(data: bytes, paths: Mapping[bytes, object]) -> Head | None:
     length = _length(headers)
     if length is None:
         return None
-    return Head(words[0].decode("latin-1"), path.decode(), query, headers, end + 4, length)
+    path, _, query = words[1].partition(b"?")
+    start = len(data) + len(_END_OF_HEAD)
+    return Head(words[0].decode("latin-1"), path.decode(), query, headers, start, length)
 
 
 def _headers(lines: list[bytes]) -> list[tuple[bytes, bytes]] | None:
@@ -98,6 +110,9 @@ def _length(headers: list[tuple[bytes, bytes]]) -> int | None:
     return length if length <= BODY_BYTES_MAX else None
 
 
+_kept_head: Final = lru_cache(_KEPT)(_head)
+
+
 class Express:
     """What all connections share: the endpoints, and how an answer begins."""
 
@@ -124,6 +139,7 @@ class Express:
 
     async def _response(self, scope: dict[str, Any], body: bytes, gone: asyncio.Event) -> Response:
         scope["app"] = self._app
+        scope[WHOLE_BODY] = body
         request = Request(scope, _Body(body, gone).receive)
         try:
             found = await self.endpoints[scope["raw_path"]](request)

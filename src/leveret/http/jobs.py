@@ -114,7 +114,9 @@ async def ack(call: Call) -> Response:
 async def nack(call: Call) -> Response:
     async def fail(call: Call, first: Settle, handles: list[Handle]) -> list[tuple[Outcome, int]]:
         delay_ms = None if first.delay is None else round(first.delay * 1000)
-        found = await call.store.nack(first.namespace, first.topic, handles, first.error, delay_ms)
+        found = await call.store.nack(
+            first.namespace, first.topic, handles, first.error, delay_ms, first.dead
+        )
         return [(outcome, 0) for outcome in found]
 
     return await settle(call, fail)
@@ -174,8 +176,8 @@ def _groups(wanted: list[Settle], handles: list[Handle]) -> list[tuple[Settle, l
 
 
 def _alike(a: Settle, b: Settle) -> bool:
-    return (a.namespace, a.topic, a.error, a.delay, a.lease) == (
-        (b.namespace, b.topic, b.error, b.delay, b.lease)
+    return (a.namespace, a.topic, a.error, a.delay, a.dead, a.lease) == (
+        (b.namespace, b.topic, b.error, b.delay, b.dead, b.lease)
     )
 
 

@@ -6,6 +6,7 @@ taken as text too, for those who keep numbers as doubles.
 
 import re
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
@@ -71,6 +72,7 @@ class Settle(msgspec.Struct, forbid_unknown_fields=True):
     token: Id | None = None
     error: str = ""  # of nack: what went wrong
     delay: float | None = None  # of nack, in s: instead of the topic's backoff
+    dead: bool = False  # of nack: no further attempt, whatever retries are left
     lease: float | None = None  # of extend, in s: instead of the topic's lease
 
 
@@ -135,13 +137,18 @@ class Token(msgspec.Struct):
 def decoded(data: bytes, kind: Any) -> Any:
     """A body of a type; JobsInvalid names item and field of what does not fit."""
     try:
-        return msgspec.json.decode(data, type=kind)
+        return _decoder(kind).decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
         text = str(fault)
         place = _PATH.search(text)
         item = int(place[1]) if place is not None and place[1] else None
         field = place[2] or "" if place is not None else ""
         raise JobsInvalid(text, field, item) from None
+
+
+@lru_cache
+def _decoder(kind: Any) -> "msgspec.json.Decoder[Any]":
+    return msgspec.json.Decoder(kind)
 
 
 def moment(ms: int) -> datetime:

@@ -26,6 +26,7 @@ from leveret.http.access import facts_of, host_of, login
 from leveret.http.answers import status_of
 
 BODY_BYTES_MAX: Final = 16 * 1024 * 1024  # of a body that is read whole
+WHOLE_BODY: Final = "leveret.body"  # in a scope: the body, where it came whole
 
 Handler = Callable[[Request], Awaitable[ASGIApp]]
 Body = TypeVar("Body")
@@ -184,6 +185,9 @@ async def body_of(request: Request, kind: type[Body]) -> Body:
 
 async def whole_body(request: Request, bytes_max: int = BODY_BYTES_MAX) -> bytes:
     """All bytes of the body; 413 where there are too many."""
+    known: bytes | None = request.scope.get(WHOLE_BODY)
+    if known is not None and len(known) <= bytes_max:
+        return known
     pieces: list[bytes] = []
     size = 0
     async for piece in request.stream():

@@ -16,7 +16,7 @@ _HOMES: Final = {
     "leveret.jobs.faults": "BadAnswer CallFailed InvalidCall NotAllowed NotAuthenticated OverRate "
     "ServiceDraining ServiceFailed StaleLease TimedOut UnknownJob Unreachable",
     "leveret.jobs.job": "Failure Job JobInfo NewJob",
-    "leveret.jobs.lane": "Retry",
+    "leveret.jobs.lane": "Dead Retry",
     "leveret.jobs.service.items": "Schedule TopicSettings TopicStats",
     "leveret.jobs.service.store": "Outcome",
     "leveret.jobs.worker": "Worker",

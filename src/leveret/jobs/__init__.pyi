@@ -17,7 +17,7 @@ from leveret.jobs.faults import (
     Unreachable,
 )
 from leveret.jobs.job import Failure, Job, JobInfo, NewJob
-from leveret.jobs.lane import Retry
+from leveret.jobs.lane import Dead, Retry
 from leveret.jobs.service.items import Schedule, TopicSettings, TopicStats
 from leveret.jobs.service.store import Outcome
 from leveret.jobs.worker import Worker
@@ -26,6 +26,7 @@ __all__ = [
     "AsyncClient",
     "Client",
     "Worker",
+    "Dead",
     "Retry",
     "Failure",
     "Job",

@@ -55,6 +55,7 @@ class _Settled(msgspec.Struct, omit_defaults=True):
     token: int | None = None
     error: str | None = None
     delay: float | None = None
+    dead: bool = False
     lease: float | None = None
 
 
@@ -113,13 +114,15 @@ def ack(jobs: Iterable[Job]) -> Call[list[Outcome]]:
     return _settle("/ack", [_Settled(j.namespace, j.topic, j.id, j.token) for j in jobs])
 
 
-def nack(failed: Iterable[tuple[Job, str, float | None]]) -> Call[list[Outcome]]:
-    """Jobs that failed, each with its error and, if not by the topic's backoff, a delay in s."""
+def nack(failed: Iterable[tuple[Job, str, float | None, bool]]) -> Call[list[Outcome]]:
+    """Jobs that failed: each with its error, with a delay in s if not by the topic's backoff, and
+    whether it is dead, however many retries it has left.
+    """
     return _settle(
         "/nack",
         [
-            _Settled(j.namespace, j.topic, j.id, j.token, error, delay_s)
-            for j, error, delay_s in failed
+            _Settled(j.namespace, j.topic, j.id, j.token, error, delay_s, is_dead)
+            for j, error, delay_s, is_dead in failed
         ],
     )
 

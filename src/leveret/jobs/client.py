@@ -106,15 +106,26 @@ class Client:
         """These jobs are done; what became of each."""
         return self._do(calls.ack(jobs)) if jobs else []
 
-    def nack(self, job: Job, error: str, *, delay_s: float | None = None) -> None:
-        """The job failed: it comes back by the topic's backoff or after `delay_s`, or is dead."""
-        require_done(self.nack_many([job], error, delay_s=delay_s))
+    def nack(
+        self, job: Job, error: str, *, delay_s: float | None = None, dead: bool = False
+    ) -> None:
+        """The job failed: it comes back by the topic's backoff or after `delay_s`, or is dead.
+
+        `dead`: at once, however many retries it has left.
+        """
+        require_done(self.nack_many([job], error, delay_s=delay_s, dead=dead))
 
     def nack_many(
-        self, jobs: Sequence[Job], error: str, *, delay_s: float | None = None
+        self,
+        jobs: Sequence[Job],
+        error: str,
+        *,
+        delay_s: float | None = None,
+        dead: bool = False,
     ) -> list[Outcome]:
         """These jobs failed; what became of each."""
-        return self._do(calls.nack([(job, error, delay_s) for job in jobs])) if jobs else []
+        failed = [(job, error, delay_s, dead) for job in jobs]
+        return self._do(calls.nack(failed)) if jobs else []
 
     def settle(self, call: Call[list[Outcome]]) -> list[Outcome]:
         """A call made by `leveret.jobs.calls`: jobs that failed for different reasons, say."""

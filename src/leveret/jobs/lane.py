@@ -40,6 +40,13 @@ class Retry(Exception):
         self.delay_s = delay_s
 
 
+class Dead(Exception):
+    """Raised by a task: no further try will help; the job is dead, with this as its error."""
+
+    def __init__(self, why: str = "the task gave the job up") -> None:
+        super().__init__(why)
+
+
 @dataclass(frozen=True)
 class Task:
     """What a worker does with the jobs of a topic."""
@@ -133,6 +140,8 @@ class Lane:
             self._on_cancelled(hold)
         except Retry as wish:
             self._failed(hold, str(wish), wish.delay_s)
+        except Dead as end:
+            self._failed(hold, str(end), None, is_dead=True)
         except Exception as fault:
             _LOG.info("job %d of %s failed", hold.job.id, hold.job.topic, exc_info=fault)
             self._failed(hold, error_text(fault), None)
@@ -161,9 +170,9 @@ class Lane:
         else:
             self._settling.nack(hold, "the task was cancelled", None)
 
-    def _failed(self, hold: Hold, error: str, delay_s: float | None) -> None:
+    def _failed(self, hold: Hold, error: str, delay_s: float | None, is_dead: bool = False) -> None:
         if not hold.job.is_lost:
-            self._settling.nack(hold, error, delay_s)
+            self._settling.nack(hold, error, delay_s, is_dead)
 
     async def _finish(self, stop_s: float) -> None:
         """Wait for the jobs at work; what is not done by then is cancelled and given back."""

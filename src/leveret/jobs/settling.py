@@ -18,7 +18,8 @@ from leveret.jobs.service.store import Outcome
 
 _LOG = logging.getLogger("leveret.jobs")
 _PAUSE_S: Final = 0.5  # after a failed call
-Failed = tuple[Hold, str, float | None]  # with the error, and a delay in seconds
+# With the error, a delay in seconds, and whether that was its last attempt.
+Failed = tuple[Hold, str, float | None, bool]
 
 
 class Settling:
@@ -43,8 +44,8 @@ class Settling:
         self._done.append(hold)
         self._news.set()
 
-    def nack(self, hold: Hold, error: str, delay_s: float | None) -> None:
-        self._failed.append((hold, error, delay_s))
+    def nack(self, hold: Hold, error: str, delay_s: float | None, is_dead: bool = False) -> None:
+        self._failed.append((hold, error, delay_s, is_dead))
         self._news.set()
 
     def close(self) -> None:
@@ -86,10 +87,10 @@ class Settling:
 
     async def _nack_some(self) -> None:
         some = self._failed[:BATCH_MAX]
-        given = [(hold.job, error, delay_s) for hold, error, delay_s in some]
+        given = [(hold.job, error, delay_s, is_dead) for hold, error, delay_s, is_dead in some]
         outcomes = await self._client.settle(calls.nack(given))
         del self._failed[: len(some)]
-        for (hold, _, _), outcome in zip(some, outcomes, strict=True):
+        for (hold, *_), outcome in zip(some, outcomes, strict=True):
             self._held.drop(hold)
             self.nacked += outcome is Outcome.DONE
 

@@ -47,6 +47,8 @@ class Host(Protocol):
 
     async def synced(self) -> None: ...
 
+    def sessions(self) -> list[Session]: ...
+
 
 class Jobs:
     """The service."""
@@ -153,6 +155,7 @@ class _EmbeddedHost:
         self.turn = host.turn
         self.synced = host.synced
         self.alarms = host.alarms
+        self.sessions = host.sessions
 
     def make_vhost(self, name: str) -> Vhost:
         """A vhost. One that is new is open to administrators, who could open it to themselves."""

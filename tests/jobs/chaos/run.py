@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import IO, Final
 
-from leveret.jobs import CallFailed, Client, NewJob
+from leveret.jobs import CallFailed, Client, NewJob, TopicSettings
 from tests.jobs.chaos.ledger import Ledger, LedgerServer
 from tests.jobs.chaos.worker import KINDS, LEASE_S, NAMESPACE, TOPIC
 from tools.benchmark_jobs.servers import token_of
@@ -20,6 +20,7 @@ from tools.ports import HOST, free_port
 START_WITHIN_S: Final = 60.0
 REST_WITHIN_S: Final = 60.0
 BATCH: Final = 10
+RETRIES_MAX: Final = 1_000
 PAUSE_S: Final = 0.02  # of a producer, between two batches
 
 
@@ -145,6 +146,9 @@ def run(
     node = Node(data, log)
     node.start()
     token = token_of(data, NAMESPACE)
+    with Client(node.url, token=token, namespace=NAMESPACE, timeout_s=30) as client:
+        # A job whose workers are killed again and again would be dead, and rightly so.
+        client.set_settings(TOPIC, TopicSettings(retries_max=RETRIES_MAX))
     server = LedgerServer()
     crew = Workers(node.url, token, server.port, log)
     producers = [Producer(f"p{number}", node.url, token) for number in range(2)]

@@ -36,6 +36,32 @@ def test_a_job_that_kills_its_workers_dies_too(api: Api, service: Service) -> No
     assert api.job(TOPIC, id)["state"] == "dead"
 
 
+def test_a_worker_can_say_that_a_job_is_dead_whatever_retries_it_has_left(api: Api) -> None:
+    poison, fine = api.enqueue(TOPIC, b"poison", b"fine")
+    job, other = api.dequeue(TOPIC, 2)
+    handles = [
+        api.handle(TOPIC, job, error="no such customer", dead=True),
+        api.handle(TOPIC, other, error="no such customer", delay=0),
+    ]
+    assert api.call("POST", "/nack", handles).status == 200
+    assert [job["id"] for job in api.dequeue(TOPIC)] == [fine]
+    (dead,) = api.dead(TOPIC)
+    assert (dead["id"], dead["state"], dead["attempts"]) == (poison, "dead", 1)
+    assert [failure["error"] for failure in dead["failures"]] == ["no such customer"]
+    assert api.nack(TOPIC, job, dead=True) == 404
+    body = {"namespace": api.namespace, "topic": TOPIC}
+    assert api.call("POST", "/dead/redrive", body).body == {"redriven": 1}
+    assert api.take(TOPIC)["id"] == poison
+
+
+def test_a_lease_that_is_over_cannot_make_its_job_dead(api: Api) -> None:
+    (id,) = api.enqueue(TOPIC, b"")
+    job = api.take(TOPIC)
+    api.nack(TOPIC, job, delay=0)
+    assert api.nack(TOPIC, job, dead=True) == 409
+    assert api.take(TOPIC)["id"] == id
+
+
 def test_without_retries_the_first_failure_is_the_last(api: Api) -> None:
     api.set_topic(TOPIC, retries_max=0)
     api.enqueue(TOPIC, b"")

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.compiled_only("the store is the same in both forms")
 
 @pytest.mark.timeout(180)
 def test_every_job_is_done_once_whatever_is_killed(seed: int) -> None:
-    plan = Plan(seconds=15, workers=6, producers=2, node_kills=4, pause_s=0.05, seed=seed)
+    plan = Plan(seconds=9, workers=5, producers=2, node_kills=3, lease_s=2.0, seed=seed)
     account = run(plan, print)
     print(account)
     assert account.faults == []

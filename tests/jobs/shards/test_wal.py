@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from leveret.errors import Corrupt, JobsUnavailable, NewerFormat, StorageError
+from leveret.jobs.service.shards import entries
 from leveret.jobs.service.shards.entries import Entry
 from leveret.jobs.service.shards.wal import Wal
 
@@ -25,6 +26,10 @@ def opened(folder: Path, sync: str = "never") -> Wal:
     return wal
 
 
+def append(wal: Wal, jobs: list[Entry]) -> None:
+    wal.append(jobs, [entries.encode(job) for job in jobs], 0.0)
+
+
 def segments(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.wal"))
 
@@ -32,7 +37,7 @@ def segments(folder: Path) -> list[Path]:
 def test_what_was_appended_is_there_after_a_restart(tmp_path: Path) -> None:
     wal = opened(tmp_path)
     batch = [entry(1, b"one"), entry(2, b""), entry(3, b"3" * 5000)]
-    wal.append(batch, 0.0)
+    append(wal, batch)
     wal.close()
     again = opened(tmp_path)
     assert again.origin == wal.origin
@@ -42,10 +47,10 @@ def test_what_was_appended_is_there_after_a_restart(tmp_path: Path) -> None:
 
 def test_a_torn_end_is_cut_off_at_every_byte_and_a_batch_is_whole_or_gone(tmp_path: Path) -> None:
     wal = opened(tmp_path)
-    wal.append([entry(1)], 0.0)
+    append(wal, [entry(1)])
     (path,) = segments(tmp_path)
     whole = path.stat().st_size
-    wal.append([entry(2), entry(3)], 0.0)
+    append(wal, [entry(2), entry(3)])
     wal.close()
     data = path.read_bytes()
     for length in range(whole, len(data)):
@@ -62,10 +67,10 @@ def test_a_torn_end_is_cut_off_at_every_byte_and_a_batch_is_whole_or_gone(tmp_pa
 
 def test_a_flipped_bit_in_the_last_record_cuts_it_off(tmp_path: Path) -> None:
     wal = opened(tmp_path)
-    wal.append([entry(1)], 0.0)
+    append(wal, [entry(1)])
     (path,) = segments(tmp_path)
     whole = path.stat().st_size
-    wal.append([entry(2)], 0.0)
+    append(wal, [entry(2)])
     wal.close()
     data = bytearray(path.read_bytes())
     for offset in range(whole + 13, len(data), 7):  # beyond the head and the state
@@ -80,7 +85,7 @@ def test_a_flipped_bit_in_the_last_record_cuts_it_off(tmp_path: Path) -> None:
 def test_damage_before_the_last_file_is_told(tmp_path: Path) -> None:
     wal = opened(tmp_path)
     for id in range(1, 100):
-        wal.append([entry(id)], 0.0)
+        append(wal, [entry(id)])
     wal.close()
     first, *others = segments(tmp_path)
     assert others
@@ -93,7 +98,7 @@ def test_damage_before_the_last_file_is_told(tmp_path: Path) -> None:
 
 def test_a_job_that_was_taken_back_is_not_replayed(tmp_path: Path) -> None:
     wal = opened(tmp_path)
-    wal.append([entry(1), entry(2), entry(3)], 0.0)
+    append(wal, [entry(1), entry(2), entry(3)])
     wal.undo([2])
     wal.close()
     again = opened(tmp_path)
@@ -105,7 +110,7 @@ def test_a_job_that_was_taken_back_is_not_replayed(tmp_path: Path) -> None:
 def test_files_go_when_all_their_jobs_are_settled(tmp_path: Path) -> None:
     wal = opened(tmp_path)
     for id in range(1, 200):
-        wal.append([entry(id)], 0.0)
+        append(wal, [entry(id)])
     assert len(segments(tmp_path)) > 3
     wal.settle([id for id in range(1, 200) if id != 1])
     assert len(segments(tmp_path)) == 2  # that of job 1, and the one that is written
@@ -127,7 +132,7 @@ def test_a_later_version_is_refused(tmp_path: Path) -> None:
     from leveret.checksum import crc32
 
     wal = opened(tmp_path)
-    wal.append([entry(1)], 0.0)
+    append(wal, [entry(1)])
     wal.close()
     (path,) = segments(tmp_path)
     data = bytearray(path.read_bytes())
@@ -147,11 +152,11 @@ def test_a_full_disk_refuses_the_batch_and_keeps_the_rest(tmp_path: Path) -> Non
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             wal = Wal(tmp_path, "never", 1 << 30)
             wal.open()
-            wal.append([entry(1)], 0.0)
+            append(wal, [entry(1)])
             resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, resource.RLIM_INFINITY))
             with pytest.raises(JobsUnavailable, match="cannot be written"):
-                wal.append([entry(2, b"y" * 5_000)], 0.0)
-            wal.append([entry(3)], 0.0)
+                append(wal, [entry(2, b"y" * 5_000)])
+            append(wal, [entry(3)])
             wal.undo([1])
             code = 0
         finally:
@@ -176,7 +181,7 @@ def test_always_syncs_before_it_answers(tmp_path: Path, monkeypatch: pytest.Monk
     async def main() -> None:
         wal = opened(tmp_path, "always")
         synced.clear()
-        wal.append([entry(1)], 0.0)
+        append(wal, [entry(1)])
         assert not synced
         await asyncio.gather(wal.synced(), wal.synced())
         assert len(synced) == 1  # one for both
@@ -193,13 +198,13 @@ def test_a_failed_sync_breaks_the_log_for_good(
 
     async def main() -> None:
         wal = opened(tmp_path, "always")
-        wal.append([entry(1)], 0.0)
+        append(wal, [entry(1)])
         monkeypatch.setattr(os, "fsync", fail)
         with pytest.raises(JobsUnavailable, match="the disk is gone"):
             await wal.synced()
         monkeypatch.undo()
         with pytest.raises(JobsUnavailable, match="broken"):
-            wal.append([entry(2)], 0.0)
+            append(wal, [entry(2)])
         wal.close()
 
     asyncio.run(main())

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from leveret.engine.session import Session
 from leveret.engine.vhost import Vhost
 from leveret.jobs.service.embedded.store import EmbeddedStore
 from leveret.jobs.service.items import NewJob
@@ -33,6 +34,9 @@ class SlowHost:
         await self.on_disk.wait()
 
     def alarms(self) -> list[str]:
+        return []
+
+    def sessions(self) -> list[Session]:
         return []
 
     def make_vhost(self, name: str) -> Vhost:

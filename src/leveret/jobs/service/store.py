@@ -12,7 +12,7 @@ Rules that every store keeps, and that the contract suite tests:
 - A job whose lease ends unsettled is ready again at once, its attempt counted and noted as a
   failure. A job that has failed more often than `retries_max` is dead instead, with its failures.
 - A job that is given back is ready after the backoff of its topic (`retry.py`), or a given delay;
-  its `deliver_after_ms` is then that time.
+  its `deliver_after_ms` is then that time. Or it is dead at once, where the worker says so.
 - `ack`, `nack` and `extend` raise nothing for a single job: the outcome of each comes back, so that
   a batch tells which of its jobs were stale. With a token the lease must be that one and alive;
   without, any live lease will do. A job that is there without such a lease is STALE, one that is
@@ -63,9 +63,18 @@ class Store(Protocol):
     async def ack(self, namespace: str, topic: str, handles: list[Handle]) -> list[Outcome]: ...
 
     async def nack(
-        self, namespace: str, topic: str, handles: list[Handle], error: str, delay_ms: int | None
+        self,
+        namespace: str,
+        topic: str,
+        handles: list[Handle],
+        error: str,
+        delay_ms: int | None,
+        is_dead: bool = False,
     ) -> list[Outcome]:
-        """Give jobs back after a failure: later by the topic's backoff or `delay_ms`, or dead."""
+        """Give jobs back after a failure: later by the topic's backoff or `delay_ms`, or dead.
+
+        `is_dead`: dead at once, however many retries they have left.
+        """
 
     async def extend(
         self, namespace: str, topic: str, handles: list[Handle], lease_ms: int | None

@@ -8,9 +8,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Final
 
-from leveret.engine.filters import READY, SCHEDULED, Filter
+from leveret.engine.filters import READY, SCHEDULED, UNACKED, Filter
+from leveret.engine.message import Message
 from leveret.engine.picking import Look, Picked
 from leveret.engine.queue import Queue
+from leveret.engine.session import Session
 from leveret.engine.vhost import Vhost
 from leveret.engine.walk import Found, Walk
 from leveret.jobs.service.embedded.envelope import ID, job_id
@@ -51,11 +53,27 @@ async def find_jobs(vhost: Vhost, queue: Queue, ids: list[int]) -> dict[int, int
     return numbers
 
 
-async def walk_all(vhost: Vhost, queue: Queue, *states: str) -> AsyncIterator[Found]:
+async def find_held(
+    vhost: Vhost, queue: Queue, ids: list[int], sessions: list[Session]
+) -> dict[int, Message]:
+    """The messages of jobs that are in flight in one of these sessions, by id."""
+    wanted = set(ids)
+    held: dict[int, Message] = {}
+    if wanted:
+        async for one in walk_all(vhost, queue, UNACKED, sessions=sessions):
+            id = job_id(one.message)
+            if id in wanted:
+                held[id] = one.message
+    return held
+
+
+async def walk_all(
+    vhost: Vhost, queue: Queue, *states: str, sessions: list[Session] | None = None
+) -> AsyncIterator[Found]:
     """Every message of a queue in some states. Each is where it was found until an await."""
     wanted = Filter()
     wanted.require_states(list(states))
-    walk = Walk(queue, vhost.stuck, wanted, [])
+    walk = Walk(queue, vhost.stuck, wanted, sessions or [])
     while not walk.is_done():
         walk.step(SLICE, FOUND_MAX, BYTES_MAX)
         for found in walk.take():

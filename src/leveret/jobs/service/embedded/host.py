@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from leveret.engine.broker import Broker
+from leveret.engine.session import Session
 from leveret.engine.vhost import Vhost
 
 
@@ -30,6 +31,9 @@ class Host(Protocol):
 
     def alarms(self) -> Sequence[str]:
         """The alarms in force, each as a sentence."""
+
+    def sessions(self) -> list[Session]:
+        """Everything that holds messages, the leases of the store included."""
 
     def make_vhost(self, name: str) -> Vhost:
         """The vhost of this name, made if there is none, inside a `turn`."""

@@ -25,7 +25,7 @@ from leveret.errors import (
 )
 from leveret.jobs.service.embedded import dead_set, fairness, keys
 from leveret.jobs.service.embedded.envelope import envelope_of, read_envelope
-from leveret.jobs.service.embedded.finding import find_job, find_jobs
+from leveret.jobs.service.embedded.finding import find_held, find_job, find_jobs
 from leveret.jobs.service.embedded.host import Host
 from leveret.jobs.service.embedded.ids import Ids
 from leveret.jobs.service.embedded.leases import Lease
@@ -147,10 +147,16 @@ class EmbeddedStore:
         return await self._settle(namespace, topic, handles, Topic.ack)
 
     async def nack(
-        self, namespace: str, topic: str, handles: list[Handle], error: str, delay_ms: int | None
+        self,
+        namespace: str,
+        topic: str,
+        handles: list[Handle],
+        error: str,
+        delay_ms: int | None,
+        is_dead: bool = False,
     ) -> list[Outcome]:
         def fail(found: Topic, lease: Lease) -> None:
-            found.fail(lease, error, delay_ms)
+            found.fail(lease, error, delay_ms, is_dead)
 
         return await self._settle(namespace, topic, handles, fail)
 
@@ -177,11 +183,17 @@ class EmbeddedStore:
             await self._host.synced()
         ids = [handle.id for handle in handles]
         unsaid = [id for id, outcome in zip(ids, outcomes, strict=True) if outcome is None]
-        there = await find_jobs(found.vhost, found.queue, unsaid) if unsaid else {}
+        there = await self._there(found, unsaid) if unsaid else set()
         return [
             outcome or (Outcome.STALE if id in there else Outcome.UNKNOWN)
             for id, outcome in zip(ids, outcomes, strict=True)
         ]
+
+    async def _there(self, topic: Topic, ids: list[int]) -> set[int]:
+        """Those of some jobs that wait, or that a consumer over AMQP holds."""
+        there = set(await find_jobs(topic.vhost, topic.queue, ids))
+        left = [id for id in ids if id not in there]
+        return there | set(await find_held(topic.vhost, topic.queue, left, self._host.sessions()))
 
     async def extend(
         self, namespace: str, topic: str, handles: list[Handle], lease_ms: int | None
@@ -216,13 +228,15 @@ class EmbeddedStore:
         if found is None:
             return [Outcome.UNKNOWN] * len(ids)
         seqs = await find_jobs(found.vhost, found.queue, ids)
+        left = [id for id in ids if id not in seqs]
+        held = await find_held(found.vhost, found.queue, left, self._host.sessions())
         outcomes: list[Outcome] = []
         with self._host.turn():
             for id in ids:
                 if id in seqs and change(found, id, seqs.pop(id)):
                     outcomes.append(Outcome.DONE)
                 else:
-                    is_leased = id in found.leases
+                    is_leased = id in found.leases or id in held
                     outcomes.append(Outcome.STALE if is_leased else Outcome.UNKNOWN)
             found.serve_waiters()
         await self._host.synced()
@@ -239,6 +253,9 @@ class EmbeddedStore:
         if message is not None:
             envelope = read_envelope(message.message, found.queue)
             return envelope.job(message.state, message.message.body)
+        held = await find_held(found.vhost, found.queue, [id], self._host.sessions())
+        if held:  # by a consumer over AMQP: until it settles the job, or goes
+            return read_envelope(held[id], found.queue).job("leased", held[id].body)
         return await dead_set.find(found, id)
 
     # The dead

@@ -265,9 +265,12 @@ class Topic:
         self._arm(lease.expires_ms)
         return lease.expires_ms
 
-    def fail(self, lease: Lease, error: str, delay_ms: int | None) -> None:
-        """A worker gives a job back."""
+    def fail(self, lease: Lease, error: str, delay_ms: int | None, is_last: bool) -> None:
+        """A worker gives a job back, for another attempt or for good."""
         self.failed += 1
+        if is_last:
+            self._put_back(lease, error, 0, is_last)
+            return
         if delay_ms is None:
             attempts = lease.envelope.attempts + 1
             delay_ms = backoff_ms(self.settings, attempts, self._chance())
@@ -277,7 +280,7 @@ class Topic:
         self.expired += 1
         self._put_back(lease, RAN_OUT, 0)
 
-    def _put_back(self, lease: Lease, error: str, delay_ms: int) -> None:
+    def _put_back(self, lease: Lease, error: str, delay_ms: int, is_last: bool = False) -> None:
         """Write a failed job anew, where it belongs, and settle its old message."""
         envelope = lease.envelope
         now_ms = self.queue.turn.now_ms
@@ -287,7 +290,7 @@ class Topic:
             return
         envelope.note_failure(error, now_ms)
         envelope.after_ms = now_ms + delay_ms
-        if is_dead(self.settings, envelope.attempts):
+        if is_last or is_dead(self.settings, envelope.attempts):
             self._bury(envelope, body)
             self._settle(lease, is_gone=True)
         elif self.queue.has_room(1, len(body)) and self.put(envelope, body):

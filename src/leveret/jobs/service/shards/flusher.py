@@ -3,8 +3,8 @@
 A flusher works in rounds: read what waits in the buffers of its topics, insert it in one
 transaction with the flush marks, and only then take it off the buffers. Inserts can be repeated, so
 any number of nodes may flush the same buffers, and any step may fail. A round begins when somebody
-asks (`flush`), when this node has buffered something (`signal`), or by the clock, for what other
-nodes left behind.
+asks (`flush`), a moment after this node has buffered something (`signal`), so that one insert takes
+many jobs, and by the clock, for what other nodes left behind.
 """
 
 import asyncio
@@ -39,12 +39,15 @@ class Flusher:
         self._bells = bells
         self._asked: dict[Topic, asyncio.Future[None] | None] = {}  # for the next round
         self._wake = asyncio.Event()
+        self._hurry = asyncio.Event()  # somebody waits for the next round
         self.elsewhere: Callable[[Topic], None] = _nowhere  # takes topics that have moved
 
     def signal(self, topic: Topic) -> None:
         """Something was buffered."""
         self._asked.setdefault(topic, None)
         self._wake.set()
+        if self._bells.is_awaited(topic):
+            self._hurry.set()
 
     async def flush(self, topic: Topic) -> None:
         """Return when what the buffer of a topic has now is in its table."""
@@ -52,6 +55,7 @@ class Flusher:
         if asked is None:
             asked = self._asked[topic] = asyncio.get_running_loop().create_future()
         self._wake.set()
+        self._hurry.set()
         async with asyncio.timeout(self._tables.settings.deadline_s):
             await asyncio.shield(asked)
 
@@ -64,8 +68,19 @@ class Flusher:
                     await self._wake.wait()
             except TimeoutError:
                 await self._look_around()
+            else:
+                await self._gather()
             self._wake.clear()
+            self._hurry.clear()
             await self._round()
+
+    async def _gather(self) -> None:
+        """Let more jobs come, unless somebody waits for those that are there."""
+        try:
+            async with asyncio.timeout(self._tables.settings.flush_delay_ms / 1000):
+                await self._hurry.wait()
+        except TimeoutError:
+            pass
 
     async def _look_around(self) -> None:
         """Ask for the topics that others have buffered."""
@@ -85,11 +100,14 @@ class Flusher:
         while todo and fault is None:
             try:
                 todo = await self._flush_some(todo)
+                if todo:
+                    self._tables.behind.add(self.shard.index)
             except (JobsUnavailable, TopicStopped) as error:
                 fault = error
             except Exception as error:
                 log.exception("jobs could not be flushed to %s", self.shard.name)
                 fault = error
+        self._tables.behind.discard(self.shard.index)
         for waiting in asked.values():
             if waiting is not None and not waiting.done():
                 _answer(waiting, fault)

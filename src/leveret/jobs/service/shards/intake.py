@@ -18,10 +18,12 @@ import asyncio
 import logging
 from collections import Counter
 from functools import partial
+from itertools import zip_longest
 from typing import Final
 
 from leveret.errors import JobsError, JobsOverRate, JobsUnavailable
 from leveret.jobs.service.items import NewJob
+from leveret.jobs.service.shards import entries
 from leveret.jobs.service.shards.entries import Entry
 from leveret.jobs.service.shards.memory import Memory, Topic
 from leveret.jobs.service.shards.moments import ms_of
@@ -102,41 +104,55 @@ class Intake:
     # ---- by Redis
 
     async def _buffer(self, batch: list[Entry], now_ms: int) -> list[int]:
-        self._wal.append(batch, asyncio.get_running_loop().time())
+        raw = [entries.encode(job) for job in batch]
+        self._wal.append(batch, raw, asyncio.get_running_loop().time())
         try:
-            pushed, synced = await asyncio.gather(
-                self._push(batch, now_ms), self._wal.synced(), return_exceptions=True
-            )
-            if isinstance(synced, BaseException):
-                raise synced
-            if isinstance(pushed, BaseException):
-                raise pushed
+            if self._wal.is_synced_first:
+                pushed = await self._push_and_sync(batch, raw, now_ms)
+            else:
+                pushed = await self._push(batch, raw, now_ms)
         except BufferFull:
             self._drop(batch)
             raise
         except Exception:
             await self._take_back(batch)
             raise
-        self._drop([job for job, first in zip(batch, pushed, strict=True) if first != job.id])
+        repeated = [job for job, first in zip(batch, pushed, strict=True) if first != job.id]
+        if repeated:
+            self._drop(repeated)
         return pushed
 
-    async def _push(self, batch: list[Entry], now_ms: int) -> list[int]:
+    async def _push_and_sync(self, batch: list[Entry], raw: list[bytes], now_ms: int) -> list[int]:
+        """Both at the same time; each comes to its end before one that failed is told of."""
+        pushed, synced = await asyncio.gather(
+            self._push(batch, raw, now_ms), self._wal.synced(), return_exceptions=True
+        )
+        if isinstance(synced, BaseException):
+            raise synced
+        if isinstance(pushed, BaseException):
+            raise pushed
+        return pushed
+
+    async def _push(self, batch: list[Entry], raw: list[bytes], now_ms: int) -> list[int]:
         """The id of each job, or of the first one with its key."""
         given: dict[int, int] = {}
-        todo, is_checked = batch, False
+        todo, is_checked = list(zip(batch, raw, strict=True)), False
         for _ in range(PUSH_TRIES):
-            word, *found = await self._memory.push(todo, now_ms, is_checked)
+            jobs = [job for job, _ in todo]
+            word, *found = await self._memory.push(
+                jobs, [data for _, data in todo], now_ms, is_checked
+            )
             if word == b"ask":
-                await self._look_up_keys(todo)
+                await self._look_up_keys(jobs)
                 is_checked = True
                 continue
             if word == b"full":
                 fault = BufferFull if not given else JobsUnavailable
                 raise fault(f"the buffer {found[0].decode()} is full: its shard is too slow")
-            known = {job.id: int(id or job.id) for job, id in zip(todo, found, strict=True)}
-            undone = await self._forget_undone(todo, known)
+            known = {job.id: int(id or job.id) for job, id in zip_longest(jobs, found)}
+            undone = await self._forget_undone(jobs, known) if any(found) else set()
             given.update(known)
-            todo = [job for job in todo if known[job.id] in undone]
+            todo = [each for each in todo if known[each[0].id] in undone]
             if not todo:
                 return [given[job.id] for job in batch]
         raise JobsUnavailable("keys of failed calls stay in the way")
@@ -190,7 +206,8 @@ class Intake:
             job.id: first.get((job.namespace, job.idempotency_key or ""), job.id) for job in batch
         }
         if new:
-            self._wal.append(new, asyncio.get_running_loop().time())
+            raw = [entries.encode(job) for job in new]
+            self._wal.append(new, raw, asyncio.get_running_loop().time())
             try:
                 for shard, jobs in self._by_shard(new):
                     given.update(await self._tables.put(shard, jobs))

@@ -6,17 +6,20 @@ of a script, and the caller must think about both cases.
 """
 
 import asyncio
+import hashlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from functools import lru_cache
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from redis.asyncio import BlockingConnectionPool, Redis
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from leveret.errors import JobsUnavailable
 from leveret.jobs.service.shards import entries, scripts
 from leveret.jobs.service.shards.entries import Entry
+from leveret.jobs.service.shards.line import Line, head_of, packed
 from leveret.jobs.service.shards.settings import FLUSH_BYTES, FLUSH_READ, ShardsSettings
 
 Answer = TypeVar("Answer")
@@ -24,6 +27,8 @@ Topic = tuple[str, str]  # namespace, topic
 
 CONNECTIONS_MAX: Final = 32
 _COUNT: Final[Topic] = ("", "")  # no topic is called so
+_BUFFERS: Final = scripts.BUFFERS.encode()
+NAMES_KEPT: Final = 4_096  # topics whose keys are kept at hand
 
 log = logging.getLogger(__name__)
 
@@ -46,9 +51,11 @@ class Memory:
         self._redis: Any = Redis.from_pool(pool)
         self.is_up = False
         self.on_up: Callable[[], Awaitable[None]] | None = None
-        self._push: Any = self._redis.register_script(scripts.PUSH)
+        self._line = Line(pool, settings.deadline_s)
+        self._push: Final = _Script(scripts.PUSH, 1)
+        self._push_with_keys: Final = _Script(scripts.PUSH_KEYED, 2)
+        self._pop: Final = _Script(scripts.POP, 2)
         self._trim: Any = self._redis.register_script(scripts.TRIM)
-        self._pop: Any = self._redis.register_script(scripts.POP)
         self._take_back: Any = self._redis.register_script(scripts.TAKE_BACK)
         self._rate: Any = self._redis.register_script(scripts.RATE)
         self._renew: Any = self._redis.register_script(scripts.RENEW)
@@ -62,11 +69,17 @@ class Memory:
         try:
             async with asyncio.timeout(self._settings.deadline_s):
                 return await question
-        except ResponseError as error:  # out of memory, read-only, loading
-            raise JobsUnavailable(f"{self.name} refuses: {error}") from error
         except (RedisError, OSError, TimeoutError) as error:
+            raise self._fault_of(error) from error
+
+    def _fault_of(self, error: Exception) -> Exception:
+        """What a caller is told, and the breaker learns."""
+        if isinstance(error, ResponseError):  # out of memory, read-only, loading
+            return JobsUnavailable(f"{self.name} refuses: {error}")
+        if isinstance(error, (RedisError, OSError, TimeoutError)):
             self._open_breaker(error)
-            raise JobsUnavailable(f"{self.name} does not answer: {error}") from error
+            return JobsUnavailable(f"{self.name} does not answer: {error}")
+        return error
 
     def _open_breaker(self, error: BaseException) -> None:
         if self.is_up:
@@ -96,31 +109,55 @@ class Memory:
 
     async def close(self) -> None:
         self.is_up = False
+        await self._line.close()
         await self._redis.aclose()
         await self._redis.connection_pool.disconnect()
 
     # ---- putting in
 
-    async def push(self, jobs: list[Entry], now_ms: int, is_checked: bool) -> list[bytes]:
-        """Buffer a batch, or nothing of it; a word and what the keys stood for (scripts.PUSH)."""
-        arguments: list[Any] = [self._settings.buffer_max, now_ms, int(is_checked)]
-        for job in jobs:
+    async def push(
+        self, jobs: list[Entry], raw: list[bytes], now_ms: int, is_checked: bool
+    ) -> list[bytes]:
+        """Buffer a batch, or nothing of it; a word and what the keys stood for (scripts.PUSH).
+
+        `raw` has the bytes of each job.
+        """
+        if any(job.idempotency_key is not None for job in jobs):
+            return await self._push_keyed(jobs, raw, now_ms, is_checked)
+        topics: dict[Topic, list[bytes]] = {}
+        for job, data in zip(jobs, raw, strict=True):
+            topics.setdefault((job.namespace, job.topic), []).append(data)
+        words = [_BUFFERS, b"%d" % self._settings.buffer_max]
+        for topic, some in topics.items():
+            words += (*_place(topic), b"%d" % len(some), *some)
+        return await self._run(self._push, words)
+
+    async def _push_keyed(
+        self, jobs: list[Entry], raw: list[bytes], now_ms: int, is_checked: bool
+    ) -> list[bytes]:
+        words = [_BUFFERS, scripts.KEYS_SINCE.encode()]
+        words += (b"%d" % self._settings.buffer_max, b"%d" % now_ms, b"%d" % is_checked)
+        for job, data in zip(jobs, raw, strict=True):
             key, kept_ms = "", 0
             if job.idempotency_key is not None:
                 key = scripts.idempotency_key(job.namespace, job.idempotency_key)
                 late_ms = max(job.deliver_after_ms - now_ms, 0)
                 kept_ms = self._settings.keys_kept_ms + late_ms
-            arguments += (
-                scripts.buffer_key(job.namespace, job.topic),
-                _member((job.namespace, job.topic)),
-                key,
-                kept_ms,
-                job.id,
-                entries.encode(job),
-            )
-        answer: list[bytes] = await self._ask(
-            self._push(keys=[scripts.BUFFERS, scripts.KEYS_SINCE], args=arguments)
-        )
+            place = _place((job.namespace, job.topic))
+            words += (*place, key.encode(), b"%d" % kept_ms, b"%d" % job.id, data)
+        return await self._run(self._push_with_keys, words)
+
+    async def _run(self, script: "_Script", words: Sequence[bytes]) -> list[bytes]:
+        """Run a script on the line, and load it where Redis does not have it."""
+        command = script.command(words)
+        try:
+            try:
+                answer: list[bytes] = await self._line.ask(command)
+            except NoScriptError:  # and so nothing was done
+                await self._ask(self._redis.script_load(script.text))
+                answer = await self._line.ask(command)
+        except Exception as error:
+            raise self._fault_of(error) from error
         return answer
 
     async def rate(self, namespace: str, jobs: int, most: int) -> int:
@@ -191,8 +228,8 @@ class Memory:
 
     async def pop(self, topic: Topic, most: int) -> list[int] | None:
         """Prefetched ids; None while jobs wait in the topic's buffer."""
-        keys = [scripts.buffer_key(*topic), scripts.queue_key(*topic)]
-        answer: list[bytes] = await self._ask(self._pop(keys=keys, args=[most]))
+        words = (_place(topic)[0], scripts.queue_key(*topic).encode(), b"%d" % most)
+        answer = await self._run(self._pop, words)
         return None if answer[0] == b"buffered" else [_id(shown) for shown in answer[1:]]
 
     async def prefetched(self, topic: Topic) -> int:
@@ -249,6 +286,25 @@ class Memory:
         """Renew a lease, or end it with 0; False if it was not ours any more."""
         key = scripts.node_key(number)
         return bool(await self._ask(self._renew(keys=[key], args=[owner, lease_ms])))
+
+
+class _Script:
+    """A script that is run on the line."""
+
+    def __init__(self, text: str, keys: int) -> None:
+        self.text: Final = text
+        digest = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+        self._head = packed((b"EVALSHA", digest.encode(), b"%d" % keys))
+
+    def command(self, words: Sequence[bytes]) -> bytes:
+        """With its keys, then its arguments."""
+        return head_of(3 + len(words)) + self._head + packed(words)
+
+
+@lru_cache(NAMES_KEPT)
+def _place(topic: Topic) -> tuple[bytes, bytes]:
+    """The buffer of a topic, and its member of the set of buffers."""
+    return scripts.buffer_key(*topic).encode(), _member(topic)
 
 
 def _member(topic: Topic) -> bytes:

@@ -9,6 +9,8 @@ is never handed out by the list: the hand-out looks at the row.
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from leveret.errors import JobsError
 from leveret.jobs.service.shards.memory import Memory, Topic
@@ -30,7 +32,7 @@ class Prefetcher:
         self._tables = tables
         self._asked: Counter[Topic] = Counter()  # dequeues in this second
         self._busy: set[Topic] = set()
-        self._under_way: dict[Topic, asyncio.Lock] = {}
+        self._locks: dict[Topic, tuple[asyncio.Lock, int]] = {}  # and how many want each
 
     def note(self, topic: Topic) -> None:
         """A worker asks for jobs of a topic."""
@@ -56,21 +58,25 @@ class Prefetcher:
                 self._busy = {topic for topic, asked in self._asked.items() if asked >= most}
                 self._asked.clear()
 
-    async def settled(self, topic: Topic) -> None:
-        """Wait until no job of a topic is on its way to the list, where it cannot be taken from."""
-        lock = self._under_way.get(topic)
-        if lock is not None:
+    @asynccontextmanager
+    async def alone(self, topic: Topic) -> AsyncIterator[None]:
+        """Whoever leases jobs of a topic: those on their way to the list are in nobody's sight, and
+        less urgent ones would be leased before them.
+        """
+        lock, users = self._locks.get(topic) or (asyncio.Lock(), 0)
+        self._locks[topic] = lock, users + 1
+        try:
             async with lock:
-                pass
+                yield
+        finally:
+            lock, users = self._locks.pop(topic)
+            if users > 1:
+                self._locks[topic] = lock, users - 1
 
     async def prefetch(self, topic: Topic) -> None:
         """Fill the list of a topic up to one batch, when it is half empty."""
-        lock = self._under_way.setdefault(topic, asyncio.Lock())
-        try:
-            async with lock:
-                await self._fill(topic)
-        finally:
-            self._under_way.pop(topic, None)
+        async with self.alone(topic):
+            await self._fill(topic)
 
     async def _fill(self, topic: Topic) -> None:
         most = self._tables.settings.prefetch_max

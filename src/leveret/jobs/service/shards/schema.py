@@ -126,7 +126,14 @@ CREATE TABLE schedules (
 CREATE INDEX schedules_next ON schedules (next_at) WHERE NOT is_paused;
 """
 
-STEPS: Final = (TABLES, functions.PUTTING, functions.LEASING, functions.SETTLING, HOMES)
+STEPS: Final = (
+    TABLES,
+    functions.PUTTING,
+    functions.LEASING,
+    functions.SETTLING,
+    functions.BURYING,
+    HOMES,
+)
 
 
 async def migrate(connection: Any) -> None:

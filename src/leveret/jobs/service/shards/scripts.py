@@ -48,7 +48,7 @@ def node_key(number: int) -> str:
 # keys; then for each job its buffer, its member of `mqueue:buffers`, its idempotency key or '',
 # the key's time in ms, its id in digits, its bytes. Answers a word and, for 'ok', what each job's
 # key stood for already, or ''.
-PUSH: Final = """
+PUSH_KEYED: Final = """
 local jobs, found, lengths = (#ARGV - 3) / 6, {}, {}
 for i = 1, jobs do
     local at = 3 + (i - 1) * 6
@@ -77,6 +77,25 @@ for i = 1, jobs do
     end
 end
 return {'ok', unpack(found)}
+"""
+
+# The same for jobs without idempotency keys, which most are. ARGV: buffer_max; then for each topic
+# its buffer, its member, how many jobs it gets, their bytes. Answers a word alone for 'ok'.
+PUSH: Final = """
+local at, most = 2, tonumber(ARGV[1])
+while ARGV[at] do
+    local jobs = tonumber(ARGV[at + 2])
+    if redis.call('LLEN', ARGV[at]) + jobs > most then return {'full', ARGV[at]} end
+    at = at + 3 + jobs
+end
+at = 2
+while ARGV[at] do
+    local last = at + 2 + tonumber(ARGV[at + 2])
+    redis.call('RPUSH', ARGV[at], unpack(ARGV, at + 3, last))
+    redis.call('SADD', KEYS[1], ARGV[at + 1])
+    at = last + 1
+end
+return {'ok'}
 """
 
 # Takes from the left of a buffer what was flushed: ARGV has the member, the most urgent priority

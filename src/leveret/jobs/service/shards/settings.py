@@ -27,6 +27,7 @@ class ShardsSettings(msgspec.Struct, kw_only=True, frozen=True):
     rate_max: int | None = None  # jobs that a namespace may put in each second
     keys_kept_ms: int = IDEMPOTENCY_MS  # an idempotency key, from its enqueue on
     flush_interval_ms: int = 500  # between two looks for what other nodes left in Redis
+    flush_delay_ms: int = 20  # from an enqueue to its insert, unless somebody waits for the job
     flush_max: int = 1_000  # jobs in one insert
     buffer_max: int = 100_000  # jobs of a topic that may wait in Redis
     prefetch_max: int = 50  # jobs of a topic that are leased ahead; 0 turns it off

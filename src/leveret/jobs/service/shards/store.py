@@ -58,6 +58,8 @@ from leveret.jobs.service.store import Outcome
 Answer = TypeVar("Answer")
 POLL_S: Final = 0.05  # between two tries at the end
 POP_TRIES: Final = 3  # of a dequeue, to find a buffer empty
+_NACK: Final = "SELECT * FROM leveret_nack($1, $2, $3::BIGINT[], $4::BIGINT[], $5, $6, $7, $8)"
+_BURY: Final = "SELECT * FROM leveret_bury($1, $2, $3::BIGINT[], $4::BIGINT[], $5, $6)"
 
 log = logging.getLogger(__name__)
 
@@ -295,18 +297,18 @@ class ShardsStore:
     async def _claim(self, topic: Topic, limit: int, lease_ms: int | None) -> list[LeasedJob]:
         self._routes.shard_of(topic).require()
         self._prefetcher.note(topic)
-        await self._prefetcher.settled(topic)
-        popped = await self._pop(topic, limit)
-        now_ms = self._clock.now_ms()
-        rows = await self._ask(
-            topic,
-            "SELECT * FROM leveret_claim($1, $2, $3::BIGINT[], $4, $5, $6, $7)",
-            popped,
-            limit,
-            lease_ms,
-            (now_ms - EPOCH_MS) << 22,
-            moment(now_ms),
-        )
+        async with self._prefetcher.alone(topic):
+            popped = await self._pop(topic, limit)
+            now_ms = self._clock.now_ms()
+            rows = await self._ask(
+                topic,
+                "SELECT * FROM leveret_claim($1, $2, $3::BIGINT[], $4, $5, $6, $7)",
+                popped,
+                limit,
+                lease_ms,
+                (now_ms - EPOCH_MS) << 22,
+                moment(now_ms),
+            )
         counts = self._counters.of(topic)
         counts.expired += sum(int(row["job_token"]) for row in rows if row["job_id"] is None)
         rows = sorted((row for row in rows if row["job_id"] is not None), key=urgency)
@@ -364,18 +366,21 @@ class ShardsStore:
         return outcomes
 
     async def nack(
-        self, namespace: str, topic: str, handles: list[Handle], error: str, delay_ms: int | None
+        self,
+        namespace: str,
+        topic: str,
+        handles: list[Handle],
+        error: str,
+        delay_ms: int | None,
+        is_dead: bool = False,
     ) -> list[Outcome]:
         name = namespace, topic
-        rows = await self._settle(
-            name,
-            "SELECT * FROM leveret_nack($1, $2, $3::BIGINT[], $4::BIGINT[], $5, $6, $7, $8)",
-            handles,
-            kept_error(error),
-            delay_ms,
-            self._random.random(),
-            self._now(),
-        )
+        kept, now = kept_error(error), self._now()
+        if is_dead:
+            rows = await self._settle(name, _BURY, handles, kept, now)
+        else:
+            drawn = self._random.random()
+            rows = await self._settle(name, _NACK, handles, kept, delay_ms, drawn, now)
         outcomes = outcomes_of(rows)
         self._counters.of(name).failed += outcomes.count(Outcome.DONE)
         await self._ticker.made_ready(name)

@@ -26,6 +26,7 @@ from leveret.jobs.service.shards.wal import Wal
 from leveret.jobs.service.snowflake import EPOCH_MS, time_ms_of
 
 SWEEP_JOBS: Final = 500
+PATIENCE: Final = 10  # by so much later the log is swept while there is much to flush
 CLEAN_ROWS: Final = 10_000
 MAP_EVERY_S: Final = 10.0  # the shard map is read anew, so that its copy in Redis is not old
 _ORIGIN: Final = "SELECT floor_id, is_new FROM leveret_origin($1, $2, $3, $4)"
@@ -69,7 +70,9 @@ class Sweeper:
         """Bring what the log has had for so long to its tables."""
         if not self._routes.is_loaded:
             return
-        before_s = asyncio.get_running_loop().time() - age_s
+        # While a flusher is busy with what Redis has, the log would bring the same once more.
+        patience = PATIENCE if self._tables.behind else 1
+        before_s = asyncio.get_running_loop().time() - age_s * patience
         old = [id for id, place in self._wal.outstanding.items() if place.added_s <= before_s]
         for ids in _chunks(old):
             await self._settle_marked(ids)

@@ -36,6 +36,7 @@ class Tables:
         self.clock = clock
         self.settings = settings
         self.random = random
+        self.behind: set[int] = set()  # shards whose buffers have more jobs than one insert takes
         self.forced: set[int] = set()  # shards that had forgotten our log: floors do not hold
 
     async def put(self, shard: Shard, jobs: list[Entry]) -> dict[int, int]:

@@ -135,10 +135,13 @@ class Wal:
 
     # ---- writing
 
-    def append(self, jobs: list[Entry], now_s: float) -> None:
-        """Write a batch as one record, or nothing of it and raise JobsUnavailable."""
+    def append(self, jobs: list[Entry], raw: list[bytes], now_s: float) -> None:
+        """Write a batch as one record, or nothing of it and raise JobsUnavailable.
+
+        `raw` has the bytes of each job.
+        """
         self._require()
-        record = _record(jobs)
+        record = _record(raw)
         try:
             if self._size + len(record) > self._segment_bytes and self._size > _HEADER.size:
                 self._roll()
@@ -214,9 +217,14 @@ class Wal:
 
     # ---- the disk
 
+    @property
+    def is_synced_first(self) -> bool:
+        """Whether an answer waits for the disk."""
+        return self._policy == "always"
+
     async def synced(self) -> None:
         """Return when what was appended is as safe as the policy asks for."""
-        if self._policy == "always":
+        if self.is_synced_first:
             await self._sync()
 
     async def _sync(self) -> None:
@@ -288,13 +296,10 @@ class Wal:
 # ---- bytes
 
 
-def _record(jobs: list[Entry]) -> bytes:
-    states = bytes([LIVE]) * len(jobs)
-    body = bytearray()
-    for job in jobs:
-        raw = entries.encode(job)
-        body += _LENGTH.pack(len(raw)) + raw
-    return _RECORD.pack(len(states) + len(body), crc32(body), len(jobs)) + states + body
+def _record(raw: list[bytes]) -> bytes:
+    states = bytes([LIVE]) * len(raw)
+    body = b"".join([part for data in raw for part in (_LENGTH.pack(len(data)), data)])
+    return b"".join((_RECORD.pack(len(states) + len(body), crc32(body), len(raw)), states, body))
 
 
 def _records(data: bytes) -> Iterator[tuple[int, bytes, int]]:
