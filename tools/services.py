@@ -32,11 +32,10 @@ _OPTIONS = {
     "listen_addresses": HOST,
     "unix_socket_directories": "",
     "max_connections": "200",
-    "shared_buffers": "64MB",
     "log_min_messages": "fatal",
     "deadlock_timeout": "200ms",
 }
-_UNSYNCED = {"fsync": "off", "full_page_writes": "off"}
+_UNSYNCED = {"fsync": "off", "full_page_writes": "off", "shared_buffers": "64MB"}
 
 
 def _program(name: str) -> str:
