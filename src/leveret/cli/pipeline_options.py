@@ -9,7 +9,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Protocol
 
 import typer
 
@@ -98,19 +98,29 @@ def _failed(text: str) -> typer.Exit:
     return typer.Exit(1)
 
 
+class Telling(Protocol):
+    """How far a flow is."""
+
+    def line(self) -> str: ...
+
+    def place(self) -> object:
+        """Another one each time that the flow got on; false before it has."""
+
+
 @contextmanager
-def told() -> Iterator[Callable[[Any], None]]:
+def told() -> Iterator[Callable[[Telling], None]]:
     """Tells on stderr how far a flow is: one line that moves, or for a log a line when it moved."""
     is_shown = sys.stderr.isatty()
-    told_rows = 0
+    last: object = None
 
-    def show(progress: Any) -> None:
-        nonlocal told_rows
+    def show(progress: Telling) -> None:
+        nonlocal last
+        place = progress.place()
         if is_shown:
             sys.stderr.write(f"\r\x1b[K{progress.line()}")
-        elif progress.rows != told_rows:
+        elif place and place != last:
             sys.stderr.write(f"{progress.line()}\n")
-            told_rows = progress.rows
+            last = place
         sys.stderr.flush()
 
     try:

@@ -24,6 +24,9 @@ class Progress:
         lag = "" if self.lag is None else f", {self.lag:,} behind"
         return f"{self.rows:,} rows, {self.rate:,.0f}/s{lag}, {self.seconds:.0f} s"
 
+    def place(self) -> object:
+        return self.rows
+
 
 OnProgress = Callable[[Progress], None]
 

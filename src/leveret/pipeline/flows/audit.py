@@ -41,6 +41,9 @@ class Step:
     def line(self) -> str:
         return self.text
 
+    def place(self) -> object:
+        return self.text
+
 
 @dataclass(frozen=True)
 class Auditing:

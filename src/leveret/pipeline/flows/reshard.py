@@ -57,6 +57,9 @@ class Progress:
         done = f"{self.topics} of {self.topics_all} topics, {self.jobs:,} jobs"
         return f"{done}, {self.seconds:.0f} s: {self.now}"
 
+    def place(self) -> object:
+        return self.topics, self.now
+
 
 @dataclass
 class Resharded:
