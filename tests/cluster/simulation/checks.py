@@ -178,7 +178,10 @@ class Checker:
         elif message.kind == APPEND_REPLY:
             text = f"{raft.node} acknowledges {message.index} without having it on disk"
             last = view.first - 1 + len(view.entries)
-            require(last >= message.index, "durable entries", text)
+            # What it had in an earlier term may have been cut off since: whoever has committed by
+            # such a word cannot have been followed by a leader that cuts it off.
+            is_had = last >= message.index or view.term > message.term
+            require(is_had, "durable entries", text)
         elif message.kind == APPEND and message.entries:
             last = message.entries[-1].index
             require(
