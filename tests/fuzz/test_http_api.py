@@ -23,6 +23,8 @@ from schemathesis.specs.openapi.checks import (
 from leveret.testing.broker import broker
 from tests.http.management import Api
 
+pytestmark = pytest.mark.compiled_only("what answers HTTP has one form, and has tests in both")
+
 CHECKS: Final = (
     not_a_server_error,
     status_code_conformance,

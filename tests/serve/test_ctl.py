@@ -12,6 +12,8 @@ import pytest
 
 from leveret.testing.broker import BrokerUrl, broker
 
+pytestmark = pytest.mark.compiled_only("the command line and the calls behind it have one form")
+
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[BrokerUrl]:
