@@ -9,7 +9,7 @@ from pathlib import Path
 
 from leveret import build_info
 from tools.chaos.accounts import summary
-from tools.chaos.run import Judge, run
+from tools.chaos.run import Judge, run, tracebacks
 
 
 def main() -> int:
@@ -24,13 +24,15 @@ def main() -> int:
     with (data / "stderr").open("w+") as log:
         outcome = run(data / "data", options.kills, options.seed, log, judge)
         log.seek(0)
-        has_failed = "Traceback" in log.read()
+        broken = tracebacks(log.read())
     for name, value in vars(outcome).items():
         if name != "faults":
             print(f"{value:>10,} {name.replace('_', ' ')}")
     for fault in summary(outcome.faults):
         print(fault)
-    if outcome.faults or has_failed:
+    for traceback in broken:
+        print(traceback)
+    if outcome.faults or broken:
         print(f"data and what the broker said are kept in {data}")
         return 1
     shutil.rmtree(data)

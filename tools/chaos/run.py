@@ -33,6 +33,7 @@ from tools.server import Server
 UP_S: Final = (0.05, 1.2)  # how long a broker lives
 START_KILLED_S: Final = (0.05, 0.6)  # one that is killed while it starts
 DRAIN_S: Final = 60.0
+TRACEBACK_LINES: Final = 40  # shown of each
 LIVES: Final = "lives"  # the stream of life events, where there is a judge
 SMALL_FILES: Final = ("-m", "tools.chaos.small_files", "serve")
 
@@ -227,3 +228,10 @@ def call(channel: Channel, name: str, **fields: object) -> None:
 def run(data: Path, kills: int, seed: int, log: IO[str], judge: Judge | None = None) -> Outcome:
     """Kill a broker so many times under load, then count, and let a judge look at it."""
     return Chaos(data, seed, log, judge).run(kills)
+
+
+def tracebacks(said: str) -> list[str]:
+    """What a broker said of its own faults: each with the line before and the lines after it."""
+    lines = said.splitlines()
+    found = [at for at, line in enumerate(lines) if "Traceback" in line]
+    return ["\n".join(lines[max(0, at - 1) : at + TRACEBACK_LINES]) for at in found]

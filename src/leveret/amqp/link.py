@@ -97,7 +97,6 @@ class Link(Outlet):
         self.user: User | None = None
         self.vhost: Vhost | None = None
         self.client_properties: dict[str, object] = {}
-        self.mechanism = ""  # by which the peer logged in
         self.wants_cancel_notify = False
         self.wants_blocked_notify = False
         self.wants_failure_close = False

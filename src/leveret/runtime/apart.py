@@ -24,7 +24,9 @@ class Apart:
         self._stopped = False
 
     def run(self, work: Callable[[], bool], then: Callable[[bool], None]) -> None:
-        """Do the work, then tell what came of it; False where it failed."""
+        """Do the work, then tell what came of it; False where it failed. Nothing after `stop`."""
+        if self._stopped:
+            return
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, thread_name_prefix="leveret-login")
         done = self._loop.run_in_executor(self._pool, work)
@@ -45,8 +47,8 @@ class Apart:
         finally:
             self._turns.end()
 
-    def stop(self) -> None:
-        """Do nothing more; what waits is dropped."""
+    async def stop(self) -> None:
+        """Do nothing more; what waits is dropped, what runs is waited for: it needs the loop."""
         self._stopped = True
         if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
+            await asyncio.to_thread(self._pool.shutdown, wait=True, cancel_futures=True)

@@ -230,12 +230,12 @@ class Node:
             self._http.stop()
         await self.shovels.stop()
         await self.tasks.stop()
-        self._apart.stop()
         if self._key_care is not None:
             self._key_care.cancel()
         await self.amqp.stop(DRAIN_S)
         await self.bulk_reads.stop()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._apart.stop()  # after all who may ask it
         self._memory.stop()
         self.turns.stop()
         self.watch.stop()

@@ -76,9 +76,10 @@ class Turns:
         self.end()
 
     def on_pulse(self) -> None:
-        """Wake what is due."""
-        self._timer = None
-        self._timer_ms = NEVER
+        """Wake what is due, whether the timer calls or somebody else."""
+        if self._has_stopped:
+            return
+        self._drop_timer()
         self._broker.on_pulse(self._clock.now_ms())
         self.end()
 
@@ -90,8 +91,7 @@ class Turns:
     def _set_timer(self, due_ms: int) -> None:
         if not self._clock.moves or self._has_stopped:
             return
-        if self._timer is not None:
-            self._timer.cancel()
+        self._drop_timer()
         self._timer_ms = due_ms
         wait_ms = due_ms - self._clock.now_ms()
         self._timer = self._loop.call_later(max(0, wait_ms) / 1000, self.on_pulse)
@@ -99,6 +99,10 @@ class Turns:
     def stop(self) -> None:
         """No turn begins by itself any more: what is due may need files that are being closed."""
         self._has_stopped = True
+        self._drop_timer()
+
+    def _drop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._timer_ms = NEVER

@@ -1,6 +1,7 @@
 """Turns on a loop: what is due begins one, until they are stopped."""
 
 import asyncio
+from collections.abc import Callable
 
 from leveret.clock import Clock
 from leveret.engine.broker import Broker
@@ -37,3 +38,32 @@ async def _within(event: asyncio.Event) -> bool:
 def test_what_is_due_is_woken_until_the_turns_are_stopped() -> None:
     assert asyncio.run(rings(stop_first=False))
     assert not asyncio.run(rings(stop_first=True))
+
+
+async def timers_left() -> list[asyncio.TimerHandle]:
+    """Timers that are set for something due soon, after an extra pulse and the end of all turns."""
+    clock = Clock()
+    broker = Broker(1)
+    loop = asyncio.get_running_loop()
+    turns = Turns(broker, clock, loop)
+    set_timers: list[asyncio.TimerHandle] = []
+    call_later = loop.call_later
+
+    def noting(delay: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        timer = call_later(delay, callback)
+        set_timers.append(timer)
+        return timer
+
+    vars(loop)["call_later"] = noting
+    turns.begin()
+    broker.pulse.arm(Waking(lambda now_ms: NEVER), clock.now_ms() + 60_000)
+    turns.end()
+    turns.on_pulse()  # as a node does when it starts: nothing is due yet
+    turns.stop()
+    turns.on_pulse()
+    assert len(set_timers) == 2
+    return [timer for timer in set_timers if not timer.cancelled()]
+
+
+def test_no_timer_outlives_the_turns() -> None:
+    assert asyncio.run(timers_left()) == []
