@@ -35,7 +35,7 @@ class Disk:
     def __init__(self, file_bytes: int = 1000) -> None:
         self.file_bytes = file_bytes
         self.views: dict[int, View] = {}
-        self.is_damaged = False
+        self._damaged_file = ""
         self.is_checked = True  # whether a start must find what was synced
         self._disk = FakeDisk()
         self._begin()
@@ -47,6 +47,11 @@ class Disk:
         self._files = FixedFiles(self._disk)
         self._store = Store.open(self._files, 1, 1, self.file_bytes)
         self._store.checkpoint_share = 3
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether a bit was turned in a file that is needed."""
+        return bool(self._damaged_file)
 
     def write(self, writes: Writes, must_sync: bool) -> None:
         """What members ask to be written; where it must be synced, the write begins."""
@@ -99,12 +104,14 @@ class Disk:
         if limit == FILE_HEAD_BYTES:
             return False
         self._disk.flip(name, rng.randrange(limit * 8))
-        self.is_damaged = True
+        self._damaged_file = name
         return True
 
     def start(self) -> None:
         """Read everything back, as a start does; raises `Corrupt` for a damaged disk."""
         self._begin()
+        if self._damaged_file not in self._disk.names():
+            self._damaged_file = ""  # the block under way made it useless: it was removed
         pending, self._pending = self._pending, []
         for group, view in self.views.items():
             stored = self._store.stored(group) if self._store.has(group) else None
