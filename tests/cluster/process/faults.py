@@ -151,6 +151,16 @@ async def kill_follower(found: Round) -> None:
     await found.healed()
 
 
+async def terminate_leader(found: Round) -> None:
+    """It stops cleanly, in the middle of what it writes."""
+    await found.cluster.terminate(found.leader)
+    await found.elected()
+    await found.writing()
+    await found.meanwhile()
+    await found.cluster.start(found.leader)
+    await found.healed()
+
+
 async def stop_leader(found: Round) -> None:
     found.cluster.stop(found.leader)
     await found.elected()
@@ -246,6 +256,7 @@ async def kill_everyone(found: Round) -> None:
 FAULTS: Final[dict[str, Callable[[Round], Awaitable[None]]]] = {
     "kill the leader": kill_leader,
     "kill a follower": kill_follower,
+    "terminate the leader": terminate_leader,
     "stop the leader": stop_leader,
     "stop a follower": stop_follower,
     "isolate the leader": isolate_leader,
