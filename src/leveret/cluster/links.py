@@ -338,7 +338,9 @@ class Links:
         except Exception as fault:
             # Whatever it is, a name that is none or a certificate that cannot be read: it may be
             # mended, and nobody else would dial this node again.
-            self._complain(link, f"{address} cannot be reached: {fault or type(fault).__name__}")
+            self._complain(
+                link, f"{address} cannot be reached: {str(fault) or type(fault).__name__}"
+            )
         else:
             return True
         return False

@@ -129,6 +129,7 @@ class ClusterNode:
         self._end()
         self.links.abort()
         self.ended.set_exception(fault)
+        self.ended.exception()  # it is in the log: an owner that only stops the node need not ask
 
     # Inputs
 

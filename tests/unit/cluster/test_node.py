@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -217,6 +218,22 @@ async def test_a_sync_that_fails_ends_the_node_and_nobody_hears_of_the_turn(
         second = await leader_of(others)
         second.publish(1)
         await second.until(lambda: second.confirmed() == [1])
+
+
+@played
+async def test_a_fault_that_the_owner_does_not_ask_for_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with alone(tmp_path) as seat:
+        seat.files.is_broken = True
+        seat.publish(1)
+        await until(seat.node.ended.done)
+        await seat.node.stop()
+        told = [record for record in caplog.records if "the node ends" in record.message]
+        assert len(told) == 1
+        seat.node.ended = asyncio.get_running_loop().create_future()
+        gc.collect()
+    assert "never retrieved" not in caplog.text
 
 
 @played
