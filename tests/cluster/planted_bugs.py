@@ -260,8 +260,8 @@ BUGS: Final = (
     Bug(
         "snapshot without live entries",
         "raft/core.py",
-        "return self.log.compact(self.applied, state, live, self.config.trailing)",
-        "return self.log.compact(self.applied, state, [], self.config.trailing)",
+        "return self.log.compact(self.applied, state, live, trailing)",
+        "return self.log.compact(self.applied, state, [], trailing)",
         MILD,
         ("body",),
     ),
@@ -310,6 +310,13 @@ BUGS: Final = (
         "        if node != state.node and not progress.is_asleep:\n            return\n",
         "        if node != state.node and not progress.is_active:\n            return\n",
         "sleep_asked_again",
+    ),
+    Bug(
+        "leader that wakes takes what was said before the sleep for a sign of life",
+        "raft/sleep.py",
+        "progress.is_active = False  # what it said",
+        "pass  # what it said",
+        "sleep_deaf_leader",
     ),
     Bug(
         "sleeper not woken by the lost lease of its leader's node",

@@ -1,8 +1,9 @@
 """Groups on three real processes over loopback, with syncs: killed, stopped, cut off, restarted.
 
-One round of each fault; `make chaos-raft ROUNDS=50` runs more. Times are bounds of liveness, and
-wide; what is counted has no tolerance: nothing that was confirmed is lost, nothing is there twice,
-nothing settled comes again, and each publisher's messages stay in order.
+One round of each fault; `make chaos-raft ROUNDS=50` runs more, and holds the times that are
+promised. Here they are wider (`PATIENT` says why); what is counted has no tolerance: nothing that
+was confirmed is lost, nothing is there twice, nothing settled comes again, and each publisher's
+messages stay in order.
 """
 
 from __future__ import annotations
@@ -17,9 +18,8 @@ import pytest
 from tests.cluster.process.clients import Consumer, Publisher
 from tests.cluster.process.cluster import Cluster, running
 from tests.cluster.process.faults import (
-    ELECTION_S_MAX,
     FAULTS,
-    RESUME_S_MAX,
+    PATIENT,
     WITHIN_S,
     WORDS,
     Load,
@@ -53,10 +53,7 @@ class Stage:
     def play(self, fault: str) -> None:
         figures = self._runner.run(play(self.cluster, self.load, fault))
         print(figures)
-        assert figures.election_s is None or figures.election_s <= ELECTION_S_MAX
-        assert figures.resumed_s is not None
-        assert figures.resumed_s <= RESUME_S_MAX
-        assert figures.lost == 0
+        assert not figures.broken(PATIENT)
         assert figures.confirmed > 0
 
     def close(self) -> None:
@@ -95,7 +92,7 @@ async def by_waking(folder: Path) -> None:
         await asleep(cluster)
         first = leaders(cluster)[1]
         await cluster.kill(first)
-        took_s = await cluster.until(lambda: len(leaders(cluster)) == GROUPS, ELECTION_S_MAX)
+        took_s = await cluster.until(lambda: len(leaders(cluster)) == GROUPS, PATIENT.election_s)
         print(f"all {GROUPS} groups have leaders {took_s:.2f} s after the kill")
         assert first not in leaders(cluster).values()
         # The node that comes back finds all groups as they are, and they sleep again.
@@ -243,7 +240,7 @@ async def by_tls(folder: Path) -> None:
         assert leader is not None
         term = term_of(cluster)
         await cluster.kill(leader.number)
-        await cluster.elected(term, ELECTION_S_MAX)
+        await cluster.elected(term, PATIENT.election_s)
         await cluster.start(leader.number)
         await published(cluster, ledger, count=50, body_bytes=5_000)
         await cluster.caught_up([1, 2, 3], WITHIN_S)
@@ -260,7 +257,7 @@ async def by_secret(folder: Path) -> None:
         leader = cluster.leader()
         assert leader is not None
         stranger = 3 if leader.number != 3 else 2
-        assert await cluster.terminate(stranger) == 0
+        await cluster.terminate(stranger)
         await cluster.start(stranger, "--secret", "another secret altogether")
         await published(cluster, ledger, count=50, body_bytes=10)
         # It asks for votes, and nobody hears it.

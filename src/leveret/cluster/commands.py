@@ -1,12 +1,17 @@
 """What can be done to a replicated queue, as bytes of an entry.
 
-    command   = version:u8 kind:u8 time_ms:u64 payload ENQUEUE   = publisher:u64 seq:u64 ttl_ms:u64
-    body      the body is the rest; ttl_ms 0: none ATTACH    = consumer:u64 owner:u64 prefetch:u32
-    DETACH    = consumer:u64                               gets no more; keeps what it holds SETTLE
-    = consumer:u64 count:u32 index:u64*          consumer 0: dead letters that have arrived RETURN
-    = consumer:u64 count:u32 index:u64* DISCARD   = consumer:u64 count:u32 index:u64* TIMEOUT   =
-    something is due PURGE     = CONFIGURE = settings, see `leveret.cluster.machine_state` DOWN
-    = owner:u64                                  it is gone, with its consumers
+    command   = version:u8 kind:u8 time_ms:u64 payload
+
+    ENQUEUE   = publisher:u64 seq:u64 ttl_ms:u64 body      the body is the rest; ttl_ms 0: none
+    ATTACH    = consumer:u64 owner:u64 prefetch:u32
+    DETACH    = consumer:u64                               gets no more; keeps what it holds
+    SETTLE    = consumer:u64 count:u32 tag:u64*
+    RETURN    = consumer:u64 count:u32 tag:u64*
+    DISCARD   = consumer:u64 count:u32 tag:u64*
+    TIMEOUT   =                                            something is due
+    PURGE     =
+    CONFIGURE = settings, see `leveret.cluster.machine_state`
+    DOWN      = owner:u64                                  it is gone, with its consumers
 
 Consumer 0 settles dead letters that have arrived elsewhere, by their indexes instead of tags. The
 leader stamps the time, so that all nodes see the same. `seq` numbers what one publisher sends, from

@@ -112,6 +112,9 @@ class Link(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         made = self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
+        if self._has_ended:
+            made.abort()  # it was given up before TLS was through
+            return
         found = transport.get_extra_info("peername")
         self.address = f"{found[0]}:{found[1]}" if found else "?"
         raw = transport.get_extra_info("socket")

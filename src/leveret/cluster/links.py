@@ -108,7 +108,7 @@ class Links:
         self._loop = asyncio.get_running_loop()
         self._peers: dict[int, Address] = {}
         self._open: dict[tuple[int, int], Link] = {}  # by peer and purpose
-        self._others: set[Link] = set()  # every other link that is not gone
+        self._others: dict[Link, None] = {}  # every other link that is not gone, the oldest first
         self._dialing: dict[int, list[asyncio.Task[None]]] = {}
         self._server: asyncio.Server | None = None
         self._watch: asyncio.TimerHandle | None = None
@@ -139,15 +139,7 @@ class Links:
         return found
 
     async def stop(self) -> None:
-        self._has_stopped = True
-        if self._watch is not None:
-            self._watch.cancel()
-        if self._server is not None:
-            self._server.close()
-        tasks = [task for tasks in self._dialing.values() for task in tasks]
-        self._dialing.clear()
-        for task in tasks:
-            task.cancel()
+        tasks = self._end()
         links = [*self._open.values(), *self._others]
         for link in links:
             link.close("")
@@ -159,17 +151,28 @@ class Links:
 
     def abort(self) -> None:
         """Nothing more comes or goes, from now on."""
-        self._has_stopped = True
-        if self._server is not None:
-            self._server.close()
+        self._end()
         for link in [*self._open.values(), *self._others]:
             link.abort("")
+
+    def _end(self) -> list[asyncio.Task[None]]:
+        """Begin nothing more; the tasks that end by that."""
+        self._has_stopped = True
+        if self._watch is not None:
+            self._watch.cancel()
+        if self._server is not None:
+            self._server.close()
+        tasks = [task for tasks in self._dialing.values() for task in tasks]
+        self._dialing.clear()
+        for task in tasks:
+            task.cancel()
+        return tasks
 
     # Peers
 
     def add_peer(self, node: int, address: Address) -> None:
         """Know a node, and keep connected with it."""
-        if self._peers.get(node) == address or node == self.me.node:
+        if self._peers.get(node) == address or node == self.me.node or self._has_stopped:
             return
         self.remove_peer(node)
         self._peers[node] = address
@@ -253,7 +256,7 @@ class Links:
         before = self._open.get((link.peer, link.purpose))
         if before is not None:
             before.abort("")
-        self._others.discard(link)
+        self._others.pop(link, None)
         self._open[link.peer, link.purpose] = link
         if self.is_paused:
             link.pause()
@@ -265,7 +268,7 @@ class Links:
 
     def on_closed(self, link: Link, reason: str) -> None:
         self._dropped += link.dropped
-        self._others.discard(link)
+        self._others.pop(link, None)
         if self._open.get((link.peer, link.purpose)) is link:
             del self._open[link.peer, link.purpose]
         if not self._has_stopped:
@@ -288,13 +291,15 @@ class Links:
 
     def _accept(self) -> asyncio.Protocol:
         link = Link(self, Listening(self.me, urandom(NONCE_BYTES)))
+        if self._has_stopped:
+            link.abort("")  # accepted just before the end
+            return link
         strangers = [other for other in self._others if not other.is_dialed]
         if len(strangers) >= STRANGERS_MAX:
             # The oldest has had its time: nobody can keep members out by holding connections.
-            oldest = min(strangers, key=lambda other: other.received_s)
-            self._others.discard(oldest)  # one that fails in TLS is never told to be closed
-            oldest.abort("too many strangers")
-        self._others.add(link)
+            del self._others[strangers[0]]  # one that fails in TLS is never told to be closed
+            strangers[0].abort("too many strangers")
+        self._others[link] = None
         return link
 
     # Dialing
@@ -309,7 +314,7 @@ class Links:
                     # The watch ends a link that is silent, a deadline a handshake.
                     await asyncio.shield(link.closed)
             finally:
-                self._others.discard(link)
+                self._others.pop(link, None)
                 link.abort("")
             if link.has_opened:
                 wait_s = RETRY_S_MIN
@@ -324,21 +329,31 @@ class Links:
 
     async def _dial(self, link: Link, address: Address) -> bool:
         self.dials += 1
-        self._others.add(link)
-        context = self._tls.dialing() if self._tls is not None else None
+        self._others[link] = None
         try:
             async with asyncio.timeout(CONNECT_S):
-                await self._loop.create_connection(
-                    lambda: link,
-                    address.host,
-                    address.port,
-                    ssl=context,
-                    server_hostname=address.host if context else None,
-                )
-        except (OSError, TimeoutError) as fault:
-            self._complain(link, f"{address} cannot be reached: {str(fault) or 'no answer'}")
-            return False
-        return True
+                await self._connect(link, address)
+        except TimeoutError:
+            self._complain(link, f"{address} cannot be reached: no answer")
+        except Exception as fault:
+            # Whatever it is, a name that is none or a certificate that cannot be read: it may be
+            # mended, and nobody else would dial this node again.
+            self._complain(
+                link, f"{address} cannot be reached: {str(fault) or type(fault).__name__}"
+            )
+        else:
+            return True
+        return False
+
+    async def _connect(self, link: Link, address: Address) -> None:
+        context = self._tls.dialing() if self._tls is not None else None
+        await self._loop.create_connection(
+            lambda: link,
+            address.host,
+            address.port,
+            ssl=context,
+            server_hostname=address.host if context else None,
+        )
 
     # Time
 

@@ -301,7 +301,7 @@ class Machine:
     # Delivery
 
     def _pump(self) -> None:
-        """Give ready messages to consumers with room, each in its turn."""
+        """Give ready messages to consumers with room, each in its turn; none that is expired."""
         contents = self.contents
         while self.ready_count():
             consumer = self._next_consumer()
@@ -314,6 +314,7 @@ class Machine:
             self._effect(DELIVER, consumer.number, message.index, tag)
             if contents.settings.hold_ms_max and len(consumer.held) == 1:
                 self._effect(WAKE, 0, 0, contents.now_ms + contents.settings.hold_ms_max)
+            self._drop_expired()  # another one is at the head now
 
     def _next_consumer(self) -> Consumer | None:
         contents = self.contents

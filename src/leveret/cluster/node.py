@@ -21,13 +21,14 @@ from leveret.cluster.machine import Machine
 from leveret.cluster.raft.codec import FRAME_BYTES_MAX
 from leveret.cluster.raft.config import Config
 from leveret.cluster.raft.entry import Members
+from leveret.cluster.raft.fields import U64_MAX
 from leveret.cluster.raft.messages import Message
 from leveret.cluster.raft.stored import Stored
 from leveret.cluster.store.blocks import Block
 from leveret.cluster.store.store import Store
 from leveret.cluster.turn import HostTurn, Outcome
 from leveret.cluster.writer import Writer
-from leveret.errors import Busy, Closed, PreconditionFailed, ProtocolError
+from leveret.errors import Busy, Closed, PreconditionFailed, ProtocolError, StorageError
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +36,7 @@ TICK_S: Final = 0.1
 # What may come while one turn is under way; then nothing more is read.
 RECEIVED_BYTES_MAX: Final = 64 * 1024 * 1024
 READS_MAX: Final = 10_000
+READ_BITS: Final = 20  # numbers of reads for each incarnation, which is about a millisecond
 COMMAND_BYTES_MAX: Final = 32 * 1024 * 1024
 assert COMMAND_BYTES_MAX + FRAME_BYTES_FULL < FRAME_BYTES_MAX  # whatever is in a frame before it
 # Of old files of the log, looked at in a tick so that they can go.
@@ -70,7 +72,8 @@ class ClusterNode:
         self._has_failed = False
         self._received_bytes = 0  # since the last turn was taken
         self._reads: dict[int, asyncio.Future[None]] = {}
-        self._next_read = 1
+        # Answers to reads of the process before may still be under way.
+        self._next_read = ((int(host.leases.incarnation) << READ_BITS) & U64_MAX) + 1
         self._has_stopped = False
         self.ended: asyncio.Future[None] = self._loop.create_future()
         self.turns = 0
@@ -87,19 +90,26 @@ class ClusterNode:
         """Take nothing more; what is being written is written."""
         self._end()
         await self.links.stop()
-        await self._loop.run_in_executor(None, self._writer.stop)
-        if not self._has_failed:
+        is_idle = await self._loop.run_in_executor(None, self._writer.stop)
+        if not is_idle:
+            log.error("the node stops while its disk does not answer")
+        elif not self._has_failed:
             await self._loop.run_in_executor(None, self._seal)
         if not self.ended.done():
             self.ended.set_result(None)
 
     def _seal(self) -> None:
-        """Nothing is under way any more: bring the log to a good end."""
-        while self.store.flush():
-            block = self.store.take()
-            assert block is not None
-            self.store.files.write(block)
-            self.store.written(block)
+        """Nothing is under way any more: bring the log to a good end. It is whole without that, so
+        that a disk which is full or broken by now keeps nobody from stopping.
+        """
+        try:
+            while self.store.flush():
+                block = self.store.take()
+                assert block is not None
+                self.store.files.write(block)
+                self.store.written(block)
+        except StorageError as fault:
+            log.warning("the log of the node has no good end: %s", fault)
 
     def _end(self) -> None:
         self._has_stopped = True
@@ -119,6 +129,7 @@ class ClusterNode:
         self._end()
         self.links.abort()
         self.ended.set_exception(fault)
+        self.ended.exception()  # it is in the log: an owner that only stops the node need not ask
 
     # Inputs
 
@@ -248,6 +259,8 @@ class ClusterNode:
     def _on_written(self, block: Block, fault: Exception | None) -> None:
         self._is_writing = False
         if fault is not None:
+            if self._has_stopped:
+                log.error("the last write of a node that stops has failed: %s", fault)
             self._has_failed = True
             self._fail(fault)
             return

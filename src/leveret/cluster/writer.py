@@ -36,10 +36,12 @@ class Writer(Generic[BlockT]):
     def put(self, block: BlockT) -> None:
         self._queue.put(block)
 
-    def stop(self) -> None:
-        """Wait until what was given is written."""
+    def stop(self) -> bool:
+        """Wait until what was given is written; False where the disk takes too long for that."""
         self._queue.put(None)
-        self._thread.join(JOIN_S)
+        if self._thread.ident is not None:
+            self._thread.join(JOIN_S)
+        return not self._thread.is_alive()
 
     def _run(self) -> None:
         while (block := self._queue.get()) is not None:

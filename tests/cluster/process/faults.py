@@ -17,11 +17,6 @@ from tests.cluster.process.clients import Consumer, Publisher
 from tests.cluster.process.cluster import Cluster
 from tests.cluster.process.ledger import Ledger
 
-# What is wanted; and what a busy machine is given before it counts as a fault.
-ELECTION_S: Final = 5.0
-RESUME_S: Final = 10.0
-ELECTION_S_MAX: Final = 3 * ELECTION_S
-RESUME_S_MAX: Final = 2 * RESUME_S
 WITHIN_S: Final = 30.0  # for all that has no bound of its own
 PUBLISHERS: Final = 2
 PROBE: Final = 90
@@ -29,6 +24,21 @@ CONSUMER: Final = 100
 MEANWHILE: Final = 40  # confirms while a node is away
 # Snapshots so often that those who were away need them; links that are given up soon.
 WORDS: Final = ("--snapshot-every", "200", "--trailing", "20", "--silent-s", "2")
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How long a cluster may take; in seconds."""
+
+    election_s: float  # from a fault to a new leader
+    resume_s: float  # from healing to a confirm
+
+
+PROMISED: Final = Bounds(election_s=5.0, resume_s=10.0)
+# In the suite, where a machine that also compiles and runs other tests can stand still for seconds:
+# there a cluster that does not get over a fault at all must be told from one that had to wait.
+# `python -m tests.cluster.process` holds what is promised.
+PATIENT: Final = Bounds(election_s=3 * PROMISED.election_s, resume_s=2 * PROMISED.resume_s)
 
 
 @dataclass
@@ -44,6 +54,18 @@ class Figures:
     confirmed: int = 0
     repeats: int = 0
     lost: int = 0
+
+    def broken(self, bounds: Bounds) -> list[str]:
+        """What of this round must not be."""
+        found = []
+        if self.lost:
+            found.append(f"{self.fault}: {self.lost} confirmed messages lost")
+        if self.election_s is not None and self.election_s > bounds.election_s:
+            found.append(f"{self.fault}: no leader for {self.election_s:.1f} s")
+        if self.resumed_s is None or self.resumed_s > bounds.resume_s:
+            took = "none" if self.resumed_s is None else f"the first after {self.resumed_s:.1f} s"
+            found.append(f"{self.fault}: of the writes since healing, {took}")
+        return found
 
 
 class Round:
@@ -63,11 +85,13 @@ class Round:
         self._struck_s = time.monotonic()
 
     async def elected(self) -> None:
-        self.figures.election_s = await self.cluster.elected(self.term, ELECTION_S_MAX, self.leader)
+        self.figures.election_s = await self.cluster.elected(
+            self.term, PATIENT.election_s, self.leader
+        )
 
     async def writing(self) -> None:
         """Writes go on, or begin again, while the fault is there."""
-        await self.load.probe(ELECTION_S_MAX + RESUME_S_MAX)
+        await self.load.probe(PATIENT.election_s + PATIENT.resume_s)
         self.figures.writing_s = time.monotonic() - self._struck_s
 
     async def meanwhile(self) -> None:
@@ -95,7 +119,7 @@ class Round:
 
     async def healed(self) -> None:
         begun_s = time.monotonic()
-        self.figures.resumed_s = await self.load.probe(RESUME_S_MAX)
+        self.figures.resumed_s = await self.load.probe(PATIENT.resume_s)
         await self.cluster.caught_up(list(self.cluster.members), WITHIN_S)
         self.figures.caught_up_s = time.monotonic() - begun_s
 
@@ -124,6 +148,16 @@ async def kill_follower(found: Round) -> None:
     await found.meanwhile()
     found.leads_on()
     await found.cluster.start(found.follower)
+    await found.healed()
+
+
+async def terminate_leader(found: Round) -> None:
+    """It stops cleanly, in the middle of what it writes."""
+    await found.cluster.terminate(found.leader)
+    await found.elected()
+    await found.writing()
+    await found.meanwhile()
+    await found.cluster.start(found.leader)
     await found.healed()
 
 
@@ -215,13 +249,14 @@ async def kill_everyone(found: Round) -> None:
     async with asyncio.TaskGroup() as group:
         for number in numbers:
             group.create_task(found.cluster.start(number))
-    found.figures.election_s = await found.cluster.elected(found.term, ELECTION_S_MAX)
+    found.figures.election_s = await found.cluster.elected(found.term, PATIENT.election_s)
     await found.healed()
 
 
 FAULTS: Final[dict[str, Callable[[Round], Awaitable[None]]]] = {
     "kill the leader": kill_leader,
     "kill a follower": kill_follower,
+    "terminate the leader": terminate_leader,
     "stop the leader": stop_leader,
     "stop a follower": stop_follower,
     "isolate the leader": isolate_leader,

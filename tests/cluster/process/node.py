@@ -38,7 +38,7 @@ from leveret.cluster.raft.state import LEADER, ROLE_NAMES
 from leveret.cluster.store.files import Files
 from leveret.cluster.store.store import Store
 from leveret.cluster.turn import Outcome
-from leveret.errors import Busy, ClusterError, NotLeader
+from leveret.errors import Busy, Closed, ClusterError, NotLeader
 from leveret.runtime.loop import loop_factory
 from leveret.storage.disk import Disk
 
@@ -61,6 +61,9 @@ class Session:
     def tell(self, told: Told) -> None:
         if not self._writer.is_closing():
             self._writer.write(json.dumps(told).encode() + b"\n")
+
+    def close(self) -> None:
+        self._writer.close()
 
 
 class Inside:
@@ -121,6 +124,7 @@ class Program:
             tick_s=arguments.tick_ms / 1000,
         )
         self._actors: dict[tuple[int, int], Session] = {}  # who publishes or consumes, by group
+        self._sessions: set[Session] = set()
         self._watchers: list[Session] = []
         self._inside: Inside | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -148,6 +152,8 @@ class Program:
         if self.node.ended.done():
             os._exit(FAILED)
         server.close()
+        for session in self._sessions:
+            session.close()
         await self.node.stop()
 
     def _add_groups(self) -> None:
@@ -217,6 +223,7 @@ class Program:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         session = Session(writer)
+        self._sessions.add(session)
         try:
             while line := await reader.readline():
                 self._handle(session, json.loads(line))
@@ -225,9 +232,10 @@ class Program:
             pass
         finally:
             self._forget(session)
-            writer.close()
+            session.close()
 
     def _forget(self, session: Session) -> None:
+        self._sessions.discard(session)
         if session in self._watchers:
             self._watchers.remove(session)
         for actor in [actor for actor, found in self._actors.items() if found is session]:
@@ -239,7 +247,7 @@ class Program:
             do(session, request.get("group", 1), request)
         except NotLeader as error:
             session.tell({"refused": request, "leader": error.leader, "why": str(error)})
-        except ClusterError as error:
+        except (ClusterError, Closed) as error:
             session.tell({"refused": request, "leader": -1, "why": str(error)})
 
     def _do_enqueue(self, session: Session, group: int, request: Told) -> None:
@@ -262,7 +270,7 @@ class Program:
         """Deliver what a consumer holds, as of a moment at which this node leads; then go on."""
         try:
             await self.node.read(group, READ_S)
-        except (ClusterError, TimeoutError):
+        except (ClusterError, Closed, TimeoutError):
             return
         found = self._host.groups[group]
         consumer = found.machine.contents.consumers.get(actor)
@@ -284,7 +292,7 @@ class Program:
     async def _read(self, session: Session, group: int, request: Told) -> None:
         try:
             await self.node.read(group, READ_S)
-        except (ClusterError, TimeoutError) as error:
+        except (ClusterError, Closed, TimeoutError) as error:
             session.tell({"refused": request, "leader": 0, "why": str(error) or "no answer"})
             return
         session.tell({"answer": state_of(self._host.groups[group])})

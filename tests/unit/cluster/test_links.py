@@ -4,48 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine
+import ssl
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from leveret.cluster.hello import BULK, TALK, Dialing, Identity
-from leveret.cluster.link import WAITING_BYTES_MAX
+from leveret.cluster.hello import BULK, NONCE_BYTES, TALK, Dialing, Identity, Listening
+from leveret.cluster.link import WAITING_BYTES_MAX, Link
 from leveret.cluster.links import PACE, STRANGERS_MAX, Address, Links, Pace, Tls
 from leveret.cluster.raft.codec import FRAME_BYTES_MAX
 from leveret.cluster.raft.entry import COMMAND, Entry
 from leveret.cluster.raft.messages import APPEND, BEAT, SNAPSHOT, Message
 from leveret.config.settings import Settings
 from leveret.runtime.certificates import Certificates
-from leveret.runtime.loop import loop_factory
-from tests.proxy import proxy
+from tests.proxy import Proxy, proxy
 from tests.tls.certificates import TestAuthority
+from tests.unit.cluster.played import WAIT_S, played, until
 
 SECRET = b"a secret of the cluster"
 HOST = "127.0.0.1"
-WAIT_S = 20
 QUICK = Pace(watch_s=0.1, silent_s=0.3)
-
-
-def played(test: Callable[..., Coroutine[None, None, None]]) -> Callable[..., None]:
-    """A test that awaits."""
-
-    @functools.wraps(test)
-    def play(*arguments: object, **named: object) -> None:
-        with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            runner.run(test(*arguments, **named))
-
-    return play
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while not condition():  # noqa: ASYNC110 - what is waited for has no event
-            await asyncio.sleep(0.01)
 
 
 class End:
@@ -89,6 +71,30 @@ async def ends(*found: End) -> AsyncIterator[None]:
             await end.links.stop()
 
 
+def introduce(one: End, other: End) -> None:
+    one.knows(other)
+    other.knows(one)
+
+
+@asynccontextmanager
+async def connected(one: End, two: End) -> AsyncIterator[None]:
+    """Two nodes that know each other, once they are connected."""
+    async with ends(one, two):
+        introduce(one, two)
+        await until_connected(one, two)
+        yield
+
+
+@asynccontextmanager
+async def connected_by_line(one: End, two: End) -> AsyncIterator[Proxy]:
+    """The same, with a proxy between them."""
+    async with ends(one, two), proxy(one.links.port) as line:
+        one.knows(two)
+        two.knows(one, line.port)
+        await until_connected(one, two)
+        yield line
+
+
 async def until_connected(one: End, other: End) -> None:
     await until(lambda: one.links.is_connected(other.node) and other.links.is_connected(one.node))
 
@@ -106,10 +112,7 @@ def append(source: int, target: int, size_bytes: int) -> Message:
 @played
 async def test_messages_of_a_turn_arrive_in_order_on_either_side() -> None:
     one, two = End(1), End(2)
-    async with ends(one, two):
-        one.knows(two)
-        two.knows(one)
-        await until_connected(one, two)
+    async with connected(one, two):
         two.links.send(1, [beat(2, 1, group) for group in (1, 2, 3)])
         assert [(await one.next()).group for _ in range(3)] == [1, 2, 3]
         one.links.send(2, [beat(1, 2, 9)])
@@ -123,10 +126,7 @@ async def test_messages_of_a_turn_arrive_in_order_on_either_side() -> None:
 @played
 async def test_large_turns_are_split_and_whole_again() -> None:
     one, two = End(1), End(2)
-    async with ends(one, two):
-        one.knows(two)
-        two.knows(one)
-        await until_connected(one, two)
+    async with connected(one, two):
         sizes = [5_000_000, 3, 4_000_000, 1_000_000, 7]
         two.links.send(1, [append(2, 1, size) for size in sizes])
         assert [len((await one.next()).entries[0].data) for _ in sizes] == sizes
@@ -135,10 +135,7 @@ async def test_large_turns_are_split_and_whole_again() -> None:
 @played
 async def test_a_lost_connection_comes_back() -> None:
     one, two = End(1), End(2)
-    async with ends(one, two), proxy(one.links.port) as line:
-        one.knows(two)
-        two.knows(one, line.port)
-        await until_connected(one, two)
+    async with connected_by_line(one, two) as line:
         line.reset()
         await until(lambda: not (one.links.is_connected(2)))
         await until_connected(one, two)
@@ -149,10 +146,7 @@ async def test_a_lost_connection_comes_back() -> None:
 @played
 async def test_a_silent_peer_is_given_up_and_found_again() -> None:
     one, two = End(1, pace=QUICK), End(2, pace=QUICK)
-    async with ends(one, two), proxy(one.links.port) as line:
-        one.knows(two)
-        two.knows(one, line.port)
-        await until_connected(one, two)
+    async with connected_by_line(one, two) as line:
         line.silence()  # lines of now only
         await until(lambda: not (one.links.is_connected(2) or two.links.is_connected(1)))
         await until_connected(one, two)
@@ -161,10 +155,7 @@ async def test_a_silent_peer_is_given_up_and_found_again() -> None:
 @played
 async def test_frames_to_a_peer_that_does_not_read_are_dropped_and_counted() -> None:
     one, two = End(1), End(2)
-    async with ends(one, two), proxy(one.links.port) as line:
-        one.knows(two)
-        two.knows(one, line.port)
-        await until_connected(one, two)
+    async with connected_by_line(one, two) as line:
         line.stall()
         sent = 0
         while two.links.dropped == 0:
@@ -191,8 +182,7 @@ async def test_a_wrong_secret_is_refused_and_both_logs_say_so(
     caplog.set_level(logging.INFO)
     one, two = End(1), End(2, secret=b"something else here")
     async with ends(one, two):
-        one.knows(two)
-        two.knows(one)
+        introduce(one, two)
         await until(lambda: "it refuses this node: its secret is wrong" in caplog.text)
         assert not one.links.is_connected(2)
     refused = [record for record in caplog.records if "refused: its secret" in record.message]
@@ -215,8 +205,7 @@ async def test_a_second_process_of_a_number_is_refused_until_the_first_is_gone(
 ) -> None:
     one, two, twin = End(1), End(2), End(2, incarnation=2)
     async with ends(one, two, twin):
-        one.knows(two)
-        two.knows(one)
+        introduce(one, two)
         await until_connected(one, two)
         twin.knows(one)
         await until(lambda: "another process of the same number" in caplog.text)
@@ -286,8 +275,7 @@ async def test_a_peer_may_not_speak_for_another(caplog: pytest.LogCaptureFixture
     one, two, three = End(1), End(2), End(3)
     async with ends(one, two, three):
         for end in (two, three):
-            one.knows(end)
-            end.knows(one)
+            introduce(one, end)
         await until_connected(one, two)
         await until_connected(one, three)
         link = two.links._open[1, TALK]
@@ -298,12 +286,49 @@ async def test_a_peer_may_not_speak_for_another(caplog: pytest.LogCaptureFixture
 
 
 @played
+async def test_a_node_that_has_failed_is_gone_and_leaves_its_place_to_another_process() -> None:
+    one, two, twin = End(1), End(2), End(2, incarnation=2)
+    async with ends(twin), connected(one, two):
+        two.links.abort()
+        two.links.add_peer(1, Address(HOST, 1))  # too late for that
+        await until(lambda: not dial_tasks())
+        twin.knows(one)
+        await until_connected(one, twin)
+        assert {fact.incarnation for fact in one.links.facts()} == {2}
+
+
+def dial_tasks() -> list[asyncio.Task[object]]:
+    return [task for task in asyncio.all_tasks() if task.get_name().startswith("dial ")]
+
+
+@played
+async def test_the_oldest_stranger_makes_room_for_the_newest() -> None:
+    one = End(1)
+    async with ends(one):
+        # As they are while TLS is begun, or nothing was said yet.
+        found = [one.links._accept() for _ in range(STRANGERS_MAX + 2)]
+        assert list(one.links._others) == found[2:]
+
+
+@played
+async def test_a_link_that_was_given_up_before_it_was_made_ends_at_once() -> None:
+    one = End(1)
+    link = Link(one.links, Listening(one.links.me, bytes(NONCE_BYTES)))
+    link.abort("too many strangers")
+    server = await asyncio.get_running_loop().create_server(lambda: link, HOST, 0)
+    reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+    with contextlib.suppress(ConnectionResetError):
+        assert await reader.read() == b""
+    writer.close()
+    server.close()
+    await link.closed
+    assert link._deadline is None  # nobody had to wait for it
+
+
+@played
 async def test_a_paused_node_reads_nothing_until_it_goes_on() -> None:
     one, two = End(1), End(2)
-    async with ends(one, two):
-        one.knows(two)
-        two.knows(one)
-        await until_connected(one, two)
+    async with connected(one, two):
         one.links.pause()
         two.links.send(1, [beat(2, 1)])
         two.links.send(1, [chunk_of(2, 1)], BULK)
@@ -335,8 +360,7 @@ async def test_nodes_of_one_authority_connect_and_those_of_another_do_not(tmp_pa
     three, four = End(3, tls=tls_of(other, ours)), End(4)
     async with ends(one, two, three, four):
         for end in (two, three, four):
-            one.knows(end)
-            end.knows(one)
+            introduce(one, end)
         await until_connected(one, two)
         two.links.send(1, [beat(2, 1, 7)])
         assert (await one.next()).group == 7
@@ -344,6 +368,22 @@ async def test_nodes_of_one_authority_connect_and_those_of_another_do_not(tmp_pa
         await until(lambda: three.links.dials > 4 and four.links.dials > 4)
         assert [fact.peer for fact in one.links.facts()] == [2, 2]
         assert three.links.facts() == four.links.facts() == []
+
+
+@played
+async def test_a_dial_that_cannot_even_begin_is_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tls = tls_of(*[TestAuthority(tmp_path)] * 2)
+    faults: list[Exception] = [ValueError("no certificate"), ssl.SSLError("no key")] * 2
+
+    def dialing() -> ssl.SSLContext:
+        if faults:
+            raise faults.pop()
+        return tls.dialing()
+
+    async with connected(End(1, tls=tls), End(2, tls=Tls(tls.listening, dialing))):
+        assert "cannot be reached: no certificate" in caplog.text
 
 
 @played
@@ -355,7 +395,6 @@ async def test_strangers_that_fail_in_tls_are_forgotten(tmp_path: Path) -> None:
             _, writer = await asyncio.open_connection(HOST, one.links.port)
             writer.write(b"this is not TLS at all")
             writer.close()
-        one.knows(two)
-        two.knows(one)
+        introduce(one, two)
         await until_connected(one, two)
         assert len(one.links._others) <= STRANGERS_MAX

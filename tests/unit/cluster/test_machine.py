@@ -131,6 +131,21 @@ def test_message_expires_by_the_time_of_the_leader() -> None:
     assert queue.do(encode_bare(TIMEOUT, 1500)) == [(DEAD_LETTER, 0, 2, EXPIRED)]
 
 
+def test_a_message_that_expired_behind_another_is_not_delivered() -> None:
+    queue = Queue(dead_letters=True)
+    queue.enqueue()
+    queue.enqueue(ttl_ms=500)
+    queue.enqueue(ttl_ms=500)
+    queue.enqueue()
+    queue.now_ms = 1500
+    assert queue.attach(2) == [
+        (DELIVER, CONSUMER, 2, 1),
+        (DEAD_LETTER, 0, 3, EXPIRED),
+        (DEAD_LETTER, 0, 4, EXPIRED),
+        (DELIVER, CONSUMER, 5, 2),
+    ]
+
+
 def test_time_never_goes_back() -> None:
     queue = Queue()
     queue.do(encode_bare(TIMEOUT, 5000))

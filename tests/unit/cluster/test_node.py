@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import functools
-from collections.abc import AsyncIterator, Callable, Coroutine
+import contextlib
+import gc
+import os
+import threading
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
@@ -12,12 +15,13 @@ from random import Random
 import pytest
 
 from leveret.cluster import node as node_module
+from leveret.cluster import writer as writer_module
 from leveret.cluster.commands import encode_enqueue
 from leveret.cluster.hello import Identity
 from leveret.cluster.host import Host
 from leveret.cluster.links import Address, Links
 from leveret.cluster.machine import CONFIRM, Machine
-from leveret.cluster.node import ClusterNode
+from leveret.cluster.node import READS_MAX, ClusterNode
 from leveret.cluster.raft.entry import COMMAND, Entry, Members
 from leveret.cluster.raft.messages import APPEND, SNAPSHOT, Message
 from leveret.cluster.raft.state import LEADER
@@ -28,20 +32,25 @@ from leveret.cluster.store.store import Store
 from leveret.cluster.turn import Outcome
 from leveret.errors import Closed, NotLeader, PreconditionFailed, ProtocolError, StorageError
 from leveret.storage.disk import Disk
+from tests.unit.cluster.played import WAIT_S, played, until
 
 HOST = "127.0.0.1"
 SECRET = b"a secret for tests"
 TICK_S = 0.05
-WAIT_S = 20.0
 GROUP = 1
 
 
 class BadFiles(Files):
-    """A disk whose syncs fail from some moment on."""
+    """A disk that hangs for a while, or whose syncs fail from some moment on."""
 
-    is_broken = False
+    def __init__(self, disk: Disk) -> None:
+        super().__init__(disk)
+        self.is_broken = False
+        self.goes_on = threading.Event()
+        self.goes_on.set()
 
     def write(self, block: Block) -> None:
+        assert self.goes_on.wait(WAIT_S)
         if self.is_broken:
             raise StorageError("the disk does not answer")
         super().write(block)
@@ -50,21 +59,21 @@ class BadFiles(Files):
 class Seat:
     """One node, and what it has told its owner."""
 
-    def __init__(self, number: int, folder: Path, voters: list[int]) -> None:
+    def __init__(self, number: int, folder: Path, voters: list[int], incarnation: int = 1) -> None:
         self.number = number
         disk = Disk(folder / str(number))
         disk.prepare()
         self.disk = disk
         self.files = BadFiles(disk)
         store = Store.open(self.files, number)
-        self.host = Host(number, 1, number)
+        self.host = Host(number, incarnation, number)
         members = Members(voters, [])
         if not store.has(GROUP):
             store.create(GROUP, members)
             self.host.add_group(GROUP, Stored(members), Machine())
         else:
             self.host.add_group(GROUP, store.stored(GROUP), Machine())
-        me = Identity(number, "test", SECRET, 1)
+        me = Identity(number, "test", SECRET, incarnation)
         self.links = Links(me, self._on_messages, chance=Random(number))
         self.node = ClusterNode(self.host, store, self.links, self._on_outcomes, tick_s=TICK_S)
         self.outcomes: list[Outcome] = []
@@ -78,8 +87,9 @@ class Seat:
         self.news.set()
 
     @property
-    def is_leader(self) -> bool:
-        return self.host.groups[GROUP].raft.role == LEADER
+    def has_led(self) -> bool:
+        """Whether it leads, and its owner was told so."""
+        return self.host.groups[GROUP].raft.role == LEADER and bool(self.outcomes)
 
     def confirmed(self) -> list[int]:
         return [
@@ -100,9 +110,9 @@ class Seat:
 
 
 @asynccontextmanager
-async def seats(folder: Path, count: int) -> AsyncIterator[list[Seat]]:
+async def seats(folder: Path, count: int, incarnation: int = 1) -> AsyncIterator[list[Seat]]:
     numbers = list(range(1, count + 1))
-    found = [Seat(number, folder, numbers) for number in numbers]
+    found = [Seat(number, folder, numbers, incarnation) for number in numbers]
     for seat in found:
         await seat.links.start(HOST, 0)
     for seat in found:
@@ -119,12 +129,23 @@ async def seats(folder: Path, count: int) -> AsyncIterator[list[Seat]]:
 
 
 async def leader_of(found: list[Seat]) -> Seat:
-    async with asyncio.timeout(WAIT_S):
-        while True:
-            for seat in found:
-                if seat.is_leader and seat.outcomes:
-                    return seat
-            await asyncio.sleep(TICK_S)
+    await until(lambda: any(seat.has_led for seat in found))
+    return next(seat for seat in found if seat.has_led)
+
+
+@asynccontextmanager
+async def led(folder: Path) -> AsyncIterator[tuple[Seat, list[Seat]]]:
+    """Three seats, when one of them leads: that one, and the others."""
+    async with seats(folder, 3) as found:
+        leader = await leader_of(found)
+        yield leader, [seat for seat in found if seat is not leader]
+
+
+@asynccontextmanager
+async def alone(folder: Path, incarnation: int = 1) -> AsyncIterator[Seat]:
+    """One seat, when it leads."""
+    async with seats(folder, 1, incarnation) as (seat,):
+        yield await leader_of([seat])
 
 
 async def read(seat: Seat) -> None:
@@ -137,27 +158,16 @@ async def read(seat: Seat) -> None:
                 await asyncio.sleep(TICK_S)
 
 
-def played(test: Callable[..., Coroutine[None, None, None]]) -> Callable[..., None]:
-    """A test that awaits."""
-
-    @functools.wraps(test)
-    def play(*arguments: object, **named: object) -> None:
-        asyncio.run(test(*arguments, **named))
-
-    return play
-
-
 @played
 async def test_what_is_proposed_is_applied_everywhere_and_told_by_the_leader(
     tmp_path: Path,
 ) -> None:
-    async with seats(tmp_path, 3) as found:
-        leader = await leader_of(found)
+    async with led(tmp_path) as (leader, others):
         leader.publish(1, 2)
         leader.publish(3)
         await leader.until(lambda: leader.confirmed() == [1, 2, 3])
         await read(leader)
-        follower = next(seat for seat in found if seat is not leader)
+        follower = others[0]
         await read(follower)
         assert len(follower.host.groups[GROUP].machine.contents.messages) == 3
         assert follower.confirmed() == []
@@ -168,8 +178,7 @@ async def test_what_is_proposed_is_applied_everywhere_and_told_by_the_leader(
 
 @played
 async def test_proposals_of_one_round_of_the_loop_share_one_sync(tmp_path: Path) -> None:
-    async with seats(tmp_path, 1) as (seat,):
-        await leader_of([seat])
+    async with alone(tmp_path) as seat:
         before = seat.node.syncs
         for seq in range(1, 101):
             seat.publish(seq)
@@ -179,13 +188,11 @@ async def test_proposals_of_one_round_of_the_loop_share_one_sync(tmp_path: Path)
 
 @played
 async def test_a_node_starts_again_with_what_it_has_confirmed(tmp_path: Path) -> None:
-    async with seats(tmp_path, 1) as (seat,):
-        await leader_of([seat])
+    async with alone(tmp_path) as seat:
         seat.publish(1, 2, 3)
         await seat.until(lambda: seat.confirmed() == [1, 2, 3])
     assert not seat.node.store.flush()  # the log was brought to a good end
-    async with seats(tmp_path, 1) as (again,):
-        await leader_of([again])
+    async with alone(tmp_path) as again:
         await read(again)
         assert len(again.host.groups[GROUP].machine.contents.messages) == 3
 
@@ -194,8 +201,7 @@ async def test_a_node_starts_again_with_what_it_has_confirmed(tmp_path: Path) ->
 async def test_a_sync_that_fails_ends_the_node_and_nobody_hears_of_the_turn(
     tmp_path: Path,
 ) -> None:
-    async with seats(tmp_path, 3) as found:
-        leader = await leader_of(found)
+    async with led(tmp_path) as (leader, others):
         leader.files.is_broken = True
         sent = leader.links.facts()
         leader.publish(1)
@@ -207,18 +213,32 @@ async def test_a_sync_that_fails_ends_the_node_and_nobody_hears_of_the_turn(
         assert sent
         with pytest.raises(Closed):
             leader.publish(2)
-        rest = [seat for seat in found if seat is not leader]
-        logs = [seat.host.groups[GROUP].raft.log for seat in rest]
+        logs = [seat.host.groups[GROUP].raft.log for seat in others]
         assert all(entry.kind != COMMAND for found_log in logs for entry in found_log.entries)
-        second = await leader_of(rest)
+        second = await leader_of(others)
         second.publish(1)
         await second.until(lambda: second.confirmed() == [1])
 
 
 @played
+async def test_a_fault_that_the_owner_does_not_ask_for_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with alone(tmp_path) as seat:
+        seat.files.is_broken = True
+        seat.publish(1)
+        await until(seat.node.ended.done)
+        await seat.node.stop()
+        told = [record for record in caplog.records if "the node ends" in record.message]
+        assert len(told) == 1
+        seat.node.ended = asyncio.get_running_loop().create_future()
+        gc.collect()
+    assert "never retrieved" not in caplog.text
+
+
+@played
 async def test_an_assertion_of_a_member_ends_the_node(tmp_path: Path) -> None:
-    async with seats(tmp_path, 1) as (seat,):
-        await leader_of([seat])
+    async with alone(tmp_path) as seat:
         lie = Message(APPEND, 2, 1, GROUP, seat.host.groups[GROUP].raft.term)
         seat.node.on_messages([lie], 100)
         async with asyncio.timeout(WAIT_S):
@@ -228,9 +248,8 @@ async def test_an_assertion_of_a_member_ends_the_node(tmp_path: Path) -> None:
 
 @played
 async def test_a_snapshot_that_cannot_be_read_is_the_fault_of_the_peer(tmp_path: Path) -> None:
-    async with seats(tmp_path, 3) as found:
-        leader = await leader_of(found)
-        seat = next(seat for seat in found if seat is not leader)
+    async with led(tmp_path) as (leader, others):
+        seat = others[0]
         chunk = Message(SNAPSHOT, leader.number, seat.number, GROUP, 90)
         chunk.index, chunk.log_term, chunk.commit, chunk.data = 1000, 90, 3, b"abc"
         with pytest.raises(ProtocolError):
@@ -240,9 +259,8 @@ async def test_a_snapshot_that_cannot_be_read_is_the_fault_of_the_peer(tmp_path:
 
 @played
 async def test_reads_end_with_the_node(tmp_path: Path) -> None:
-    async with seats(tmp_path, 3) as found:
-        leader = await leader_of(found)
-        await asyncio.gather(*(seat.node.stop() for seat in found if seat is not leader))
+    async with led(tmp_path) as (leader, others):
+        await asyncio.gather(*(seat.node.stop() for seat in others))
         async with asyncio.TaskGroup() as group:
             read = group.create_task(ended_read(leader))
             await asyncio.sleep(0)
@@ -262,9 +280,8 @@ async def ended_read(seat: Seat) -> bool:
 async def test_a_node_that_is_behind_reads_no_more_until_its_disk_is_done(
     tmp_path: Path,
 ) -> None:
-    async with seats(tmp_path, 3) as found:
-        leader = await leader_of(found)
-        seat = next(seat for seat in found if seat is not leader)
+    async with led(tmp_path) as (leader, others):
+        seat = others[0]
         full = Message(APPEND, leader.number, seat.number, GROUP + 1, 1)
         full.entries = [Entry(1, 1, COMMAND, b"")]
         seat.node.on_messages([full], node_module.RECEIVED_BYTES_MAX)
@@ -277,8 +294,7 @@ async def test_a_node_that_is_behind_reads_no_more_until_its_disk_is_done(
 
 @played
 async def test_a_group_comes_and_goes_and_a_restart_knows_which_are_there(tmp_path: Path) -> None:
-    async with seats(tmp_path, 1) as (seat,):
-        await leader_of([seat])
+    async with alone(tmp_path) as seat:
         for group in (5, 6):
             seat.node.add_group(group, Members([1], []), Machine())
         await seat.until(lambda: all(seat.host.groups[g].raft.role == LEADER for g in (5, 6)))
@@ -292,9 +308,101 @@ async def test_a_group_comes_and_goes_and_a_restart_knows_which_are_there(tmp_pa
 
 @played
 async def test_a_command_that_no_frame_could_carry_is_refused(tmp_path: Path) -> None:
-    async with seats(tmp_path, 1) as (seat,):
-        await leader_of([seat])
+    async with alone(tmp_path) as seat:
         with pytest.raises(PreconditionFailed):
             seat.node.propose(GROUP, [bytes(node_module.COMMAND_BYTES_MAX + 1)])
         seat.publish(1)
         await seat.until(lambda: seat.confirmed() == [1])
+
+
+# The end
+
+
+@played
+async def test_a_disk_that_is_full_keeps_no_node_from_stopping(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with alone(tmp_path) as seat:
+        seat.publish(1)
+        await seat.until(lambda: seat.confirmed() == [1])
+        seat.files.is_broken = True  # the end of the log is still to be written
+        await seat.node.stop()
+        assert seat.node.ended.result() is None
+    assert "has no good end: the disk does not answer" in caplog.text
+    async with alone(tmp_path) as again:
+        await read(again)
+        assert len(again.host.groups[GROUP].machine.contents.messages) == 1
+
+
+@played
+async def test_a_write_that_fails_while_its_node_stops_is_told_and_confirms_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with alone(tmp_path) as seat:
+        seat.files.goes_on.clear()
+        seat.publish(1)
+        await until(lambda: seat.node._is_writing)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(seat.node.stop())
+            await until(lambda: seat.node._has_stopped)
+            seat.files.is_broken = True
+            seat.files.goes_on.set()
+        assert seat.confirmed() == []
+    assert "the last write of a node that stops has failed" in caplog.text
+    assert "Traceback" not in caplog.text
+
+
+@played
+async def test_a_disk_that_hangs_keeps_no_node_from_stopping(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer_module, "JOIN_S", 0.05)
+    async with alone(tmp_path) as seat:
+        seat.files.goes_on.clear()
+        seat.publish(1)
+        await until(lambda: seat.node._is_writing)
+        await seat.node.stop()
+        assert seat.node.ended.result() is None
+        assert "the node stops while its disk does not answer" in caplog.text
+        seat.files.goes_on.set()
+        await until(lambda: not seat.node._is_writing)
+        assert seat.confirmed() == []
+
+
+@played
+async def test_nothing_is_left_of_nodes_that_have_stopped(tmp_path: Path) -> None:
+    before = open_files()
+    async with led(tmp_path) as (leader, _):
+        leader.publish(1)
+        await leader.until(lambda: leader.confirmed() == [1])
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    assert not [thread for thread in threading.enumerate() if "raft" in thread.name]
+    await until(lambda: open_files() <= before)
+
+
+def open_files() -> set[str]:
+    """What this process has open, but for what a loop makes for itself."""
+    found = set()
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            found.add(os.readlink(f"/proc/self/fd/{name}"))
+    return {text for text in found if text.startswith(("/", "socket:"))}
+
+
+@played
+async def test_a_node_that_never_started_stops(tmp_path: Path) -> None:
+    seat = Seat(1, tmp_path, [1])
+    await seat.node.stop()
+    assert seat.node.ended.result() is None
+    seat.files.close()
+    seat.disk.release()
+
+
+@played
+async def test_no_read_has_the_number_of_one_of_the_process_before(tmp_path: Path) -> None:
+    async with alone(tmp_path) as seat:
+        await read(seat)
+        before = seat.node._next_read
+    async with alone(tmp_path, incarnation=2) as again:
+        assert again.node._next_read > before + READS_MAX
+        await read(again)

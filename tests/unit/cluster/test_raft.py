@@ -4,8 +4,17 @@ import pytest
 
 from leveret.cluster.raft.config import Config
 from leveret.cluster.raft.core import Raft
-from leveret.cluster.raft.entry import Members
-from leveret.cluster.raft.messages import APPEND, BEAT, VOTE, Message
+from leveret.cluster.raft.entry import COMMAND, Entry, Members
+from leveret.cluster.raft.messages import (
+    APPEND,
+    BEAT,
+    GRANTED,
+    PRE_VOTE_REPLY,
+    SNAPSHOT,
+    SNAPSHOT_REPLY,
+    VOTE,
+    Message,
+)
 from leveret.cluster.raft.state import FOLLOWER, LEADER
 from leveret.cluster.raft.stored import Stored
 from leveret.errors import Busy, NotLeader
@@ -32,18 +41,22 @@ class Trio:
         assert self.leader.role == LEADER
 
     def run(self) -> None:
-        is_busy = True
-        while is_busy:
-            is_busy = False
-            for raft in self.rafts.values():
-                ready = raft.ready()
-                if ready is not None:
-                    is_busy = True
-                    self.sent += ready.messages
-                    for message in ready.messages:
-                        if message.target not in self.deaf:
-                            self.rafts[message.target].step(message)
-                    raft.advance(ready)
+        while self.turn():
+            pass
+
+    def turn(self) -> bool:
+        """One `Ready` of each; whether there was any."""
+        is_busy = False
+        for raft in self.rafts.values():
+            ready = raft.ready()
+            if ready is not None:
+                is_busy = True
+                self.sent += ready.messages
+                for message in ready.messages:
+                    if message.target not in self.deaf:
+                        self.rafts[message.target].step(message)
+                raft.advance(ready)
+        return is_busy
 
 
 def test_window_stops_at_its_count_and_goes_on_after_an_answer() -> None:
@@ -160,3 +173,96 @@ def test_leader_of_an_older_term_learns_of_the_newer_one() -> None:
         trio.run()
     assert trio.leader.role == FOLLOWER
     assert trio.leader.term == 5
+
+
+def test_what_is_committed_at_once_makes_room_for_as_much() -> None:
+    # Entries of more than the limit, committed by one answer, must not stay counted.
+    raft = Raft(Config(1, GROUP), Stored(Members([1], [])), 1)
+    raft.config.uncommitted_bytes_max = 1000
+    raft.elapsed = raft.timeout
+    raft.tick()
+    settle(raft)
+    for _ in range(5):
+        raft.propose([bytes(400)] * 4)
+        settle(raft)
+        assert raft.commit == raft.log.last_index()
+        assert raft.uncommitted_bytes == 0
+
+
+def settle(raft: Raft) -> None:
+    """All that a member which is alone has to do."""
+    while (ready := raft.ready()) is not None:
+        raft.advance(ready)
+
+
+def test_new_leader_counts_what_those_before_it_have_left_uncommitted() -> None:
+    stored = Stored(Members([1], []))
+    stored.entries = [Entry(index, 1, COMMAND, bytes(600)) for index in (1, 2)]
+    raft = Raft(Config(1, GROUP), stored, 1)
+    raft.config.uncommitted_bytes_max = 1000
+    raft.elapsed = raft.timeout
+    raft.tick()
+    with pytest.raises(Busy):
+        raft.propose([b"x"])
+    settle(raft)
+    raft.propose([b"x"])
+
+
+def test_a_follower_that_gets_a_snapshot_under_load_needs_no_second_one() -> None:
+    trio = Trio(trailing=0, chunk_bytes=10)
+    trio.deaf = {3}
+    trio.leader.propose([b"x"] * 10)
+    trio.run()
+    trio.leader.compact(bytes(100), [])
+    trio.run()
+    trio.deaf.clear()
+    trio.sent.clear()
+    for _ in range(200):
+        # There is a snapshot after every entry, and a chunk takes longer than an entry.
+        trio.leader.propose([b"x"])
+        trio.leader.tick()
+        trio.turn()
+        if trio.leader.log.unsaved is None:
+            trio.leader.compact(bytes(100), [])
+    indexes = {message.index for message in trio.sent if message.kind == SNAPSHOT}
+    assert indexes == {11}
+    assert trio.leader.log.last_index() - trio.rafts[3].applied < 10
+
+
+def test_a_leader_that_wakes_and_hears_nobody_steps_down_within_one_timeout() -> None:
+    trio = Trio()
+    for raft in trio.rafts.values():
+        raft.may_sleep = True
+    trio.leader.begin_sleep()
+    trio.run()
+    assert all(raft.is_asleep for raft in trio.rafts.values())
+    trio.deaf = {2, 3}
+    trio.leader.wake(0)
+    for _ in range(trio.leader.config.election_ticks):
+        assert trio.leader.role == LEADER
+        trio.leader.tick()
+    assert trio.leader.role == FOLLOWER
+
+
+def test_chunks_of_two_leaders_are_never_mixed() -> None:
+    raft = Raft(Config(2, GROUP), Stored(Members([1, 2, 3], [])), 2)
+    raft.step(chunk(1, term=1, offset=0))
+    raft.elapsed = raft.timeout
+    raft.tick()
+    granted = Message(PRE_VOTE_REPLY, 3, 2, GROUP, 2)
+    granted.context = GRANTED
+    raft.step(granted)
+    assert (raft.term, raft.vote) == (2, 2)
+    settle(raft)
+    raft.step(chunk(3, term=2, offset=10))  # who has won the election that this node has lost
+    ready = raft.ready()
+    assert ready is not None
+    assert [(m.kind, m.hint) for m in ready.messages] == [(SNAPSHOT_REPLY, 0)]
+
+
+def chunk(leader: int, term: int, offset: int) -> Message:
+    """Half of a snapshot of 20 bytes."""
+    message = Message(SNAPSHOT, leader, 2, GROUP, term)
+    message.index, message.log_term, message.commit, message.hint = 50, 1, 20, offset
+    message.data = bytes(10)
+    return message

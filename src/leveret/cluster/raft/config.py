@@ -42,6 +42,8 @@ class Config:
         self.promote_lag_max: i64 = 1000
         # Applied entries that a snapshot leaves in memory for followers that are behind.
         self.trailing: i64 = 1000
+        # And how many at most for those that are getting a snapshot.
+        self.trailing_max: i64 = 100_000
 
     def check(self) -> None:
         """The relations between limits that everything else relies on."""

@@ -269,7 +269,18 @@ class Raft(State):
         """Begin from the machine's state, as of the last applied entry."""
         if self.log.unsaved is not None:
             raise Busy("another snapshot is not written yet")
-        return self.log.compact(self.applied, state, live, self.config.trailing)
+        trailing = max(self.config.trailing, self._behind_snapshots())
+        return self.log.compact(self.applied, state, live, trailing)
+
+    def _behind_snapshots(self) -> i64:
+        """How many entries those need who are getting a snapshot: without them the end of it would
+        find its continuation gone, and the next one would begin, for as long as there is load.
+        """
+        behind: i64 = 0
+        for progress in self.progress.values():
+            if progress.snapshot is not None and progress.is_active:
+                behind = max(behind, self.applied - progress.snapshot.index)
+        return min(behind, self.config.trailing_max)
 
     def is_quiet(self) -> bool:
         """Whether nothing will happen but beats: every member has and has committed all."""

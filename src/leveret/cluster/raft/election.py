@@ -44,6 +44,7 @@ def campaign(state: State, is_forced: bool) -> None:
     assert state.may_lead()
     state.term += 1
     state.vote = state.node
+    state.incoming = None  # as when following another leader: chunks of two are never mixed
     state.role = CANDIDATE
     state.leader = NOBODY
     _start(state)
@@ -142,7 +143,7 @@ def become_leader(state: State) -> None:
     state.elapsed = 0
     state.beat_elapsed = 0
     state.votes.clear()
-    state.uncommitted_bytes = 0
+    state.uncommitted_bytes = state.log.size_bytes(state.commit, state.log.last_index())
     state.transfer_target = NOBODY
     state.reads = []
     next_index = state.log.last_index() + 1

@@ -91,6 +91,13 @@ class Log:
             here += 1
         return self.entries[at:here]
 
+    def size_bytes(self, after: i64, last: i64) -> i64:
+        """Of all entries after one index up to another."""
+        total: i64 = 0
+        for at in range(after - self.base_index, last - self.base_index):
+            total += self.entries[at].size_bytes()
+        return total
+
     def guess(self, index: i64, term: i64) -> i64:
         """The last index up to `index` whose term is not over `term`: where logs may agree."""
         at = min(index, self.last_index())

@@ -125,11 +125,9 @@ def maybe_commit(state: State) -> bool:
     index = majority_match(state)
     if index <= state.commit or state.log.term(index) != state.term:
         return False
-    before = state.commit
+    state.uncommitted_bytes -= state.log.size_bytes(state.commit, index)
+    assert state.uncommitted_bytes >= 0
     state.commit_to(index)
-    for entry in state.log.slice(before + 1, index - before, state.config.uncommitted_bytes_max):
-        state.uncommitted_bytes -= entry.size_bytes()
-    state.uncommitted_bytes = max(i64(0), state.uncommitted_bytes)
     return True
 
 

@@ -90,6 +90,7 @@ def wake(state: State, silent_ticks: i64) -> None:
         state.elapsed = 0
         for progress in state.progress.values():
             progress.is_asleep = False
+            progress.is_active = False  # what it said before the sleep says nothing of now
         broadcast_beat(state)
     else:
         state.elapsed = silent_ticks

@@ -68,7 +68,7 @@ class State:
         self.timeout: i64 = 0  # how many ticks without a leader this member bears
         # As leader
         self.progress: dict[int, Progress] = {}
-        self.uncommitted_bytes: i64 = 0
+        self.uncommitted_bytes: i64 = 0  # of all entries after `commit`
         self.transfer_target: i64 = NOBODY
         self.reads: list[Waiting] = []
         self.read_round: i64 = 0
