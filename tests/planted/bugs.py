@@ -143,9 +143,9 @@ BUGS: Final = (
     ),
     Bug(
         "durability of the queue not asked for",
-        "engine/vhost.py",
-        "        if durable and not self.turn.is_restoring:\n            self._log(queue_made(",
-        "        if not self.turn.is_restoring:\n            self._log(queue_made(",
+        "engine/queue_making.py",
+        "    if durable and not vhost.turn.is_restoring:\n        vhost.log(queue_made(",
+        "    if not vhost.turn.is_restoring:\n        vhost.log(queue_made(",
         (_RESTART + "test_what_is_not_durable_does_not_come_back",),
     ),
     # Checkpoints and files

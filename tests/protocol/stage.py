@@ -13,6 +13,7 @@ import itertools
 import struct
 from typing import Final, cast
 
+from leveret.amqp.closing import lost
 from leveret.amqp.connection import Connection
 from leveret.amqp.link import CREDIT_BYTES, Front, Limits
 from leveret.auth import Authority, FixedAuthority, is_loopback
@@ -199,7 +200,7 @@ class Peer:
         """The peer's socket is gone."""
         self.stage.peers.pop(self.connection, None)
         self.stage.broker.begin_turn(self.stage.now_ms)
-        self.connection.lost()
+        lost(self.connection)
         self.stage.end_turn()
 
     # What the runtime does for it
@@ -211,7 +212,7 @@ class Peer:
         if connection.drop:
             self._hung_up = True
             self.stage.peers.pop(connection, None)
-            connection.lost()
+            lost(connection)
         elif self.reads and connection.credit < CREDIT_BYTES:
             refill(self.stage.broker.slots, connection, CREDIT_BYTES)
 

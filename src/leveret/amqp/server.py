@@ -9,6 +9,7 @@ import ssl
 from collections.abc import Callable
 from typing import Final, Protocol, cast
 
+from leveret.amqp.closing import force_close
 from leveret.amqp.connection import Connection
 from leveret.amqp.link import Front
 from leveret.amqp.sockets import AmqpProtocol, Sockets
@@ -85,7 +86,7 @@ class AmqpServer:
     def close(self, connection: Connection, reason: str) -> None:
         """Send one peer away."""
         self._turns.begin()
-        connection.force_close(reason)
+        force_close(connection, reason)
         self._turns.end()
 
     def access_changed(self, user: str) -> None:
@@ -95,7 +96,7 @@ class AmqpServer:
     def user_gone(self, user: str) -> None:
         """A user was deleted: their connections end. RabbitMQ: with these words."""
         for connection in self._sockets.connections_of({user}):
-            connection.force_close(f"user '{user}' is deleted")
+            force_close(connection, f"user '{user}' is deleted")
         self._turns.soon()
 
     def close_vhost(self, name: str) -> None:
@@ -103,7 +104,7 @@ class AmqpServer:
         for connection in list(self.protocols):
             vhost = connection.vhost
             if vhost is not None and vhost.name == name:
-                connection.force_close(f"vhost '{name}' is deleted")
+                force_close(connection, f"vhost '{name}' is deleted")
 
     async def stop(self, drain_s: float) -> None:
         """Accept no more, tell every peer, and give them a moment to answer."""
@@ -112,7 +113,7 @@ class AmqpServer:
             server.close()
         self._turns.begin()
         for connection in list(self.protocols):
-            connection.force_close("broker forced connection closure with reason 'shutdown'")
+            force_close(connection, "broker forced connection closure with reason 'shutdown'")
         self._turns.end()
         if self.protocols:
             self._drained.clear()

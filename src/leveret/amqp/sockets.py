@@ -25,7 +25,10 @@ import socket
 from collections.abc import Callable
 from typing import Final, cast
 
-from leveret.amqp.connection import RUNNING, Connection
+from leveret.amqp.closing import fail_internally, lost
+from leveret.amqp.connection import Connection
+from leveret.amqp.connection_state import RUNNING
+from leveret.amqp.handlers.connection import on_access_changed
 from leveret.amqp.link import CREDIT_BYTES, Front
 from leveret.amqp.methods import CONNECTION_BLOCKED, CONNECTION_UNBLOCKED
 from leveret.amqp.writer import Writer
@@ -114,7 +117,7 @@ class AmqpProtocol:
             self._feed(data)
         except Exception:
             log.exception("connection %s broke", connection.peer)
-            connection.fail_internally()
+            fail_internally(connection)
         if connection.publishes != published:
             is_large = size > (connection.publishes - published) * LARGE_BYTES
             self._quota_bytes = LARGE_QUOTA_BYTES if is_large else QUOTA_BYTES
@@ -146,7 +149,7 @@ class AmqpProtocol:
         self._server.forget(self)
         self._server.begin_turn()
         self.connection.note_end(str(error) if error is not None else "the peer hung up")
-        self.connection.lost()
+        lost(self.connection)
         self._server.end_turn()
 
     # The server's side
@@ -356,7 +359,7 @@ class Sockets:
         users = self.changed_users
         self.changed_users = set()
         for connection in self.connections_of(users):
-            connection.access_changed()
+            on_access_changed(connection)
         self.turn_soon()  # peers whose consumers have ended are told
 
     def connections_of(self, users: set[str]) -> list[Connection]:

@@ -37,11 +37,13 @@ from leveret.embedded.rules import (
     Rules,
     require_within,
 )
+from leveret.engine.getting import take_next
 from leveret.engine.message import Address, Message
 from leveret.engine.pulse import NEVER
 from leveret.engine.pulse import Pulse as EnginePulse
-from leveret.engine.queue import BATCH, NO_TTL
+from leveret.engine.queue import NO_TTL
 from leveret.engine.queue import Queue as Machine
+from leveret.engine.queue_state import BATCH
 from leveret.engine.session import Outlet, Session, Turn
 from leveret.engine.settling import ack, reject
 from leveret.engine.slots import Slots
@@ -143,7 +145,7 @@ class Queue:
         """Take a message, or wait for one to come, which is then not taken yet."""
         with self._lock:
             now_ms = self._enter()
-            message = self._machine.get(self._session, False)
+            message = take_next(self._session, self._machine, False)
             if message is not None:
                 return self._lease(message, now_ms + timeout_ms)
             if wait_s > 0 and not self._turn.leaving:

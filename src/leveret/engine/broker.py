@@ -26,6 +26,7 @@ from leveret.engine.message import PERSISTENT, Address, Message
 from leveret.engine.publishing import CYCLED, REFUSED, UNROUTED, spread
 from leveret.engine.pulse import NEVER, Pulse
 from leveret.engine.queue import Queue
+from leveret.engine.queue_making import parked_queue
 from leveret.engine.register import Register
 from leveret.engine.runs import Pages
 from leveret.engine.session import DELIVERY_LIMIT, DUE, EXPIRED, REJECTED, Leaving, Turn
@@ -301,4 +302,4 @@ def _park(vhost: Vhost, queue: Queue, message: Message) -> None:
     record_death(properties, queue.name, DELIVERY_LIMIT, message.address, vhost.turn.now_ms)
     header = encode_header(properties, len(message.body))
     flags = message.flags & PERSISTENT
-    vhost.parked_queue().push(message.address, header, message.body, -1, -1, flags, 0)
+    parked_queue(vhost).push(message.address, header, message.body, -1, -1, flags, 0)

@@ -3,6 +3,7 @@
 from mypy_extensions import i64
 
 from leveret.engine.arguments import consumer_settings
+from leveret.engine.getting import take_next
 from leveret.engine.message import Message
 from leveret.engine.queue import Queue
 from leveret.engine.session import Consumer, Outlet, Session
@@ -92,7 +93,9 @@ def get(session: Session, queue: Queue, no_ack: bool) -> Message | None:
             f"cannot obtain access to locked queue '{queue.name}' in vhost '{queue.vhost}'. "
             "basic.get operations are not supported by quorum queues with single active consumer"
         )
-    return queue.get(session, no_ack)
+    if isinstance(queue, Stream):
+        raise queue.unsupported("basic.get")
+    return take_next(session, queue, no_ack)
 
 
 def set_prefetch(slots: Slots, session: Session, count: i64, size: i64, shared: bool) -> None:

@@ -12,6 +12,7 @@ from mypy_extensions import i64
 from leveret.engine.definitions import queue_gone, vhost_gone
 from leveret.engine.pulse import NEVER, Timed
 from leveret.engine.queue import Queue
+from leveret.engine.queue_making import close_queue
 from leveret.engine.streams.stream import Stream
 from leveret.engine.vhost import Vhost
 
@@ -59,7 +60,7 @@ class Demolition(Timed):
         """Close what cannot wait; while a start restores definitions, that is everything."""
         streams = [queue for queue in self._left if isinstance(queue, Stream)]
         for stream in streams:
-            self._vhost.close_queue(stream)
+            close_queue(self._vhost, stream)
         self._left = [queue for queue in self._left if not queue.deleted]
         if self._vhost.turn.is_restoring:
             self._close(len(self._left))
@@ -72,5 +73,5 @@ class Demolition(Timed):
 
     def _close(self, most: int) -> None:
         while self._left and most > 0:
-            self._vhost.close_queue(self._left.pop())
+            close_queue(self._vhost, self._left.pop())
             most -= 1

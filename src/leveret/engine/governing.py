@@ -28,6 +28,7 @@ from leveret.engine.policies import EXCHANGE, Policies
 from leveret.engine.policy_rules import effective_arguments
 from leveret.engine.pulse import NEVER
 from leveret.engine.queue import Queue
+from leveret.engine.queue_making import chronicle_of
 from leveret.engine.streams.chronicle import StreamChronicle
 from leveret.engine.target import Target
 from leveret.engine.trails import traced, untraced
@@ -150,7 +151,7 @@ class VhostGovernor(Governor):
         if present is not None or name:
             self._routes_changed()
         try:
-            return self._vhost.chronicle(what, arguments)
+            return chronicle_of(self._vhost, what, arguments)
         except EngineError:
             return None
 

@@ -121,7 +121,7 @@ class Message:
         self.address = address
         self.header = header  # content header payload as received
         self.body = body
-        self.seq = seq  # identity inside its queue, never reused; see also `Queue._renumber`
+        self.seq = seq  # identity inside its queue, never reused; see also `queue_time`
         self.rank = seq  # order inside its priority; a scheduled message gets a new one when due
         self.expires_ms = expires_ms  # NO_EXPIRY or the time at which it is dead
         self.priority = priority

@@ -6,8 +6,9 @@
                                   └──requeue, timeout, consumer lost (perhaps scheduled first)
 
 `Ready`, `Scheduled` and the sessions' `Unacked` hold the messages; this module moves them and keeps
-the counts. A message that leaves other than by an ack goes to the turn's `leaving` column: the
-broker dead-letters it after the command, so that no queue ever calls another.
+the counts. What a queue is made of is in `queue_state`, its limits are in `queue_limits`, what time
+does to it is in `queue_time`. A message that leaves other than by an ack goes to the turn's
+`leaving` column: the broker dead-letters it after the command, so that no queue calls another.
 
 Invariants: every message of the queue is in exactly one of ready, scheduled, in flight, or among
 the vhost's stuck dead letters; `unacked` counts those in flight; after `pump` there is no ready
@@ -18,22 +19,9 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from leveret.engine.ages import UNKNOWN, Ages
-from leveret.engine.arguments import DROP_HEAD, REJECT_PUBLISH_DLX, QueueSettings
-from leveret.engine.chronicle import (
-    ACKED,
-    DELETED,
-    DELIVERED,
-    DROPPED,
-    PURGED,
-    QUEUED,
-    REQUEUED,
-    Chronicle,
-    copy_id,
-)
+from leveret.engine.arguments import DROP_HEAD, QueueSettings
+from leveret.engine.chronicle import REQUEUED
 from leveret.engine.events import consumer_changed
-from leveret.engine.fates import REFUSED, Fates
-from leveret.engine.ledger import Ledger
 from leveret.engine.message import (
     COUNTED,
     LOGGED,
@@ -43,56 +31,40 @@ from leveret.engine.message import (
     Address,
     Message,
 )
-from leveret.engine.pulse import NEVER, Timed, earlier
-from leveret.engine.ready import LAZY_WINDOW, MESSAGE_BYTES, WINDOW, Ready
-from leveret.engine.remembering import note_ready_gone, note_scheduled_gone
-from leveret.engine.runs import Pages, QueuePages
-from leveret.engine.scheduled import Scheduled
+from leveret.engine.pulse import NEVER
+from leveret.engine.queue_emptying import drop_everything, drop_ready
+from leveret.engine.queue_limits import drop_heads, is_over, refuse
+from leveret.engine.queue_state import BATCH, QueueState
+from leveret.engine.queue_time import (
+    expire,
+    expire_heads,
+    next_due_ms,
+    note_arrivals,
+    release,
+    unused_until_ms,
+    update_position,
+)
+from leveret.engine.ready import Ready
+from leveret.engine.remembering import note_delivered, note_queued
+from leveret.engine.runs import Pages
 from leveret.engine.session import (
     DELIVERY_BYTES,
     DELIVERY_LIMIT,
-    DUE,
-    EXPIRED,
-    MAXLEN,
     REJECTED,
     Consumer,
-    Leaving,
     Outlet,
     Session,
     Turn,
 )
-from leveret.engine.subscribers import Subscribers
-from leveret.engine.target import Target
 from leveret.errors import Corrupt
 from leveret.journal.journal import Journal
-from leveret.journal.records import NOWHERE
 from leveret.wire.tables import Table
-
-# Messages moved by one wake-up before other work gets its turn again.
-BATCH: Final = 5000
 
 NO_TTL: Final = -1
 
-DAMAGE_TEXTS_MAX: Final = 8  # reasons kept for those who ask; all of them are logged
 
-
-class QueueTimer(Timed):
-    """Wakes its queue by the pulse."""
-
-    def __init__(self, queue: "Queue") -> None:
-        super().__init__()
-        self.queue = queue
-
-    def on_due(self, now_ms: i64) -> i64:
-        while True:
-            try:
-                return self.queue.on_due(now_ms)
-            except Corrupt as fault:
-                self.queue.note_damage(fault)
-
-
-class Queue(Target):
-    """Messages, their consumers, and the rules of one queue."""
+class Queue(QueueState):
+    """Moves the messages of one queue between its lines, its schedule and its consumers."""
 
     def __init__(
         self,
@@ -106,79 +78,13 @@ class Queue(Target):
         arguments: Table,
         turn: Turn,
     ) -> None:
-        super().__init__(name)
-        self.vhost = vhost
-        self.slot = slot
-        self.settings = settings
-        self.durable = durable
-        self.auto_delete = auto_delete
-        self.owner = owner  # the connection that alone may use it, if it is exclusive
-        self.arguments = arguments
-        self.turn = turn
-        self.is_quorum = settings.kind == "quorum"
-        self.is_classic = settings.kind == "classic"
-        self.holds_for: str | None = None  # the delayed exchange that it holds messages for
-        self.deleted = False
-        self.paused = False  # nothing is delivered; see `leveret.engine.pausing`
-        self.ledger = Ledger(turn.journal, durable, turn.unlogged)
-        self.chronicle: Chronicle | None = None  # is told what happens, if the queue remembers
-        # Rules, unpacked from the settings
-        self.ttl_ms: i64 = settings.ttl_ms
-        self.priority_max: i64 = settings.priority_max
-        self.counts = settings.kind == "quorum" or settings.delivery_limit >= 0
-        self.limited = settings.max_length >= 0 or settings.max_bytes >= 0
-        # Messages
-        self.next_seq: i64 = 0
-        self.ready = Ready(
-            prioritised=settings.priority_max > 0, returns_first=settings.kind == "quorum"
-        )
-        self.scheduled = Scheduled()
+        super().__init__(vhost, name, slot, settings, durable, auto_delete, owner, arguments, turn)
         if turn.pages is not None:
             self.open_pages(turn.pages)
-        self.ages = Ages()
-        self.unacked: i64 = 0
-        self.unacked_bytes: i64 = 0
-        self.stuck: i64 = 0  # dead letters that nobody takes, kept and counted here
-        self.damage: list[str] = []  # why messages were set aside as unreadable, if any were
-        # Consumers
-        self.subscribers = Subscribers(settings.single_active, self.is_quorum)
-        # Time
-        self.timer = QueueTimer(self)
-        self.used_ms: i64 = turn.now_ms  # last use that keeps an unused queue from expiring
-        self.has_expiries = False  # a message with an expiry has been pushed
-        self.dirty = False
-        # Statistics
-        self.published: i64 = 0
-        self.delivered: i64 = 0
-        self.delivered_no_ack: i64 = 0
-        self.got: i64 = 0
-        self.got_no_ack: i64 = 0
-        self.got_empty: i64 = 0
-        self.acked: i64 = 0
-        self.redelivered: i64 = 0
-        self.expired: i64 = 0
-        self.dropped: i64 = 0
-        self.refused: i64 = 0
-        self.purged: i64 = 0
-        self.moved: i64 = 0  # to other queues, by tasks
-        self.fates: Fates | None = None  # of messages that were not acknowledged, if any left
         if settings.expires_ms >= 0:
             self.arm()
 
-    @property
-    def damaged(self) -> int:
-        """How many messages are set aside because they cannot be read."""
-        return self.ready.damaged_count()
-
-    @property
-    def consumers(self) -> list[Consumer]:
-        """Everybody subscribed, in order of arrival."""
-        return self.subscribers.members
-
-    def memory_bytes(self) -> i64:
-        """What the messages take in memory, about; what is in the log alone takes little."""
-        in_flight = self.unacked_bytes + self.unacked * MESSAGE_BYTES
-        return in_flight + self.ready.memory_bytes() + self.scheduled.memory_bytes()
+    # The queue as a whole
 
     def message_count(self) -> i64:
         """Messages that can be had: what clients are told."""
@@ -193,7 +99,7 @@ class Queue(Target):
         if settings.expires_ms != self.settings.expires_ms:
             self.used_ms = self.turn.now_ms
         if settings.lazy != self.settings.lazy and self.ready.pages is not None:
-            self._set_window(settings.lazy)
+            self.set_window(settings.lazy)
         self.settings = settings
         self.ttl_ms = settings.ttl_ms
         self.counts = settings.kind == "quorum" or settings.delivery_limit >= 0
@@ -209,10 +115,24 @@ class Queue(Target):
             self._drop_over_limit()
         self.touch()
 
-    def _set_window(self, lazy: bool) -> None:
-        """How much of the queue is in memory; what is there stays there."""
-        self.ready.window = LAZY_WINDOW if lazy else WINDOW
-        self.scheduled.window = LAZY_WINDOW if lazy else WINDOW
+    def attach(self, journal: Journal, pages: Pages) -> None:
+        """From now on there is a log."""
+        self.ledger.journal = journal
+        if self.ready.pages is None:
+            self.open_pages(pages)
+        assert self.ready.pages is not None
+        self.ready.pages.journal = journal
+
+    def purge(self) -> int:
+        """Drop every ready message; those in flight and scheduled stay."""
+        self.catch_up()
+        return drop_ready(self)
+
+    def close(self) -> None:
+        """The queue is deleted: end its consumers and forget its messages."""
+        drop_everything(self)
+        self.turn.pulse.disarm(self.timer)
+        self.end_consumers()
 
     # Coming in
 
@@ -240,14 +160,14 @@ class Queue(Target):
             priority = self.settings.clamp(priority)
         message = Message(address, header, body, seq, expires_ms, priority, flags, self.slot)
         if self.limited and self.settings.overflow != DROP_HEAD and self._is_full(len(body)):
-            self._refuse(message)
+            refuse(self, message)
             return False
         self.published += 1
         due_ms = turn.now_ms + delay_ms if delay_ms > 0 else NEVER
         if self.ledger.journal is not None:
             self._keep(message, due_ms)
         if self.chronicle is not None:
-            self._note_queued(message)
+            note_queued(self, message)
         if due_ms != NEVER:
             self.scheduled.add(message, due_ms)
             self.arm()
@@ -270,54 +190,24 @@ class Queue(Target):
 
     def has_room(self, more: i64, more_bytes: i64) -> bool:
         """Whether so many messages can come without breaking a limit, by refusal or by drops."""
-        if not self.limited or not self._is_over(more, more_bytes):
+        if not self.limited or not is_over(self, more, more_bytes):
             return True
         self.pump()
-        return not self._is_over(more, more_bytes)
+        return not is_over(self, more, more_bytes)
 
     def _is_full(self, body_bytes: i64) -> bool:
         """Whether one more message would go over a limit. What can be delivered goes first."""
-        if not self._is_over(1, body_bytes):
+        if not is_over(self, 1, body_bytes):
             return False
         self.pump()
-        return self._is_over(1, body_bytes)
-
-    def _is_over(self, more: i64, more_bytes: i64) -> bool:
-        limits = self.settings
-        ready = self.ready
-        if limits.max_length >= 0 and ready.count + self.stuck + more > limits.max_length:
-            return True
-        return limits.max_bytes >= 0 and ready.body_bytes + more_bytes > limits.max_bytes
-
-    def _refuse(self, message: Message) -> None:
-        self.refused += 1
-        if self.chronicle is not None:
-            self._note_queued(message)
-        if self.settings.overflow == REJECT_PUBLISH_DLX:
-            self._leave(message, MAXLEN)
-        else:
-            self.count_dropped(REFUSED)
-            self.note(DROPPED, message, MAXLEN)
-            self.ledger.forget(message)
+        return is_over(self, 1, body_bytes)
 
     def _drop_over_limit(self) -> None:
         """RabbitMQ: what a consumer can take is not counted; then the head goes, young or old."""
-        if self.settings.overflow != DROP_HEAD or not self._is_over(0, 0):
+        if self.settings.overflow != DROP_HEAD or not is_over(self, 0, 0):
             return
         self.pump()
-        left = BATCH
-        while self.ready.count != 0 and self._is_over(0, 0):
-            if left == 0:  # the limit is new: the rest in another turn
-                self.turn.pulse.arm(self.timer, self.turn.now_ms)
-                return
-            left -= 1
-            try:
-                message = self.ready.pop()
-            except Corrupt as fault:
-                self.note_damage(fault)
-                continue
-            self.dropped += 1
-            self._leave(message, MAXLEN)
+        drop_heads(self)
 
     # Going out
 
@@ -330,23 +220,15 @@ class Queue(Target):
             except Corrupt as fault:
                 self.note_damage(fault)
 
-    def note_damage(self, fault: Corrupt) -> None:
-        """A part of the queue cannot be read: it has been set aside, the rest goes on."""
-        if len(self.damage) < DAMAGE_TEXTS_MAX:
-            self.damage.append(str(fault))
-        self.turn.faults.append(f"queue '{self.name}' in vhost '{self.vhost}': {fault}")
-        self.ready.damaged.extend(self.scheduled.damaged)
-        self.scheduled.damaged.clear()
-
     def _pump(self) -> None:
         ready = self.ready
         now_ms = self.turn.now_ms
         if self.next_seq != self.ages.next_seq:
-            self._note_arrivals(now_ms)
+            note_arrivals(self, now_ms)
         if not self.paused:
             self._hand_out(ready, now_ms)
         if self.has_expiries and ready.count != 0:
-            self._expire_heads(now_ms)
+            expire_heads(self, now_ms)
         if self.has_expiries:
             self.arm()
 
@@ -360,26 +242,9 @@ class Queue(Target):
             message = ready.pop()
             # A message that dies in the turn in which it came may still be delivered (TTL 0).
             if message.expires_ms != NO_EXPIRY and message.expires_ms < now_ms:
-                self._expire(message)
+                expire(self, message)
                 continue
             self._deliver(consumer, message)
-
-    def _note_arrivals(self, now_ms: i64) -> None:
-        """Something came in this turn: its time is marked, if it is not close to the last one."""
-        ages = self.ages
-        if ages.wants_mark(now_ms):
-            if self.unacked == 0 and self.ready.oldest_rank() >= ages.next_seq:
-                ages.clear()
-            journal = self.ledger.journal
-            if journal is not None and self.durable and journal.size() != 0:
-                journal.came(self.ledger.id, [ages.next_seq, now_ms])
-            ages.mark(now_ms)
-        ages.next_seq = self.next_seq
-
-    def oldest_ready_ms(self) -> i64:
-        """When the oldest ready message came or became due; UNKNOWN, also where there is none."""
-        rank = self.ready.oldest_rank()
-        return self.ages.arrived_ms(rank) if rank >= 0 else UNKNOWN
 
     def _deliver(self, consumer: Consumer, message: Message) -> None:
         session = consumer.session
@@ -391,7 +256,7 @@ class Queue(Target):
         message.holder = consumer
         consumer.delivered += 1
         if self.chronicle is not None:
-            self._note_delivered(message, consumer.tag, consumer.no_ack)
+            note_delivered(self, message, consumer.tag, consumer.no_ack)
         if message.flags & REDELIVERED:
             self.redelivered += 1
             session.redelivered += 1
@@ -406,12 +271,12 @@ class Queue(Target):
             consumer.unacked_bytes += body_bytes
             session.consumed += 1
             session.consumed_bytes += body_bytes
-            self._hold(session, message, body_bytes, consumer.timeout_ms)
+            self.hold(session, message, body_bytes, consumer.timeout_ms)
         if not session.outbox:
             self.turn.outboxes.append(session)
         session.outbox.append(message)
 
-    def _hold(self, session: Session, message: Message, body_bytes: i64, timeout_ms: i64) -> None:
+    def hold(self, session: Session, message: Message, body_bytes: i64, timeout_ms: i64) -> None:
         """Put a message in flight."""
         self.unacked += 1
         self.unacked_bytes += body_bytes
@@ -419,56 +284,6 @@ class Queue(Target):
         session.unacked.add(message)
         if timeout_ms != 0:
             self.turn.pulse.arm(session, self.turn.now_ms + timeout_ms)
-
-    def get(self, session: Session, no_ack: bool) -> Message | None:
-        """Take the next message for a session that asks for one."""
-        while True:
-            try:
-                return self._get(session, no_ack)
-            except Corrupt as fault:
-                self.note_damage(fault)
-
-    def _get(self, session: Session, no_ack: bool) -> Message | None:
-        self.used_ms = self.turn.now_ms
-        self.catch_up()
-        self._expire_heads(self.turn.now_ms)
-        if self.ready.count == 0:
-            self.got_empty += 1
-            session.got_empty += 1
-            return None
-        message = self.ready.pop()
-        self._expire_heads(self.turn.now_ms)
-        if self.has_expiries:
-            self.arm()
-        session.last_tag += 1
-        message.tag = session.last_tag
-        if self.chronicle is not None:
-            self._note_delivered(message, "", no_ack)
-        if message.flags & REDELIVERED:
-            self.redelivered += 1
-            session.redelivered += 1
-        if no_ack:
-            self.got_no_ack += 1
-            session.got_no_ack += 1
-            session.unacked.skip(message.tag)
-            self.ledger.forget(message)
-        else:
-            self.got += 1
-            session.got += 1
-            self.lend(session, message)
-        return message
-
-    def lend(self, session: Session, message: Message) -> None:
-        """Put a message in flight that left the line and has its tag, as what a session got."""
-        self.ledger.note_delivered(message)
-        body_bytes: i64 = len(message.body)
-        message.holder = session.getter
-        session.getter.unacked += 1
-        session.getter.unacked_bytes += body_bytes
-        timeout_ms = self.settings.consumer_timeout_ms
-        if timeout_ms < 0 or session.keeps:
-            timeout_ms = 0
-        self._hold(session, message, body_bytes, timeout_ms)
 
     # Coming back
 
@@ -501,7 +316,7 @@ class Queue(Target):
             message.failures += 1
             limit = self.settings.delivery_limit
             if limit >= 0 and message.failures > limit:
-                self._leave(message, DELIVERY_LIMIT)
+                self.leave(message, DELIVERY_LIMIT)
                 return
         if self.chronicle is not None:
             self.note(REQUEUED, message, "")
@@ -510,7 +325,7 @@ class Queue(Target):
         if message.flags & LOGGED and (self.counts or due_ms != NEVER):
             self.ledger.write_return(message, due_ms)
         if due_ms != NEVER:
-            self._update_position(message)
+            update_position(self, message)
             self.scheduled.add(message, due_ms)
             self.arm()
         else:
@@ -521,58 +336,7 @@ class Queue(Target):
 
     def discard(self, message: Message) -> None:
         """A consumer refused the message for good."""
-        self._leave(message, REJECTED)
-
-    # Leaving
-
-    def _leave(self, message: Message, reason: str) -> None:
-        self.turn.leaving.append(Leaving(message, self, reason))
-
-    def own_fates(self) -> Fates:
-        """The counts of this queue, which begin with the first that there is to count."""
-        if self.fates is None:
-            self.fates = Fates()
-        return self.fates
-
-    def count_dropped(self, reason: str) -> None:
-        """A message is lost, for the queue and for the node."""
-        self.own_fates().note_dropped(reason)
-        self.turn.fates.note_dropped(reason)
-
-    def _expire(self, message: Message) -> None:
-        self.expired += 1
-        self._leave(message, EXPIRED)
-
-    def _expire_heads(self, now_ms: i64) -> None:
-        """Drop what is dead at the head of a line; a message behind a living one waits."""
-        left = BATCH
-        while left > 0 and self.ready.count != 0:
-            try:
-                message = self.ready.pop_expired(now_ms)
-            except Corrupt as fault:
-                self.note_damage(fault)
-                continue
-            if message is None:
-                return
-            self._expire(message)
-            left -= 1
-
-    def purge(self) -> int:
-        """Drop every ready message; those in flight and scheduled stay."""
-        self.catch_up()
-        old = self.ready
-        if self.chronicle is not None:
-            note_ready_gone(self.chronicle, self.ledger.id, self.name, self.ready, PURGED)
-        self._forget_ready()
-        self.ready = Ready(prioritised=old.prioritised, returns_first=old.returns_first)
-        self.ready.pages = old.pages
-        self.ready.window = old.window
-        if old.lanes is not None:
-            self.ready.open_lanes()
-        self.ready.damaged = old.damaged  # unread and unexplained: a purge is not meant for them
-        self.purged += old.count
-        self.turn.trash.add(old.messages_held())
-        return old.count
+        self.leave(message, REJECTED)
 
     # Time
 
@@ -581,80 +345,25 @@ class Queue(Target):
         left = BATCH
         message = self.scheduled.pop_due(now_ms)
         while message is not None:
-            self._release(message)
+            release(self, message)
+            if self.limited:
+                self._drop_over_limit()
             left -= 1
             message = self.scheduled.pop_due(now_ms) if left > 0 else None
-        self._expire_heads(now_ms)
+        expire_heads(self, now_ms)
         if self.limited:
             self._drop_over_limit()
-        expires_ms = self._unused_until_ms()
+        expires_ms = unused_until_ms(self)
         if expires_ms != NEVER and expires_ms <= now_ms:
             self.turn.doomed.append(self)
             return NEVER
         self.touch()
-        return self._next_due_ms()
-
-    def _release(self, message: Message) -> None:
-        """A scheduled message is due."""
-        if self.holds_for is not None:
-            self._leave(message, DUE)
-        elif message.returns != 0:
-            self.ready.put_back(message)
-        else:
-            self._renumber(message)
-            if self.ledger.journal is not None and message.position == NOWHERE:
-                self._keep_due(message)
-            self.ready.push(message)
-        if self.limited:
-            self._drop_over_limit()
-
-    def _renumber(self, message: Message) -> None:
-        """A message that was scheduled takes its place behind what is there.
-
-        One that stands in the log is written again under its new number: the next start finds it
-        at this place, whatever came after it.
-        """
-        if self.chronicle is not None:
-            number = copy_id(self.ledger.id, message.seq)
-            next_number = copy_id(self.ledger.id, self.next_seq)
-            self.chronicle.note_due(number, next_number, self.name, message.address)
-        if message.flags & LOGGED:
-            self.ledger.hand_over(message)
-            message.flags &= ~LOGGED
-            message.seq = self.next_seq
-            self.ledger.write_message(message, NEVER)
-        else:
-            self.ledger.skip(message.seq)
-            message.seq = self.next_seq
-            self._update_position(message)
-        message.rank = self.next_seq
-        self.next_seq += 1
-
-    def _keep_due(self, message: Message) -> None:
-        """A transient message is due: where its line goes on in the log, it goes there too."""
-        if self.ready.is_full(message.priority):
-            self.ledger.spill(message)
-
-    def _update_position(self, message: Message) -> None:
-        """The position of a message in memory is going to be used: it may have been copied."""
-        journal = self.ledger.journal
-        if journal is not None and journal.is_moving:
-            message.position = journal.where(message.position)
-
-    def _unused_until_ms(self) -> i64:
-        """When the queue goes for want of use; NEVER while it has consumers or is paused."""
-        if self.settings.expires_ms < 0 or self.subscribers.members or self.paused:
-            return NEVER
-        return self.used_ms + self.settings.expires_ms
-
-    def _next_due_ms(self) -> i64:
-        due = earlier(self._unused_until_ms(), self.scheduled.next_due_ms())
-        return earlier(due, self.ready.next_expiry_ms()) if self.has_expiries else due
+        return next_due_ms(self)
 
     def arm(self) -> None:
         """Wake up when something is due next."""
         try:
-            due = self._next_due_ms()
+            due = next_due_ms(self)
         except Corrupt as fault:
             self.note_damage(fault)
             due = self.turn.now_ms  # look again at what is left
@@ -665,12 +374,6 @@ class Queue(Target):
         """Deliver now what this turn has brought, for a command that looks at what is left."""
         if self.dirty:
             self.pump()
-
-    def touch(self) -> None:
-        """Look at the queue at the end of the turn."""
-        if not self.dirty:
-            self.dirty = True
-            self.turn.dirty.append(self)
 
     # Consumers
 
@@ -707,77 +410,3 @@ class Queue(Target):
         """A parked consumer may have room again."""
         self.subscribers.unpark(consumer)
         self.touch()
-
-    def _forget_ready(self) -> None:
-        """Everything ready is gone, whether it is in memory or in the log."""
-        if self.ledger.journal is None:
-            return
-        for message in self.ready.messages():
-            self.ledger.forget(message)
-        for run in self.ready.paged_runs():
-            self.ledger.forget_run(run)
-
-    def attach(self, journal: Journal, pages: Pages) -> None:
-        """From now on there is a log."""
-        self.ledger.journal = journal
-        if self.ready.pages is None:
-            self.open_pages(pages)
-        assert self.ready.pages is not None
-        self.ready.pages.journal = journal
-
-    # Remembering
-
-    def note(self, event: str, message: Message, reason: str) -> None:
-        """Tell the chronicle, if there is one, what happened to a message."""
-        if self.chronicle is not None:
-            number = copy_id(self.ledger.id, message.seq)
-            self.chronicle.note(event, number, number, self.name, reason, "", message.address)
-
-    def _note_queued(self, message: Message) -> None:
-        assert self.chronicle is not None
-        self.chronicle.note_content(
-            QUEUED,
-            copy_id(self.ledger.id, message.seq),
-            self.turn.publish_id,
-            self.turn.cause_id,
-            self.name,
-            message.address,
-            message.header,
-            message.body,
-        )
-
-    def _note_delivered(self, message: Message, consumer: str, no_ack: bool) -> None:
-        assert self.chronicle is not None
-        number = copy_id(self.ledger.id, message.seq)
-        self.chronicle.note(DELIVERED, number, number, self.name, "", consumer, message.address)
-        if no_ack:
-            self.note(ACKED, message, "automatic")
-
-    def open_pages(self, pages: Pages) -> None:
-        """From now on messages beyond the window stay in the log."""
-        self.ready.pages = QueuePages(pages, self.slot, self.ledger.returned, self.counts)
-        self.ready.pages.journal = self.ledger.journal
-        self.scheduled.pages = self.ready.pages
-        if self.settings.lazy:
-            self._set_window(True)
-
-    def close(self) -> None:
-        """The queue is deleted: end its consumers and forget its messages."""
-        self.ledger.closed = True
-        if self.chronicle is not None:
-            note_ready_gone(self.chronicle, self.ledger.id, self.name, self.ready, DELETED)
-            note_scheduled_gone(self.chronicle, self.ledger.id, self.name, self.scheduled)
-        self._forget_ready()
-        if self.ledger.journal is not None:
-            for run in self.ready.damaged:
-                self.ledger.forget_run(run)
-        for message in self.scheduled.messages():
-            self.ledger.forget(message)
-        if self.ledger.journal is not None and self.scheduled.distant.count != 0:
-            self.ledger.drop_counts(self.scheduled.distant.counts())
-        self.deleted = True
-        self.turn.trash.add(self.ready.messages_held())
-        self.turn.trash.add(self.scheduled.clear())
-        self.ready = Ready(prioritised=False, returns_first=False)
-        self.turn.pulse.disarm(self.timer)
-        self.end_consumers()

@@ -17,6 +17,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 
 from leveret.engine.broker import Broker
+from leveret.engine.getting import lend, take_next
 from leveret.engine.local import LocalSession
 from leveret.engine.message import Message
 from leveret.engine.picking import Look, remove
@@ -178,7 +179,7 @@ class Leases:
         while count < most and size < min(bytes_max, TURN_BYTES):
             if queue.paused or queue.deleted or epoch.runs >= EPOCH_RUNS_MAX:
                 break
-            message = queue.get(lease.session, False)
+            message = take_next(lease.session, queue, False)
             if message is None:
                 break
             came_ms = int(arrived_ms(queue, message.seq)) or int(queue.turn.now_ms)
@@ -254,7 +255,7 @@ def _lend(lease: Lease, message: Message) -> None:
     session = lease.session
     session.last_tag += 1
     message.tag = session.last_tag
-    lease.queue.lend(session, message)
+    lend(session, lease.queue, message)
 
 
 @contextmanager

@@ -7,7 +7,8 @@ read when it is asked for; nothing is kept.
 from collections.abc import Sequence
 
 from leveret.amqp.channel import Channel
-from leveret.amqp.connection import RUNNING, STATE_NAMES, Connection
+from leveret.amqp.connection import Connection
+from leveret.amqp.connection_state import RUNNING, STATE_NAMES
 from leveret.amqp.server import AmqpServer
 from leveret.engine.session import Outlet, Session
 from leveret.engine.tally import Counts

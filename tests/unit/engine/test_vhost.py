@@ -5,9 +5,10 @@ from collections.abc import Callable
 import pytest
 
 from leveret.engine.broker import Broker
+from leveret.engine.queue_making import PARKED, parked_queue
 from leveret.engine.session import Outlet
 from leveret.engine.streams.stream import Stream
-from leveret.engine.vhost import PARKED, Vhost
+from leveret.engine.vhost import Vhost
 from leveret.errors import AccessRefused, EngineError, NotFound, PreconditionFailed, ResourceLocked
 from leveret.wire.tables import Table, table_of
 
@@ -138,8 +139,8 @@ def test_an_exclusive_queue_belongs_to_its_connection_and_is_never_durable(vhost
 
 def test_the_queue_for_parked_messages_is_made_when_first_needed(vhost: Vhost) -> None:
     assert PARKED not in vhost.queues
-    parked = vhost.parked_queue()
-    assert vhost.parked_queue() is parked
+    parked = parked_queue(vhost)
+    assert parked_queue(vhost) is parked
     assert vhost.queues[PARKED].durable
 
 

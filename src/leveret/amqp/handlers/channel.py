@@ -1,4 +1,4 @@
-"""Class channel: flow. (Open and close belong to the connection's state machine.)"""
+"""Class channel: flow. (A channel is opened in `rare_frames` and closed in `closing`.)"""
 
 from leveret.amqp.channel import Channel
 from leveret.amqp.methods import ACCESS_REQUEST_OK, CHANNEL_FLOW_OK

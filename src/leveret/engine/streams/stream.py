@@ -20,7 +20,7 @@ from leveret.engine.message import Address, Holder, Message
 from leveret.engine.pulse import NEVER
 from leveret.engine.queue import Queue
 from leveret.engine.runs import Pages
-from leveret.engine.session import Consumer, Session, Turn
+from leveret.engine.session import Consumer, Turn
 from leveret.engine.streams.chunk import Chunk
 from leveret.engine.streams.reader import Reader
 from leveret.engine.streams.segments import FAR_MS, MemorySegments, Segments
@@ -407,13 +407,11 @@ class Stream(Queue):
         if isinstance(reader, Reader) and reader.cursor:
             self.cursors.note_settled(reader, message)
 
-    def get(self, session: Session, no_ack: bool) -> Message | None:
-        raise self._unsupported("basic.get")
-
     def purge(self) -> int:
-        raise self._unsupported("queue.purge")
+        raise self.unsupported("queue.purge")
 
-    def _unsupported(self, what: str) -> Unsupported:
+    def unsupported(self, what: str) -> Unsupported:
+        """The error for an operation that only other queues have."""
         return Unsupported(
             f"{what} not supported by stream queues queue '{self.name}' in vhost '{self.vhost}'"
         )

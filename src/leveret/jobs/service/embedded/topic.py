@@ -21,10 +21,12 @@ from typing import Final
 
 from leveret.engine.arguments import JOB_PRIORITY
 from leveret.engine.broker import Broker
+from leveret.engine.getting import take_next
 from leveret.engine.local import LocalSession
 from leveret.engine.message import PERSISTENT, Address, Message
 from leveret.engine.pulse import Waking
-from leveret.engine.queue import BATCH, NO_TTL, Queue
+from leveret.engine.queue import NO_TTL, Queue
+from leveret.engine.queue_state import BATCH
 from leveret.engine.session import Outlet
 from leveret.engine.settling import ack_taken, close_session, give_back
 from leveret.engine.vhost import Vhost
@@ -123,7 +125,7 @@ class Topic:
         leased: list[LeasedJob] = []
         size = 0
         while len(leased) < limit and size < BATCH_BYTES_MAX and self._has_slot():
-            message = None if self.queue.paused else self.queue.get(self.session, False)
+            message = None if self.queue.paused else take_next(self.session, self.queue, False)
             if message is None:
                 break
             size += len(message.body)

@@ -1,0 +1,130 @@
+"""Methods of the class `connection`: what a peer may say on channel 0, and when.
+
+The handshake's methods lead from one state to the next; what they mean is in `amqp.handshake`. In
+RUNNING a peer may close, or renew its credentials. Anything else ends the connection.
+"""
+
+from mypy_extensions import i64
+
+from leveret.amqp.closing import release
+from leveret.amqp.connection_state import (
+    LOGGING_IN,
+    OPENING,
+    RUNNING,
+    STARTING,
+    STATE_NAMES,
+    TUNING,
+    ConnectionState,
+)
+from leveret.amqp.events import tell_opened
+from leveret.amqp.handshake import on_open, on_start_ok, on_tune_ok
+from leveret.amqp.heartbeat import start_heartbeat
+from leveret.amqp.link import OPENED
+from leveret.amqp.methods import (
+    CONNECTION_CLOSE,
+    CONNECTION_CLOSE_OK,
+    CONNECTION_OPEN,
+    CONNECTION_START_OK,
+    CONNECTION_TUNE_OK,
+    CONNECTION_UPDATE_SECRET,
+    CONNECTION_UPDATE_SECRET_OK,
+)
+from leveret.amqp.reader import Reader
+from leveret.amqp.writer import Writer
+from leveret.auth import READ
+from leveret.engine.pulse import NEVER
+from leveret.engine.session import REFUSED
+from leveret.engine.settling import end_consumer
+from leveret.errors import ChannelFault, LeveretError, NotAllowed
+
+
+def on_connection_method(connection: ConnectionState, method: i64, reader: Reader) -> None:
+    """A method on channel 0."""
+    state = connection.state
+    if state == RUNNING and method == CONNECTION_CLOSE:
+        _on_close(connection, reader)
+    elif state == STARTING and method == CONNECTION_START_OK:
+        connection.state = LOGGING_IN
+        on_start_ok(connection, reader)
+    elif state == TUNING and method == CONNECTION_TUNE_OK:
+        on_tune_ok(connection, reader)
+        connection.state = OPENING
+    elif state == OPENING and method == CONNECTION_OPEN:
+        on_open(connection, reader)
+        _run(connection)
+    elif state == RUNNING and method == CONNECTION_UPDATE_SECRET:
+        _on_update_secret(connection, reader)
+    else:
+        raise ChannelFault(f"unexpected method in connection state {STATE_NAMES[state]}")
+
+
+def _run(connection: ConnectionState) -> None:
+    """The connection is open: from now on it has channels and heartbeats."""
+    connection.is_counted = True
+    connection.state = RUNNING
+    turn = connection.front.broker.turn
+    turn.churn.connections_opened += 1
+    if turn.listens:
+        tell_opened(connection)
+    start_heartbeat(connection)
+    _watch_expiry(connection)
+    connection.front.on_event(OPENED, connection, "")
+
+
+def _on_close(connection: ConnectionState, reader: Reader) -> None:
+    connection.note_end(f"closed by the peer: {_close_text(reader)}")
+    release(connection)
+    connection.send(0, Writer(CONNECTION_CLOSE_OK))
+    connection.hang_up()
+
+
+def _close_text(reader: Reader) -> str:
+    """Code and text of a close that a peer sent; what cannot be read is left out."""
+    try:
+        return f"{reader.short()} {reader.short_string()}"
+    except LeveretError:
+        return ""
+
+
+# Credentials
+
+
+def _on_update_secret(connection: ConnectionState, reader: Reader) -> None:
+    """The peer renews its credentials: the same user, who may be allowed less from now on."""
+    secret = reader.long_string().decode("utf-8", "replace")
+    reader.short_string()  # the reason, for people
+    reader.finish()
+    user = connection.user
+    vhost = connection.vhost
+    assert user is not None
+    assert vhost is not None
+    renewed = connection.front.authority.renew(user, secret)
+    if renewed is None:
+        raise NotAllowed("New secret was refused by one of the backends")
+    if not renewed.may_open(vhost.name):
+        raise NotAllowed(f"access to vhost '{vhost.name}' refused for user '{renewed.name}'")
+    connection.user = renewed
+    _watch_expiry(connection)
+    on_access_changed(connection)
+    connection.send(0, Writer(CONNECTION_UPDATE_SECRET_OK))
+
+
+def _watch_expiry(connection: ConnectionState) -> None:
+    """Credentials that end by themselves end the connection, unless they are renewed."""
+    assert connection.user is not None
+    connection.expires_ms = connection.user.expires_ms
+    if connection.expires_ms != NEVER:
+        connection.front.broker.pulse.arm(connection, connection.expires_ms)
+
+
+def on_access_changed(connection: ConnectionState) -> None:
+    """What the user may do has changed: nothing that was allowed before counts any more."""
+    user = connection.user
+    assert user is not None
+    slots = connection.front.broker.slots
+    for channel in connection.channels.values():
+        channel.forget_routes()
+        for consumer in list(channel.consumers.values()):
+            queue = slots.queue(consumer.queue)
+            if not user.may(READ, channel.vhost.name, "queue", queue.name):
+                end_consumer(slots, channel, consumer, REFUSED)

@@ -1,0 +1,51 @@
+"""Heartbeats of a connection, and how it is noticed that a peer is gone.
+
+RabbitMQ: a heartbeat is sent every half interval in which nothing else was, and after three silent
+intervals of the peer the connection ends. Any byte counts as a sign of life.
+"""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from leveret.amqp.connection_state import ConnectionState
+from leveret.amqp.frames import unknown_frame
+from leveret.amqp.methods import FRAME_HEARTBEAT
+from leveret.engine.pulse import NEVER
+from leveret.errors import UnexpectedFrame
+
+_FRAME: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
+
+
+def start_heartbeat(connection: ConnectionState) -> None:
+    """The handshake is over: from now on silence is what ends the connection."""
+    connection.deadline_ms = NEVER
+    if connection.heartbeat_s != 0:
+        broker = connection.front.broker
+        broker.pulse.arm(connection, broker.turn.now_ms + connection.heartbeat_s * 500)
+
+
+def on_heartbeat(connection: ConnectionState, number: i64, payload: bytes) -> None:
+    """The peer is alive."""
+    if payload:
+        connection.last_number = 0
+        raise unknown_frame(FRAME_HEARTBEAT, payload)
+    if number != 0:
+        raise UnexpectedFrame("type 8, all octets = <<>>")
+    connection.heartbeat_ms = connection.front.broker.turn.now_ms
+
+
+def beat(connection: ConnectionState, now_ms: i64) -> i64:
+    """Send a heartbeat if it is time, or give up a silent peer; when to look again."""
+    half_ms = connection.heartbeat_s * 500
+    if connection.is_held:
+        connection.received_ms = now_ms
+    if now_ms - connection.received_ms >= half_ms * 6:
+        connection.note_end(f"no heartbeat for {connection.heartbeat_s * 3} s")
+        connection.is_silent = True
+        connection.hang_up()
+        return NEVER
+    if now_ms - connection.sent_ms >= half_ms:
+        connection.send_raw(_FRAME)
+        connection.sent_ms = now_ms
+    return min(connection.sent_ms + half_ms, connection.received_ms + half_ms * 6)
