@@ -249,6 +249,13 @@ BUGS: Final = (
         "change_taken_back",
     ),
     Bug(
+        "a node whose removal is not committed asks for no votes",
+        "raft/state.py",
+        "return is_removal_open and log.members_at(self.commit).is_voter(self.node)",
+        "return False",
+        "removed_and_needed",
+    ),
+    Bug(
         "non-voters counted",
         "raft/replication.py",
         "for node in state.log.members().voters:",

@@ -150,9 +150,10 @@ def become_leader(state: State) -> None:
     state.progress.clear()
     for node in state.log.members().everyone():
         state.progress[node] = Progress(next_index)
-    own = state.progress[state.node]
-    own.is_active = True
-    own.match = state.log.stable
+    own = state.progress.get(state.node)  # None: it leads to be removed
+    if own is not None:
+        own.is_active = True
+        own.match = state.log.stable
     append_own(state, [Entry(next_index, state.term, EMPTY, b"")])
     broadcast_append(state)
 

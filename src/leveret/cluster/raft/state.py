@@ -127,8 +127,16 @@ class State:
         return True
 
     def may_lead(self) -> bool:
-        """Whether this member is a voter, and so may ask for votes."""
-        return self.log.members().is_voter(self.node)
+        """Whether this member is a voter, and so may ask for votes.
+
+        So may one whose removal is not committed (§4.2.2 of Raft's dissertation): perhaps nobody
+        else who lives has all that a majority has. Its own vote does not count.
+        """
+        log = self.log
+        if log.members().is_voter(self.node):
+            return True
+        is_removal_open = log.members_index() > self.commit
+        return is_removal_open and log.members_at(self.commit).is_voter(self.node)
 
     def has_committed_own_term(self) -> bool:
         """Whether a leader knows all that is committed: only then has it an entry of its own."""
