@@ -125,7 +125,7 @@ class EmbeddedStore:
 
     def _put_scheduled(self, job: NewJob) -> None:
         """A schedule is due, inside a turn."""
-        self._put(self._topic(job.namespace, job.topic), job)
+        self._put_all([job])
 
     # Out
 
