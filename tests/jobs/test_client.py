@@ -166,8 +166,9 @@ def test_schedules_are_made_listed_and_ended(client: Client) -> None:
 
 def test_what_is_wrong_is_told_with_item_and_field(client: Client) -> None:
     jobs = [NewJob(topic="t", payload=b""), NewJob(topic="", payload=b"")]
-    with pytest.raises(InvalidCall, match="topic"):
+    with pytest.raises(InvalidCall, match=r"item 1: topic") as raised:
         client.enqueue_many(jobs)
+    assert (raised.value.item, raised.value.field) == (1, "topic")
     with pytest.raises(InvalidCall, match="priority"):
         client.enqueue("t", b"", priority=1 << 40)
 

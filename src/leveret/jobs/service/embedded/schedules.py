@@ -3,7 +3,7 @@
 An entry of the register has the schedule and when it is due next. When that has come, the job is
 put in and the entry gets its next time in one turn, so that no kill can make it fire twice for one
 time or not at all. What was missed while the node was down fires once. A schedule whose job cannot
-be put in (its topic is full, or no topic any more) stays due, is tried again, and holds up no other.
+be put in (its topic is full, or none any more) stays due, is tried again, and holds up no other.
 """
 
 import json
