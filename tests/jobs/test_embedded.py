@@ -17,7 +17,6 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from leveret.config.option import Secret
 from leveret.config.settings import Settings
 from leveret.errors import ConfigError
-from leveret.jobs.service import items
 from leveret.runtime.job_tokens import JobTokens
 from tests.jobs.api import Api, payload
 from tests.jobs.stores import EmbeddedService, embedded
@@ -264,13 +263,6 @@ def test_who_waits_for_a_paused_topic_is_woken_when_it_goes_on(
             pass  # it has not begun to wait
         assert management.call("DELETE", f"{path}/pause", headers=login).status < 300
         assert [job["id"] for job in waiting.result(15)] == [id]
-
-
-def test_one_answer_has_a_bounded_number_of_bytes(api: Api) -> None:
-    most = items.BATCH_BYTES_MAX // items.PAYLOAD_BYTES_MAX
-    for _ in range(most + 2):
-        api.enqueue(TOPIC, b"x" * items.PAYLOAD_BYTES_MAX)
-    assert [len(api.dequeue(TOPIC, 1000)) for _ in range(3)] == [most, 2, 0]
 
 
 def test_leased_jobs_show_as_unacknowledged(running: EmbeddedService, api: Api) -> None:

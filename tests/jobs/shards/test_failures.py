@@ -251,6 +251,27 @@ def test_a_wiped_redis_loses_nothing(place: Place, redis_server: RedisServer) ->
     asyncio.run(main())
 
 
+def test_what_is_done_in_a_shard_is_told_so_though_redis_dies_meanwhile(
+    place: Place, own_redis: RedisServer
+) -> None:
+    late = msgspec.structs.replace(QUICK, probe_s=600.0)
+
+    async def main() -> None:
+        async with place.at(redis_url=own_redis.url).node(settings=late) as store:
+            await store.enqueue([new(), new()])
+            first, second = await store.dequeue("n", "t", 2, None, 0)
+            own_redis.end()
+            given_back = [Handle(first.id, first.token)]
+            assert await store.nack("n", "t", given_back, "no", 0) == [Outcome.DONE]
+            store._memory.is_up = True  # as long as nobody has noticed
+            buried = [Handle(second.id, second.token)]
+            assert await store.nack("n", "t", buried, "no", None, is_dead=True) == [Outcome.DONE]
+            store._memory.is_up = True
+            assert await store.redrive("n", "t", None) == 1
+
+    asyncio.run(main())
+
+
 def test_prefetched_jobs_come_back_when_redis_is_wiped(
     place: Place, redis_server: RedisServer
 ) -> None:
