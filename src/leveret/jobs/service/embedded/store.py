@@ -281,9 +281,7 @@ class EmbeddedStore:
         found = self._known(namespace, topic)
         if found is None:
             return 0
-        count = await dead_set.change_all(self._host, found, ids, change)
-        await self._host.synced()
-        return count
+        return await dead_set.change_all(self._host, found, ids, change)
 
     # Settings and figures
 
