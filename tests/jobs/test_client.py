@@ -184,6 +184,16 @@ def test_tokens_are_needed_and_cover_namespaces(url: BrokerUrl, client: Client) 
             other.dequeue("t", namespace=NAMESPACE)
 
 
+def test_the_login_of_an_administrator_in_the_address_will_do(url: BrokerUrl) -> None:
+    for login in ("guest:guest", "%67uest:g%75est"):
+        where = f"http://{login}@{url.host}:{url.http_port}"
+        with Client(where, namespace=NAMESPACE) as client:
+            assert client.enqueue("logged-in", b"")
+    with Client(f"http://guest:wrong@{url.host}:{url.http_port}") as stranger:
+        with pytest.raises(NotAuthenticated):
+            stranger.stats()
+
+
 async def async_life(url: BrokerUrl) -> None:
     async with AsyncClient(address(url), token=token(url), namespace=NAMESPACE) as client:
         (id,) = await client.enqueue_many([NewJob(topic="async", payload={"n": 1})])
