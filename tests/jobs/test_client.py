@@ -1,5 +1,6 @@
 """The clients against the real service: every method does what it says."""
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -207,7 +208,32 @@ async def async_life(url: BrokerUrl) -> None:
             await client.find("async", id)
 
 
-def test_the_asynchronous_client_does_the_same(url: BrokerUrl) -> None:
-    import asyncio
+def test_a_client_that_is_closed_during_a_call_closes_its_connection_then() -> None:
+    async def script() -> None:
+        asked, may_answer, gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            asked.set()
+            await may_answer.wait()
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]")
+            assert await reader.read() == b""
+            gone.set()
+            writer.close()
+
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            client = AsyncClient(f"http://127.0.0.1:{port}")
+            async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+                asking = group.create_task(client.dequeue("t"))
+                await asked.wait()
+                client.close()
+                may_answer.set()
+                await gone.wait()
+            assert asking.result() == []
+
+    asyncio.run(script())
+
+
+def test_the_asynchronous_client_does_the_same(url: BrokerUrl) -> None:
     asyncio.run(async_life(url))

@@ -94,7 +94,9 @@ class AsyncLinks:
         async with self._free:
             link = self._maybe_idle() or await self._connect()
             answer = await link.ask(request)
-            if link.is_open and not self._is_closed:
+            if self._is_closed:
+                link.close()
+            elif link.is_open:
                 self._idle.append(link)
             return answer
 
