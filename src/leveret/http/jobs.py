@@ -61,6 +61,8 @@ def _first_of_each(jobs: list[NewJob]) -> dict[str, int]:
 
 @job_call
 async def dequeue(call: Call) -> Response:
+    if call.request.method == "HEAD":  # whose answer has no body: nobody would see the jobs
+        raise HTTPException(405, "jobs are taken by GET", {"Allow": "GET"})
     query = call.request.query_params
     namespace, topic = place_of(call)
     limit = number_of(query.get("limit"), "limit", DEQUEUE_DEFAULT)
