@@ -98,14 +98,18 @@ def test_the_data_directory_of_a_node_stands_for_a_token(tmp_path: Path) -> None
     with broker(http=True, disk=Disk(tmp_path)) as url:
         words = ["stats", "--url", address(url), "--all", "--json"]
         command = [sys.executable, "-m", "leveret", "jobs", *words]
-        token(url)  # which makes the secret
         done = subprocess.run(
             [*command, "--data", str(tmp_path)], capture_output=True, text=True, check=True
         )
         assert json.loads(done.stdout) == []
         refused = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert refused.returncode == 1
+        mistyped = str(tmp_path / "elsewhere")
+        nowhere = subprocess.run(
+            [*command, "--data", mistyped], capture_output=True, text=True, check=False
+        )
+    assert refused.returncode == nowhere.returncode == 1
     assert refused.stderr == "leveret jobs: a token is needed\n"
+    assert nowhere.stderr == f"leveret jobs: {mistyped} is not the data directory of a node\n"
 
 
 def test_no_service_is_one_line(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The clients against the real service: every method does what it says."""
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -166,8 +167,9 @@ def test_schedules_are_made_listed_and_ended(client: Client) -> None:
 
 def test_what_is_wrong_is_told_with_item_and_field(client: Client) -> None:
     jobs = [NewJob(topic="t", payload=b""), NewJob(topic="", payload=b"")]
-    with pytest.raises(InvalidCall, match="topic"):
+    with pytest.raises(InvalidCall, match=r"item 1: topic") as raised:
         client.enqueue_many(jobs)
+    assert (raised.value.item, raised.value.field) == (1, "topic")
     with pytest.raises(InvalidCall, match="priority"):
         client.enqueue("t", b"", priority=1 << 40)
 
@@ -183,6 +185,16 @@ def test_tokens_are_needed_and_cover_namespaces(url: BrokerUrl, client: Client) 
             other.dequeue("t", namespace=NAMESPACE)
 
 
+def test_the_login_of_an_administrator_in_the_address_will_do(url: BrokerUrl) -> None:
+    for login in ("guest:guest", "%67uest:g%75est"):
+        where = f"http://{login}@{url.host}:{url.http_port}"
+        with Client(where, namespace=NAMESPACE) as client:
+            assert client.enqueue("logged-in", b"")
+    with Client(f"http://guest:wrong@{url.host}:{url.http_port}") as stranger:
+        with pytest.raises(NotAuthenticated):
+            stranger.stats()
+
+
 async def async_life(url: BrokerUrl) -> None:
     async with AsyncClient(address(url), token=token(url), namespace=NAMESPACE) as client:
         (id,) = await client.enqueue_many([NewJob(topic="async", payload={"n": 1})])
@@ -196,7 +208,32 @@ async def async_life(url: BrokerUrl) -> None:
             await client.find("async", id)
 
 
-def test_the_asynchronous_client_does_the_same(url: BrokerUrl) -> None:
-    import asyncio
+def test_a_client_that_is_closed_during_a_call_closes_its_connection_then() -> None:
+    async def script() -> None:
+        asked, may_answer, gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            asked.set()
+            await may_answer.wait()
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]")
+            assert await reader.read() == b""
+            gone.set()
+            writer.close()
+
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            client = AsyncClient(f"http://127.0.0.1:{port}")
+            async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+                asking = group.create_task(client.dequeue("t"))
+                await asked.wait()
+                client.close()
+                may_answer.set()
+                await gone.wait()
+            assert asking.result() == []
+
+    asyncio.run(script())
+
+
+def test_the_asynchronous_client_does_the_same(url: BrokerUrl) -> None:
     asyncio.run(async_life(url))

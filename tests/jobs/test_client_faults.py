@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from leveret.jobs import (
     BadAnswer,
     Client,
     InvalidCall,
+    Job,
     NotAllowed,
     NotAuthenticated,
     OverRate,
@@ -160,9 +162,20 @@ def test_an_answer_of_something_else_is_told_as_such(asking: Any, body: bytes) -
     assert isinstance(found, BadAnswer)
 
 
-def test_a_time_without_a_zone_is_refused_before_anything_is_sent(asking: Any) -> None:
-    from datetime import datetime
+@pytest.mark.parametrize(
+    "body", [b"[]", b'[{"outcome": "odd"}]', b'[{"outcome": "done"}, {"outcome": "done"}]']
+)
+def test_an_answer_about_other_jobs_is_told_as_such(asking: Any, body: bytes) -> None:
+    """A worker must not fall over what it can log and try again."""
+    job = Job(id=1, token=2, payload=b"", lease_expires_at=datetime(2030, 1, 1, tzinfo=UTC))
+    for script in (lambda ask: ask("ack_many", [job]), lambda ask: ask("extend_many", [job])):
+        found, _ = outcome(asking, [answers(body)], script)
+        assert isinstance(found, BadAnswer)
+    found, _ = outcome(asking, [answers(b"[1, 2]")], lambda ask: ask("enqueue", "t", b""))
+    assert isinstance(found, BadAnswer)
 
+
+def test_a_time_without_a_zone_is_refused_before_anything_is_sent(asking: Any) -> None:
     moment = datetime(2030, 1, 1)  # noqa: DTZ001
     found, seen = outcome(asking, [], lambda ask: ask("enqueue", "t", 1, deliver_after=moment))
     assert isinstance(found, ValueError)

@@ -4,6 +4,7 @@ import base64
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from leveret.config.option import Secret
 from leveret.config.settings import Settings
 from leveret.errors import ConfigError
-from leveret.jobs.service import items
 from leveret.runtime.job_tokens import JobTokens
 from tests.jobs.api import Api, payload
 from tests.jobs.stores import EmbeddedService, embedded
@@ -41,7 +41,13 @@ def api(running: EmbeddedService, request: pytest.FixtureRequest) -> Api:
 def channel(running: EmbeddedService, api: Api) -> Iterator[Any]:
     """AMQP in the vhost of the namespace, which is made by the first call."""
     api.dequeue("made-by-this")
-    where = pika.ConnectionParameters(running.url.host, running.url.port, api.namespace)
+    with amqp(running, api.namespace) as opened:
+        yield opened
+
+
+@contextmanager
+def amqp(service: EmbeddedService, vhost: str) -> Iterator[Any]:
+    where = pika.ConnectionParameters(service.url.host, service.url.port, vhost)
     with pika.BlockingConnection(where) as connection:
         yield connection.channel()
 
@@ -91,6 +97,33 @@ def test_a_job_that_an_amqp_consumer_holds_is_there(api: Api, channel: Any) -> N
     assert api.ack(TOPIC, id) == 404
 
 
+@pytest.mark.parametrize(
+    ("header", "value"),
+    [
+        ("x-job-created", 2**62),
+        ("x-job-after", -(2**62)),
+        ("x-job-attempts", -5),
+        ("x-job-failures", '[{"attempt": 1, "time_ms": 4611686018427387904, "error": ""}]'),
+        ("x-job-id", "9999999999999999999"),
+    ],
+)
+def test_headers_that_a_publisher_made_up_do_no_harm(
+    api: Api, channel: Any, header: str, value: Any
+) -> None:
+    api.set_topic(TOPIC, retries_max=1)
+    properties = pika.BasicProperties(headers={header: value}, delivery_mode=2)
+    channel.confirm_delivery()
+    channel.basic_publish("", TOPIC, b"odd", properties)
+    job = api.take(TOPIC)
+    assert job["attempt"] == 1
+    assert api.nack(TOPIC, job, delay=0) == 200
+    again = api.take(TOPIC)
+    assert (again["id"], again["attempt"]) == (job["id"], 2)
+    assert api.nack(TOPIC, again) == 200
+    (dead,) = api.dead(TOPIC)
+    assert [failure["attempt"] for failure in dead["failures"]] == [1, 2]
+
+
 def test_an_amqp_priority_is_a_job_priority_with_its_sign_turned(api: Api, channel: Any) -> None:
     api.dequeue(TOPIC)
     for priority in (None, 5, 255):
@@ -118,6 +151,32 @@ def test_a_stream_cannot_be_a_topic(api: Api, channel: Any) -> None:
     channel.queue_declare("log", durable=True, arguments={"x-queue-type": "stream"})
     answer = api.call("POST", "/enqueue", [api.item("log", b"")])
     assert (answer.status, answer.body["field"]) == (400, "topic")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"x-queue-type": "stream"}, {"x-max-length": 0, "x-overflow": "reject-publish"}],
+    ids=["stream", "full"],
+)
+def test_a_schedule_that_cannot_fire_waits_and_holds_up_nothing(
+    tmp_path: Path, arguments: dict[str, Any]
+) -> None:
+    with embedded(tmp_path / "own") as service:
+        api = Api(service.port, service.token("shop"), "shop")
+        for name in ("blocked", "free"):
+            body = {"name": name, "namespace": "shop", "topic": name, "cron": "0,30 * * * *"}
+            assert api.call("PUT", f"/schedules/shop/{name}", body).status == 204
+        with amqp(service, "shop") as channel:
+            channel.queue_delete("blocked")
+            channel.queue_declare("blocked", durable=True, arguments=arguments)
+        service.pass_time(1800)
+        assert len(api.dequeue("free")) == 1
+        service.restart()
+        api = Api(service.port, service.token("shop"), "shop")
+        with amqp(service, "shop") as channel:
+            channel.queue_delete("blocked")
+        service.pass_time(60)
+        assert len(api.dequeue("blocked")) == 1, "it was due all the time"
 
 
 def test_a_topic_whose_queue_was_deleted_begins_anew(api: Api, channel: Any) -> None:
@@ -204,13 +263,6 @@ def test_who_waits_for_a_paused_topic_is_woken_when_it_goes_on(
             pass  # it has not begun to wait
         assert management.call("DELETE", f"{path}/pause", headers=login).status < 300
         assert [job["id"] for job in waiting.result(15)] == [id]
-
-
-def test_one_answer_has_a_bounded_number_of_bytes(api: Api) -> None:
-    most = items.BATCH_BYTES_MAX // items.PAYLOAD_BYTES_MAX
-    for _ in range(most + 2):
-        api.enqueue(TOPIC, b"x" * items.PAYLOAD_BYTES_MAX)
-    assert [len(api.dequeue(TOPIC, 1000)) for _ in range(3)] == [most, 2, 0]
 
 
 def test_leased_jobs_show_as_unacknowledged(running: EmbeddedService, api: Api) -> None:

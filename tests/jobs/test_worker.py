@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 
 from leveret.jobs import AsyncClient, Client, Dead, Job, NewJob, Retry, TopicSettings, Worker
+from leveret.jobs.retrying import TIMEOUT_S
 from leveret.jobs.service.items import BATCH_MAX
 from leveret.testing import ManualClock
 from leveret.testing.broker import BrokerUrl, broker
 from tests.jobs.service import NAMESPACE, address, token
+from tests.proxy import proxy
 
 WITHIN_S = 20.0
 
@@ -175,6 +177,121 @@ def test_a_task_can_give_a_job_up_for_good(url: BrokerUrl) -> None:
     play(url, script)
 
 
+class Abort(BaseException):
+    """What a program may raise past every `except Exception`."""
+
+
+@pytest.mark.parametrize("kind", [SystemExit, Abort, asyncio.CancelledError, StopIteration])
+@pytest.mark.parametrize("is_coroutine", [True, False])
+def test_whatever_a_task_raises_the_worker_goes_on(
+    url: BrokerUrl, kind: type[BaseException], is_coroutine: bool
+) -> None:
+    topic = f"raises-{kind.__name__}-{is_coroutine}"
+
+    async def script(stage: Stage) -> None:
+        await stage.client.set_settings(topic, TopicSettings(retries_max=0))
+
+        def works(job: Job) -> None:
+            if job.json() == "bad":
+                raise kind("enough")
+
+        async def awaits(job: Job) -> None:
+            works(job)
+
+        stage.worker.task(topic, concurrency=1)(awaits if is_coroutine else works)
+        await stage.client.enqueue_many(
+            [NewJob(topic=topic, payload=each) for each in ("bad", "good")]
+        )
+        async with asyncio.TaskGroup() as group:
+            group.create_task(stage.worker.work())
+            await stage.until(lambda: stage.is_settled(topic))
+            stage.worker.stop()
+        (dead,) = await stage.client.dead(topic)
+        assert dead.failures
+
+    play(url, script)
+
+
+def test_odd_errors_and_delays_of_one_task_harm_no_other(url: BrokerUrl) -> None:
+    async def script(stage: Stage) -> None:
+        @stage.worker.task("odd")
+        async def odd(job: Job) -> None:
+            match job.json():
+                case "text":
+                    raise Dead("\ud800" + "x" * 100_000_000)
+                case "delay" if job.attempt == 1:
+                    raise Retry(delay_s=-1)
+                case "far":
+                    raise Retry(delay_s=1e300)
+
+        payloads = ("text", "delay", "far", "good")
+        ids = await stage.client.enqueue_many([NewJob(topic="odd", payload=p) for p in payloads])
+        async with asyncio.TaskGroup() as group:
+            group.create_task(stage.worker.work())
+
+            async def is_over() -> bool:
+                (found,) = [t for t in await stage.client.stats() if t.topic == "odd"]
+                return (found.ready, found.leased, found.scheduled, found.dead) == (0, 0, 1, 1)
+
+            await stage.until(is_over)
+            stage.worker.stop()
+        assert (await stage.client.find("odd", ids[2])).attempts == 1
+        (dead,) = await stage.client.dead("odd")
+        assert dead.failures[0].error.startswith("?xxx")
+
+    play(url, script)
+
+
+def test_an_object_that_is_called_as_a_coroutine_is_awaited(url: BrokerUrl) -> None:
+    done: list[Job] = []
+
+    class Handles:
+        async def __call__(self, job: Job) -> None:
+            await asyncio.sleep(0)
+            done.append(job)
+
+    def forgets(job: Job) -> Any:
+        return Handles()(job)
+
+    async def script(stage: Stage) -> None:
+        await stage.client.set_settings("forgets", TopicSettings(retries_max=0))
+        stage.worker.task("object")(Handles())
+        stage.worker.task("forgets")(forgets)
+        for topic in ("object", "forgets"):
+            await stage.client.enqueue(topic, b"")
+        async with asyncio.TaskGroup() as group:
+            group.create_task(stage.worker.work())
+            for topic in ("object", "forgets"):
+                await stage.until(lambda topic=topic: stage.is_settled(topic))  # type: ignore[misc]
+            stage.worker.stop()
+        (dead,) = await stage.client.dead("forgets")
+        assert "async def" in dead.failures[0].error
+
+    play(url, script)
+    assert [job.topic for job in done] == ["object"]
+
+
+def test_acks_do_not_wait_for_those_who_wait_for_jobs(
+    url: BrokerUrl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("leveret.jobs.worker.LINKS_MAX", 1)
+
+    async def script(stage: Stage) -> None:
+        for topic in ("idle-a", "idle-b", "busy"):
+
+            @stage.worker.task(topic)
+            async def works(job: Job) -> None: ...
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(stage.worker.work())
+            for _ in range(3):
+                await stage.client.enqueue("busy", b"")
+                await stage.until(lambda: stage.is_settled("busy"))
+            stage.worker.stop()
+
+    play(url, script)
+
+
 def test_long_tasks_keep_their_leases() -> None:
     """A coroutine and a thread, for twice their leases of the service's time: handed out once."""
     clock = ManualClock()
@@ -254,6 +371,37 @@ def test_a_task_whose_lease_is_lost_is_cancelled_and_not_acknowledged(url: Broke
         client.set_settings("lost", TopicSettings(backoff_ms=1))
     play(url, script, lease_s=2.0)
     assert sorted(events) == ["cancelled", "done by the second"]
+
+
+def test_a_lease_that_ends_while_a_renewal_is_stuck_is_lost_then(url: BrokerUrl) -> None:
+    """Not when the call has reached its own deadline, ten leases later."""
+
+    async def script(stage: Stage) -> None:
+        begun, lost = asyncio.Event(), asyncio.Event()
+        async with proxy(url.http_port) as line:
+            where = f"http://127.0.0.1:{line.port}"
+            worker = Worker(where, token=token(url), namespace=NAMESPACE, lease_s=1.0, stop_s=0.1)
+
+            @worker.task("stuck")
+            async def stuck(job: Job) -> None:
+                begun.set()
+                try:
+                    await asyncio.sleep(2 * WITHIN_S)
+                finally:
+                    assert job.is_lost
+                    lost.set()
+
+            await stage.client.enqueue("stuck", b"")
+            async with asyncio.TaskGroup() as group:
+                group.create_task(worker.work())
+                await begun.wait()
+                line.stall()
+                async with asyncio.timeout(TIMEOUT_S / 2):
+                    await lost.wait()
+                line.flow()
+                worker.stop()
+
+    play(url, script)
 
 
 def nack_without_token(body: dict[str, object]) -> Any:
@@ -347,6 +495,46 @@ def test_sigterm_ends_a_worker_in_good_order_even_where_a_thread_hangs(url: Brok
         assert client.dequeue("program") == []
 
 
+IMPATIENT = """
+    import time
+    from leveret.jobs import Worker
+
+    worker = Worker(lease_s=60)
+
+    @worker.task("impatient")
+    def hangs(job):
+        print("hanging", flush=True)
+        time.sleep(1000)
+
+    worker.run()
+"""
+
+
+def test_a_second_signal_ends_a_worker_at_once(url: BrokerUrl) -> None:
+    with Client(address(url), token=token(url)) as client:
+        client.enqueue("impatient", b"")
+    environment = {**os.environ, "LEVERET_URL": address(url), "LEVERET_JOBS_TOKEN": token(url)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(IMPATIENT)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == "hanging\n"
+        process.send_signal(signal.SIGTERM)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(1)  # it lets the job finish
+        process.send_signal(signal.SIGTERM)
+        _, told = process.communicate(timeout=WITHIN_S)
+    finally:
+        process.kill()
+        process.wait()
+    assert (process.returncode, told) == (0, "")
+
+
 def test_two_tasks_of_a_topic_or_none_at_all_are_told_at_once() -> None:
     worker = Worker()
     with pytest.raises(ValueError, match="no task"):
@@ -357,7 +545,8 @@ def test_two_tasks_of_a_topic_or_none_at_all_are_told_at_once() -> None:
 
     with pytest.raises(ValueError, match="has a task already"):
         worker.task("t")(one)
-    with pytest.raises(ValueError, match="at least"):
-        worker.task("u", lease_s=0.01)
+    for lease_s in (0.01, 43_201):
+        with pytest.raises(ValueError, match="a lease is from"):
+            worker.task("u", lease_s=lease_s)
     with pytest.raises(ValueError, match="no address"):
         Worker("ftp://x")

@@ -72,9 +72,11 @@ def asks_jobs(function: Callable[..., None]) -> Callable[..., None]:
 def _made_token(data: Path) -> str:
     """A token for a few minutes and all namespaces, by the secret of a node on this machine."""
     from leveret.runtime.job_tokens import ALL, SECRET_FILE, make_token, secret_in
+    from leveret.storage.disk import LOCK_FILE
 
-    if not (data / SECRET_FILE).exists():
-        raise ConfigError(f"{data} is not the data directory of a node that has served jobs")
+    # The secret is made with the first token; in a directory that is mistyped, none is.
+    if not any((data / name).exists() for name in (SECRET_FILE, LOCK_FILE)):
+        raise ConfigError(f"{data} is not the data directory of a node")
     return make_token(secret_in(data), [ALL], "cli", Clock().now_ms(), _LASTS_S)
 
 

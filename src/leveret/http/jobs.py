@@ -24,6 +24,7 @@ from leveret.jobs.service.items import (
     DEQUEUE_DEFAULT,
     Handle,
     LeasedJob,
+    NewJob,
 )
 from leveret.jobs.service.store import Outcome
 
@@ -45,13 +46,23 @@ async def enqueue(call: Call) -> Response:
     items: list[Item] = decoded(await whole_body(call.request, BODY_BYTES_MAX), list[Item])
     jobs = [item.job() for item in items]
     limits.require_batch(jobs, call.now_ms())
-    for namespace in dict.fromkeys(job.namespace for job in jobs):
-        call.require(namespace)
+    for namespace, index in _first_of_each(jobs).items():
+        call.require(namespace, index)
     return json(await call.store.enqueue(jobs))
+
+
+def _first_of_each(jobs: list[NewJob]) -> dict[str, int]:
+    """The index of the first job of each namespace."""
+    found: dict[str, int] = {}
+    for index, job in enumerate(jobs):
+        found.setdefault(job.namespace, index)
+    return found
 
 
 @job_call
 async def dequeue(call: Call) -> Response:
+    if call.request.method == "HEAD":  # whose answer has no body: nobody would see the jobs
+        raise HTTPException(405, "jobs are taken by GET", {"Allow": "GET"})
     query = call.request.query_params
     namespace, topic = place_of(call)
     limit = number_of(query.get("limit"), "limit", DEQUEUE_DEFAULT)
@@ -113,7 +124,7 @@ async def ack(call: Call) -> Response:
 @job_call
 async def nack(call: Call) -> Response:
     async def fail(call: Call, first: Settle, handles: list[Handle]) -> list[tuple[Outcome, int]]:
-        delay_ms = None if first.delay is None else round(first.delay * 1000)
+        delay_ms = _span_ms(first.delay, "delay")
         found = await call.store.nack(
             first.namespace, first.topic, handles, first.error, delay_ms, first.dead
         )
@@ -125,7 +136,7 @@ async def nack(call: Call) -> Response:
 @job_call
 async def extend(call: Call) -> Response:
     async def more(call: Call, first: Settle, handles: list[Handle]) -> list[tuple[Outcome, int]]:
-        lease_ms = None if first.lease is None else round(first.lease * 1000)
+        lease_ms = _span_ms(first.lease, "lease")
         return await call.store.extend(first.namespace, first.topic, handles, lease_ms)
 
     return await settle(call, more)
@@ -153,13 +164,14 @@ async def settle(call: Call, act: Action) -> Response:
 def _handle(call: Call, one: Settle, item: int | None) -> Handle:
     try:
         limits.require_topic(one.namespace, one.topic)
-        if one.delay is not None:
-            limits.require_within("delay", round(one.delay * 1000), 0, limits.BACKOFF_MS_MAX)
-        limits.require_lease(None if one.lease is None else round(one.lease * 1000))
-    except (JobsInvalid, ValueError, OverflowError) as fault:
-        field = fault.field if isinstance(fault, JobsInvalid) else ""
-        raise JobsInvalid(str(fault), field, item) from None
-    call.require(one.namespace)
+        delay_ms = _span_ms(one.delay, "delay")
+        if delay_ms is not None:
+            limits.require_within("delay", delay_ms, 0, limits.BACKOFF_MS_MAX)
+        limits.require_lease(_span_ms(one.lease, "lease"))
+    except JobsInvalid as fault:
+        fault.item = item
+        raise
+    call.require(one.namespace, item)
     token = None if one.token is None else id_of(one.token, "token", item)
     return Handle(id_of(one.id, "id", item), token)
 
@@ -210,9 +222,18 @@ def span_ms_of(text: str | None, field: str) -> int | None:
     if text is None:
         return None
     try:
-        return round(float(text) * 1000)
-    except (ValueError, OverflowError):
+        return _span_ms(float(text), field)
+    except ValueError:
         raise JobsInvalid(f"{field} is a number of seconds, not {text}", field) from None
+
+
+def _span_ms(seconds: float | None, field: str) -> int | None:
+    if seconds is None:
+        return None
+    try:
+        return round(seconds * 1000)
+    except (ValueError, OverflowError):
+        raise JobsInvalid(f"{field} is a number of seconds, not {seconds}", field) from None
 
 
 PLACE: Final = (

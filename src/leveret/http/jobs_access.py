@@ -67,6 +67,14 @@ class Problem(msgspec.Struct, omit_defaults=True):
     field: str = ""  # what of it is wrong
 
 
+class NotGoodFor(HTTPException):
+    """The token does not name a namespace that the call, or an item of it, is for."""
+
+    def __init__(self, namespace: str, item: int | None) -> None:
+        super().__init__(403, f"the token is not good for the namespace {namespace}")
+        self.item = item
+
+
 class Call:
     """A call that was let in."""
 
@@ -81,10 +89,10 @@ class Call:
     def may_use(self, namespace: str) -> bool:
         return ALL in self.namespaces or namespace in self.namespaces
 
-    def require(self, namespace: str) -> None:
+    def require(self, namespace: str, item: int | None = None) -> None:
         """403 unless the call may use a namespace."""
         if not self.may_use(namespace):
-            raise HTTPException(403, f"the token is not good for the namespace {namespace}")
+            raise NotGoodFor(namespace, item)
 
 
 JobHandler = Callable[[Call], Awaitable[Response]]
@@ -98,6 +106,8 @@ def job_call(handler: JobHandler) -> Callable[[Request], Awaitable[Response]]:
             namespaces = await _admitted(request)
             store: Store = await facts_of(request).jobs.store()
             return await handler(Call(request, store, namespaces))
+        except NotGoodFor as fault:
+            return problem(fault.status_code, fault.detail, fault.item, "namespace")
         except HTTPException as fault:
             return problem(fault.status_code, fault.detail, headers=dict(fault.headers or {}))
         except LeveretError as fault:

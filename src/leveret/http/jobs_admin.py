@@ -106,7 +106,7 @@ async def _dead(call: Call) -> tuple[Dead, list[int] | None]:
     if body.ids is None:
         return body, None
     limits.require_within("ids", len(body.ids), 1, BATCH_MAX, "the number of ids")
-    return body, [id_of(id, "ids") for id in body.ids]
+    return body, [id_of(id, "ids", item) for item, id in enumerate(body.ids)]
 
 
 # Topics

@@ -23,6 +23,7 @@ Id = int | str
 Body = TypeVar("Body")
 
 _PATH: Final = re.compile(r" - at `\$(?:\[(\d+)\])?(?:\.(\w+))?")
+_NAMED: Final = re.compile(r"Object (?:missing required|contains unknown) field `(.*?)`")
 _DIGITS_MAX: Final = 19
 
 
@@ -139,11 +140,15 @@ def decoded(data: bytes, kind: Any) -> Any:
     try:
         return _decoder(kind).decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
-        text = str(fault)
-        place = _PATH.search(text)
-        item = int(place[1]) if place is not None and place[1] else None
-        field = place[2] or "" if place is not None else ""
-        raise JobsInvalid(text, field, item) from None
+        raise _unreadable(str(fault)) from None
+
+
+def _unreadable(text: str) -> JobsInvalid:
+    """What msgspec says, with item and field where it names them."""
+    place, named = _PATH.search(text), _NAMED.match(text)
+    item = int(place[1]) if place is not None and place[1] else None
+    field = place[2] or "" if place is not None else ""
+    return JobsInvalid(text, named[1] if named is not None else field, item)
 
 
 @lru_cache

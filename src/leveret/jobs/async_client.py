@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from leveret.jobs import calls
 from leveret.jobs.address import DEFAULT_NAMESPACE, address_of
-from leveret.jobs.async_links import AsyncLinks
+from leveret.jobs.async_links import LINKS_MAX, AsyncLinks
 from leveret.jobs.calls import Call
 from leveret.jobs.faults import CallFailed, TimedOut, fault_of
 from leveret.jobs.job import Job, JobInfo, NewJob
@@ -37,11 +37,12 @@ class AsyncClient:
         namespace: str = DEFAULT_NAMESPACE,
         timeout_s: float = TIMEOUT_S,
         tls: ssl.SSLContext | None = None,
+        connections_max: int = LINKS_MAX,
     ) -> None:
         self.namespace = namespace
         self._address = address_of(url, token, tls)
         self._timeout_s = timeout_s
-        self._links = AsyncLinks(self._address)
+        self._links = AsyncLinks(self._address, connections_max)
 
     async def __aenter__(self) -> "AsyncClient":
         return self

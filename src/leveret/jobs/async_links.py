@@ -14,7 +14,7 @@ from leveret.jobs.faults import BadAnswer, Unreachable
 from leveret.jobs.http1 import Answer, AnswerReader
 from leveret.jobs.links import has_news
 
-LINKS_MAX: Final = 100
+LINKS_MAX: Final = 100  # unless a client is told another
 _SEND_BYTES_MAX: Final = 64 * 1024 * 1024  # asyncio's own limit would split a large batch
 
 
@@ -81,12 +81,12 @@ class AsyncLink(asyncio.Protocol):
 
 
 class AsyncLinks:
-    """Connections to one address, at most LINKS_MAX."""
+    """Connections to one address, at most so many."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, links_max: int) -> None:
         self._address = address
         self._idle: deque[AsyncLink] = deque()
-        self._free = asyncio.Semaphore(LINKS_MAX)
+        self._free = asyncio.Semaphore(links_max)
         self._is_closed = False
 
     async def ask(self, request: bytes) -> Answer:
@@ -94,7 +94,9 @@ class AsyncLinks:
         async with self._free:
             link = self._maybe_idle() or await self._connect()
             answer = await link.ask(request)
-            if link.is_open and not self._is_closed:
+            if self._is_closed:
+                link.close()
+            elif link.is_open:
                 self._idle.append(link)
             return answer
 

@@ -8,6 +8,7 @@ settling under a token is (a lease is settled once), and putting in jobs that ha
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, Final, Generic, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -62,7 +63,7 @@ class _Settled(msgspec.Struct, omit_defaults=True):
 class _Result(msgspec.Struct):
     """What became of one item of a batch."""
 
-    outcome: str
+    outcome: Outcome
     lease_expires_at: datetime | None = None
 
 
@@ -87,7 +88,8 @@ def enqueue(jobs: Sequence[NewJob], namespace: str) -> Call[list[int]]:
         for job in jobs
     ]
     is_repeatable = all(job.idempotency_key is not None for job in jobs)
-    return Call("POST", "/enqueue", _ENCODER.encode(items), _ids, is_repeatable)
+    decode = partial(_ids, count=len(items))
+    return Call("POST", "/enqueue", _ENCODER.encode(items), decode, is_repeatable)
 
 
 def dequeue(
@@ -132,7 +134,8 @@ def extend(
 ) -> Call[list[tuple[Outcome, datetime | None]]]:
     """Keep the leases of these jobs for `lease_s` from now."""
     items = [_Settled(j.namespace, j.topic, j.id, j.token, lease=lease_s) for j in jobs]
-    return Call("POST", "/extend", _ENCODER.encode(items), _ends, is_repeatable=True)
+    decode = partial(_ends, count=len(items))
+    return Call("POST", "/extend", _ENCODER.encode(items), decode, is_repeatable=True)
 
 
 def cancel(namespace: str, topic: str, ids: Iterable[int]) -> Call[list[Outcome]]:
@@ -195,7 +198,8 @@ def delete_schedule(namespace: str, name: str) -> Call[None]:
 
 def _settle(path: str, items: list[_Settled]) -> Call[list[Outcome]]:
     is_repeatable = all(item.token is not None for item in items)
-    return Call("POST", path, _ENCODER.encode(items), _outcomes, is_repeatable)
+    decode = partial(_outcomes, count=len(items))
+    return Call("POST", path, _ENCODER.encode(items), decode, is_repeatable)
 
 
 def _changes_dead(
@@ -225,17 +229,24 @@ def _in_path(name: str) -> str:
     return quote(name, safe="")
 
 
-def _ids(answer: Answer) -> list[int]:
-    return _decoded(_IDS, answer)
+def _ids(answer: Answer, count: int) -> list[int]:
+    return _each(_decoded(_IDS, answer), answer, count)
 
 
-def _outcomes(answer: Answer) -> list[Outcome]:
-    return [Outcome(result.outcome) for result in _decoded(_RESULTS, answer)]
+def _outcomes(answer: Answer, count: int) -> list[Outcome]:
+    return [outcome for outcome, _ in _ends(answer, count)]
 
 
-def _ends(answer: Answer) -> list[tuple[Outcome, datetime | None]]:
-    results = _decoded(_RESULTS, answer)
-    return [(Outcome(result.outcome), result.lease_expires_at) for result in results]
+def _ends(answer: Answer, count: int) -> list[tuple[Outcome, datetime | None]]:
+    results = _each(_decoded(_RESULTS, answer), answer, count)
+    return [(result.outcome, result.lease_expires_at) for result in results]
+
+
+def _each(found: list[T], answer: Answer, count: int) -> list[T]:
+    """One for each job of the call; a caller takes them together."""
+    if len(found) != count:
+        raise BadAnswer(f"the answer is about {len(found)} jobs, not {count}", answer.status)
+    return found
 
 
 def _nothing(answer: Answer) -> None:

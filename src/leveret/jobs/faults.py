@@ -48,7 +48,14 @@ class BadAnswer(CallFailed):
 
 
 class InvalidCall(CallFailed):
-    """The call itself is wrong."""
+    """The call itself is wrong; where one is at fault, at which item of the batch and field."""
+
+    def __init__(
+        self, detail: str, status: int = 400, item: int | None = None, field: str = ""
+    ) -> None:
+        super().__init__(detail if item is None else f"item {item}: {detail}", status)
+        self.item = item
+        self.field = field
 
 
 class NotAuthenticated(CallFailed):
@@ -102,22 +109,27 @@ class _Problem(msgspec.Struct):
 
     title: str = ""
     detail: str = ""
+    item: int | None = None
+    field: str = ""
 
 
 def fault_of(status: int, body: bytes, retry_after: str | None) -> CallFailed:
     """The exception for an answer that is no success."""
-    text = _said(body) or f"the service answered {status}"
+    problem = _problem(body)
+    text = problem.detail or problem.title or f"the service answered {status}"
     if status == 429:
         return OverRate(text, status, _seconds(retry_after))
-    return _BY_STATUS.get(status, ServiceFailed)(text, status)
+    kind = _BY_STATUS.get(status, ServiceFailed)
+    if kind is InvalidCall:
+        return InvalidCall(text, status, problem.item, problem.field)
+    return kind(text, status)
 
 
-def _said(body: bytes) -> str:
+def _problem(body: bytes) -> _Problem:
     try:
-        problem = msgspec.json.decode(body, type=_Problem)
-        return problem.detail or problem.title
+        return msgspec.json.decode(body, type=_Problem)
     except msgspec.DecodeError:
-        return body.decode(errors="replace").strip()[:_TEXT_CHARS_MAX]
+        return _Problem(detail=body.decode(errors="replace").strip()[:_TEXT_CHARS_MAX])
 
 
 def _seconds(retry_after: str | None) -> float:

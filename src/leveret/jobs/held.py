@@ -19,7 +19,7 @@ from leveret.jobs.service.items import BATCH_MAX
 from leveret.jobs.service.store import Outcome
 
 _LOG = logging.getLogger("leveret.jobs")
-_RENEWED_AFTER: Final = 1 / 3  # of a lease
+_RENEWED_AFTER: Final = 1 / 3  # of a lease; a renewal may take as long
 _LOOKS: Final = 8  # at all leases, within one
 
 
@@ -73,7 +73,11 @@ class Held:
         while True:
             await asyncio.sleep(self._lease_s / _LOOKS)
             try:
-                await self._renew_due()
+                # No longer, so that it can be tried again, and lost jobs are known as such soon.
+                async with asyncio.timeout(self._lease_s * _RENEWED_AFTER):
+                    await self._renew_due()
+            except TimeoutError:
+                _LOG.warning("leases cannot be renewed: the service does not answer in time")
             except CallFailed as fault:
                 _LOG.warning("leases cannot be renewed: %s", fault)
             self._lose_ended()

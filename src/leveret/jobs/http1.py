@@ -5,8 +5,9 @@ Both clients share it. It costs a fraction of what `http.client` does, whose hea
 parser of e-mails. Bodies have a length or come in chunks; what exceeds the limits is refused.
 """
 
+from base64 import b64encode
 from typing import Final
-from urllib.parse import SplitResult
+from urllib.parse import SplitResult, unquote
 
 from leveret.jobs.faults import BadAnswer
 
@@ -29,13 +30,16 @@ class Answer:
 
 
 class Requests:
-    """Makes requests to one address with one token."""
+    """Makes requests to one address with one token, or with the login that the address has."""
 
     def __init__(self, address: SplitResult, token: str | None) -> None:
         host = address.netloc.rpartition("@")[2]
         lines = [f"Host: {host}", "Accept: application/json", "User-Agent: leveret-jobs"]
         if token:
             lines.append(f"Authorization: Bearer {token}")
+        elif address.username is not None:
+            login = f"{unquote(address.username)}:{unquote(address.password or '')}"
+            lines.append(f"Authorization: Basic {b64encode(login.encode()).decode()}")
         text = "".join(f"{line}\r\n" for line in lines)
         if not text.isascii() or text.count("\r\n") != len(lines) or "\n\n" in text:
             raise ValueError("an address or a token has characters that no header may have")

@@ -18,6 +18,7 @@ from leveret.jobs.faults import CallFailed, OverRate
 from leveret.jobs.held import Held, Hold
 from leveret.jobs.job import Job
 from leveret.jobs.service.items import BATCH_MAX, ERROR_BYTES_MAX
+from leveret.jobs.service.limits import BACKOFF_MS_MAX
 from leveret.jobs.settling import Settling
 from leveret.jobs.threads import Threads
 
@@ -68,7 +69,7 @@ class Lane:
         self._held = Held(client, task.lease_s)
         self._has_room = asyncio.Event()  # set whenever a job has ended, or was settled
         self._settling = Settling(client, self._held, self._has_room)
-        self._is_coroutine = inspect.iscoroutinefunction(task.handler)
+        self._is_coroutine = _is_coroutine(task.handler)
         self._threads = Threads(task.concurrency, f"jobs-{task.topic}")
         self._working = 0
         self._is_stopping = False
@@ -142,7 +143,9 @@ class Lane:
             self._failed(hold, str(wish), wish.delay_s)
         except Dead as end:
             self._failed(hold, str(end), None, is_dead=True)
-        except Exception as fault:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as fault:  # whatever it is, it must not end the worker
             _LOG.info("job %d of %s failed", hold.job.id, hold.job.topic, exc_info=fault)
             self._failed(hold, error_text(fault), None)
         else:
@@ -171,8 +174,11 @@ class Lane:
             self._settling.nack(hold, "the task was cancelled", None)
 
     def _failed(self, hold: Hold, error: str, delay_s: float | None, is_dead: bool = False) -> None:
-        if not hold.job.is_lost:
-            self._settling.nack(hold, error, delay_s, is_dead)
+        if hold.job.is_lost:
+            return
+        if delay_s is not None:  # as the service takes it: a refusal would concern others, too
+            delay_s = min(max(0.0, delay_s), BACKOFF_MS_MAX / 1000)
+        self._settling.nack(hold, _kept(error), delay_s, is_dead)
 
     async def _finish(self, stop_s: float) -> None:
         """Wait for the jobs at work; what is not done by then is cancelled and given back."""
@@ -186,9 +192,20 @@ class Lane:
             await asyncio.wait(late)
 
 
+def _is_coroutine(handler: Handler) -> bool:
+    """Whether calling it makes a coroutine: an object with such a `__call__` does, too."""
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
+        getattr(handler, "__call__", None)  # noqa: B004 - not whether it can be called, but what by
+    )
+
+
 def error_text(fault: BaseException) -> str:
     """What a nack says: the exception, then where it came from; cut to what the service keeps."""
     first = "".join(traceback.format_exception_only(fault)).strip()
     trail = "".join(traceback.format_tb(fault.__traceback__)[1:])
-    text = f"{first}\n{trail}".strip().encode(errors="replace")
-    return text[:ERROR_BYTES_MAX].decode(errors="ignore")
+    return _kept(f"{first}\n{trail}".strip())
+
+
+def _kept(error: str) -> str:
+    """As much of an error as the service keeps, of characters that can be sent."""
+    return error.encode(errors="replace")[:ERROR_BYTES_MAX].decode(errors="ignore")

@@ -1,10 +1,12 @@
 """Threads for tasks that are plain functions.
 
 They are daemons, unlike those of `concurrent.futures`: a function that never returns must not keep
-a worker from ending when its deadline for stopping is over.
+a worker from ending when its deadline for stopping is over. Whatever a function raises is told,
+`SystemExit` included: a thread that ended by it would leave its job at work for ever.
 """
 
 import asyncio
+import inspect
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -48,14 +50,30 @@ class Threads:
     def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
         while (item := self._waiting.get()) is not None:
             function, job, done = item
-            fault: Exception | None = None
-            try:
-                function(job)
-            except Exception as found:
-                fault = found
+            fault = _fault_of(function, job)
             if loop.is_closed():
                 return
             loop.call_soon_threadsafe(_tell, done, fault)
+
+
+def _fault_of(function: Callable[[Job], object], job: Job) -> Exception | None:
+    """Call it; what it raised, as an exception that a future can carry."""
+    try:
+        found = function(job)
+        if inspect.isawaitable(found):
+            if inspect.iscoroutine(found):
+                found.close()
+            raise TypeError("the task returned a coroutine that nobody awaits: make it `async def`")
+    except Exception as fault:
+        return _carried(fault) if isinstance(fault, StopIteration) else fault
+    except BaseException as fault:
+        return _carried(fault)
+    return None
+
+
+def _carried(fault: BaseException) -> Exception:
+    said = RuntimeError(f"the task raised {type(fault).__name__}: {fault}")
+    return said.with_traceback(fault.__traceback__)
 
 
 def _tell(done: "asyncio.Future[None]", fault: Exception | None) -> None:
@@ -63,7 +81,5 @@ def _tell(done: "asyncio.Future[None]", fault: Exception | None) -> None:
         return  # nobody waits any more
     if fault is None:
         done.set_result(None)
-    elif isinstance(fault, StopIteration):  # that no future can carry
-        done.set_exception(RuntimeError("the task raised StopIteration"))
     else:
         done.set_exception(fault)

@@ -24,8 +24,9 @@ from typing import Final, TypeVar
 
 from leveret.jobs.address import DEFAULT_NAMESPACE, address_of
 from leveret.jobs.async_client import AsyncClient
+from leveret.jobs.async_links import LINKS_MAX
 from leveret.jobs.lane import Handler, Lane, Task
-from leveret.jobs.service.items import LEASE_MS_DEFAULT, LEASE_MS_MIN
+from leveret.jobs.service.items import LEASE_MS_DEFAULT, LEASE_MS_MAX, LEASE_MS_MIN
 
 _LOG = logging.getLogger("leveret.jobs")
 CONCURRENCY: Final = 10
@@ -82,8 +83,10 @@ class Worker:
             lease_s=lease_s or self.lease_s,
             wait_s=_WAIT_S,
         )
-        if given.concurrency < 1 or given.lease_s * 1000 < LEASE_MS_MIN:
-            raise ValueError("concurrency is at least 1, and a lease at least 0.1 s")
+        if given.concurrency < 1:
+            raise ValueError("concurrency is at least 1")
+        if not LEASE_MS_MIN <= given.lease_s * 1000 <= LEASE_MS_MAX:
+            raise ValueError(f"a lease is from {LEASE_MS_MIN / 1000} s to {LEASE_MS_MAX / 1000} s")
 
         def decorate(handler: AnyHandler) -> AnyHandler:
             key = (given.namespace, topic)
@@ -109,7 +112,14 @@ class Worker:
         if not self._tasks:
             raise ValueError("the worker has no task")
         self._stop = asyncio.Event()
-        client = AsyncClient(self._url, token=self._token, namespace=self.namespace, tls=self._tls)
+        client = AsyncClient(
+            self._url,
+            token=self._token,
+            namespace=self.namespace,
+            tls=self._tls,
+            # Each task has one on which it waits for jobs; acks must not wait for those.
+            connections_max=LINKS_MAX + len(self._tasks),
+        )
         async with client, asyncio.TaskGroup() as group:
             for task in self._tasks.values():
                 group.create_task(Lane(client, task).run(self._stop, self.stop_s))

@@ -13,6 +13,7 @@ from typing import Final
 
 from leveret.errors import StorageError
 
+LOCK_FILE: Final = "lock"  # every data directory has one
 # More pieces than this cannot go into one system call on every system.
 _PIECES_MAX: Final = 512
 
@@ -89,7 +90,7 @@ class Disk:
     def prepare(self) -> None:
         """Make the directory and claim it; StorageError where another node uses it."""
         self._root.mkdir(parents=True, exist_ok=True)
-        self._lock = os.open(self._root / "lock", os.O_CREAT | os.O_RDWR, 0o600)
+        self._lock = os.open(self._root / LOCK_FILE, os.O_CREAT | os.O_RDWR, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as fault:

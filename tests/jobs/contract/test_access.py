@@ -162,19 +162,34 @@ def test_a_bad_item_is_named_by_index_and_field(api: Api, field: str, value: Any
 
 
 def test_a_field_that_nobody_knows_is_refused(api: Api) -> None:
-    batch = [{**api.item(TOPIC, b""), "prioriti": 1}]
-    answer = api.call("POST", "/enqueue", batch)
-    assert answer.status == 400
-    assert "prioriti" in answer.body["detail"]
+    batch = [api.item(TOPIC, b""), {**api.item(TOPIC, b""), "prioriti": 1}]
+    assert refused(api.call("POST", "/enqueue", batch), "prioriti", 1)
+    handle = api.handle(TOPIC, 1, eror="no")
+    assert refused(api.call("POST", "/nack", handle), "eror")
+
+
+@pytest.mark.parametrize("field", ["delay", "lease"])
+@pytest.mark.parametrize("seconds", [-1, 1e12, 1e308])
+def test_a_span_of_time_that_is_none_is_refused(api: Api, field: str, seconds: float) -> None:
+    handles = [api.handle(TOPIC, 1), api.handle(TOPIC, 2, **{field: seconds})]
+    assert refused(api.call("POST", "/nack", handles), field, 1)
+
+
+def test_the_item_of_a_namespace_that_is_not_ones_own_is_named(api: Api) -> None:
+    items = [api.item(TOPIC, b""), {**api.item(TOPIC, b""), "namespace": "other"}]
+    handles = [api.handle(TOPIC, 1), {**api.handle(TOPIC, 2), "namespace": "other"}]
+    for path, batch in (("/enqueue", items), ("/ack", handles)):
+        answer = api.call("POST", path, batch)
+        assert answer.status == 403
+        assert (answer.body["field"], answer.body["item"]) == ("namespace", 1)
 
 
 @pytest.mark.parametrize("missing", ["namespace", "topic", "payload"])
 def test_a_missing_field_is_named(api: Api, missing: str) -> None:
     item = api.item(TOPIC, b"")
     del item[missing]
-    answer = api.call("POST", "/enqueue", [item])
-    assert answer.status == 400
-    assert missing in answer.body["detail"]
+    batch = [api.item(TOPIC, b""), item]
+    assert missing in refused(api.call("POST", "/enqueue", batch), missing, 1)
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"7", b"null", b'"x"', b"[]", b"[[]]", b"\xff"])

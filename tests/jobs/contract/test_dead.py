@@ -1,5 +1,6 @@
 """Jobs that failed too often: kept with what went wrong, shown, made ready again, deleted."""
 
+from leveret.jobs.service import items
 from tests.jobs.api import Api
 from tests.jobs.stores import Service
 
@@ -75,6 +76,21 @@ def test_the_dead_are_listed_in_pages_by_id(api: Api) -> None:
     rest = api.dead(TOPIC, limit=100, after=first[-1]["id"])
     assert [job["id"] for job in first + rest] == ids
     assert len(first) == 3
+
+
+def test_one_answer_has_a_bounded_number_of_bytes(api: Api) -> None:
+    most = items.BATCH_BYTES_MAX // items.PAYLOAD_BYTES_MAX
+    for _ in range(most + 2):
+        api.enqueue(TOPIC, b"x" * items.PAYLOAD_BYTES_MAX)
+    answers = [api.dequeue(TOPIC, 1000) for _ in range(3)]
+    assert [len(jobs) for jobs in answers] == [most, 2, 0]
+    for job in answers[0] + answers[1]:
+        assert api.nack(TOPIC, job, dead=True) == 200
+    pages = [api.dead(TOPIC)]
+    pages.append(api.dead(TOPIC, after=pages[0][-1]["id"]))
+    assert [len(page) for page in pages] == [most, 2]
+    body = {"namespace": api.namespace, "topic": TOPIC}
+    assert api.call("POST", "/dead/delete", body).body == {"deleted": most + 2}
 
 
 def test_a_redriven_job_has_fresh_retries_and_its_history(api: Api) -> None:

@@ -8,6 +8,15 @@ from tests.jobs.stores import Service
 TOPIC = "settling"
 
 
+def test_a_call_whose_answer_has_no_body_takes_no_job(api: Api) -> None:
+    (id,) = api.enqueue(TOPIC, b"")
+    query = f"namespace={api.namespace}&topic={TOPIC}"
+    assert api.call("HEAD", f"/dequeue?{query}").status == 405
+    job = api.take(TOPIC)
+    assert (job["id"], job["attempt"]) == (id, 1)
+    assert api.ack(TOPIC, job) == 200
+
+
 def test_an_acked_job_is_gone(api: Api) -> None:
     api.enqueue(TOPIC, b"")
     job = api.take(TOPIC)

@@ -251,6 +251,46 @@ def test_a_wiped_redis_loses_nothing(place: Place, redis_server: RedisServer) ->
     asyncio.run(main())
 
 
+def test_a_shard_that_refuses_statements_is_named_and_others_go_on(place: Place) -> None:
+    refusing, fine = topic_on(0), topic_on(1)
+
+    async def main() -> None:
+        async with place.node() as store:
+            for topic in (refusing, fine):
+                await store.enqueue([new(topic)])
+                await store._flush(("n", topic))
+            await place.rows("ALTER TABLE items RENAME TO elsewhere", shard=0)
+            told = await refuses(store.dequeue("n", refusing, 1, None, 0), JobsUnavailable)
+            assert "shard 0" in told
+            assert "refuses" in told
+            assert await drain(store, fine) == [b"x"]
+            await place.rows("ALTER TABLE elsewhere RENAME TO items", shard=0)
+            assert await drain(store, refusing) == [b"x"]
+
+    asyncio.run(main())
+
+
+def test_what_is_done_in_a_shard_is_told_so_though_redis_dies_meanwhile(
+    place: Place, own_redis: RedisServer
+) -> None:
+    late = msgspec.structs.replace(QUICK, probe_s=600.0)
+
+    async def main() -> None:
+        async with place.at(redis_url=own_redis.url).node(settings=late) as store:
+            await store.enqueue([new(), new()])
+            first, second = await store.dequeue("n", "t", 2, None, 0)
+            own_redis.end()
+            given_back = [Handle(first.id, first.token)]
+            assert await store.nack("n", "t", given_back, "no", 0) == [Outcome.DONE]
+            store._memory.is_up = True  # as long as nobody has noticed
+            buried = [Handle(second.id, second.token)]
+            assert await store.nack("n", "t", buried, "no", None, is_dead=True) == [Outcome.DONE]
+            store._memory.is_up = True
+            assert await store.redrive("n", "t", None) == 1
+
+    asyncio.run(main())
+
+
 def test_prefetched_jobs_come_back_when_redis_is_wiped(
     place: Place, redis_server: RedisServer
 ) -> None:
@@ -350,9 +390,11 @@ def test_a_stalled_network_ends_every_call_by_its_deadline(
                 if which == "redis"
                 else place.at(dsns=dsns)
             )
+            async with place.node("before"):
+                pass  # tables are made without a short deadline
             async with behind.node(settings=SHORT) as store:
-                await store.enqueue([new(payload=b"1")])
-                assert await drain(store, "t") == [b"1"]
+                await Shaken(store).recovers("t")
+                assert await drain(store, "t") == [b"again"]
                 line.stall()
                 if which == "redis":
                     assert "redis" in await refuses(store.enqueue([new()]), JobsUnavailable)

@@ -6,7 +6,14 @@ import msgspec
 import pytest
 
 from leveret.errors import JobsOverRate, JobsUnavailable, NewerFormat
-from leveret.jobs.service.items import Handle, Schedule, TopicSettings
+from leveret.jobs.service.items import (
+    BATCH_BYTES_MAX,
+    PAYLOAD_BYTES_MAX,
+    Handle,
+    Schedule,
+    TopicSettings,
+)
+from leveret.jobs.service.shards import dead_set
 from leveret.jobs.service.shards.schema import STEPS
 from leveret.jobs.service.snowflake import node_of
 from leveret.jobs.service.store import Outcome
@@ -181,6 +188,19 @@ def test_a_rate_closes_the_namespace_and_says_for_how_long(place: Place) -> None
     asyncio.run(main())
 
 
+def test_a_batch_that_is_larger_than_the_rate_comes_in_and_counts_in_full(place: Place) -> None:
+    limited = msgspec.structs.replace(QUICK, rate_max=10)
+
+    async def main() -> None:
+        async with place.node(settings=limited) as store:
+            assert len(await store.enqueue([new() for _ in range(35)])) == 35
+            with pytest.raises(JobsOverRate) as refused:
+                await store.enqueue([new()])
+            assert refused.value.retry_after_s > 2, "the jobs of more than two seconds came in"
+
+    asyncio.run(main())
+
+
 # ---- prefetched jobs
 
 
@@ -199,6 +219,56 @@ def test_prefetched_jobs_are_handed_out_in_order_under_a_new_lease(place: Place)
             rows = await place.rows("SELECT status, token FROM items ORDER BY priority")
             assert [row["status"] for row in rows] == ["processing", "processing", "leased"]
             assert [row["token"] for row in rows[:2]] == [job.token for job in jobs]
+
+    asyncio.run(main())
+
+
+def test_prefetched_jobs_beyond_the_bytes_of_an_answer_are_ready_again(place: Place) -> None:
+    most = BATCH_BYTES_MAX // PAYLOAD_BYTES_MAX
+    quiet = msgspec.structs.replace(QUICK, prefetch_lease_ms=60_000)
+
+    async def main() -> None:
+        async with place.node(settings=quiet) as store:
+            for _ in range(most + 2):
+                await store.enqueue([new(payload=bytes(PAYLOAD_BYTES_MAX))])
+            await store._flush(("n", "t"))
+            await store._prefetcher.prefetch(("n", "t"))
+            assert await store._memory.prefetched(("n", "t")) == most + 2
+            found = [await store.dequeue("n", "t", 1000, None, 0) for _ in range(3)]
+            assert [len(jobs) for jobs in found] == [most, 2, 0]
+
+    asyncio.run(main())
+
+
+def test_who_shared_a_claim_that_was_cut_gets_jobs_too(place: Place) -> None:
+    most = BATCH_BYTES_MAX // PAYLOAD_BYTES_MAX
+
+    async def main() -> None:
+        async with place.node() as store:
+            for _ in range(most + 2):
+                await store.enqueue([new(payload=bytes(PAYLOAD_BYTES_MAX))])
+            asking = [store.dequeue("n", "t", 1000, None, 0) for _ in range(3)]
+            found = await asyncio.gather(*asking)
+            assert sorted(len(jobs) for jobs in found) == [0, 2, most]
+
+    asyncio.run(main())
+
+
+def test_all_of_the_dead_are_redriven_or_deleted_in_slices(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_set, "SLICE", 2)
+
+    async def main() -> None:
+        async with place.node() as store:
+            await store.enqueue([new() for _ in range(5)])
+            for change in (store.redrive, store.delete_dead):
+                jobs = await store.dequeue("n", "t", 5, None, 0)
+                handles = [Handle(job.id, job.token) for job in jobs]
+                await store.nack("n", "t", handles, "no", None, is_dead=True)
+                assert await change("n", "t", None) == 5
+                assert await store.dead("n", "t", 0, 9) == []
+            assert await store.dequeue("n", "t", 9, None, 0) == []
 
     asyncio.run(main())
 

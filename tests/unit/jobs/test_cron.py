@@ -83,6 +83,7 @@ def test_a_time_that_comes_twice_in_autumn_is_due_once() -> None:
         "@never",
         "\u0661 * * * *",
         "9" * 500 + " * * * *",
+        "00061 * * * *",
     ],
 )
 def test_what_makes_no_sense_is_refused(cron: str) -> None:

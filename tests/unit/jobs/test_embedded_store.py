@@ -6,8 +6,9 @@ from contextlib import contextmanager
 
 from leveret.engine.session import Session
 from leveret.engine.vhost import Vhost
+from leveret.jobs.service.embedded import dead_set
 from leveret.jobs.service.embedded.store import EmbeddedStore
-from leveret.jobs.service.items import NewJob
+from leveret.jobs.service.items import Handle, NewJob
 from tests.protocol.stage import Stage
 
 
@@ -60,3 +61,28 @@ def test_a_job_is_not_handed_out_before_it_is_on_disk() -> None:
 
     for wait_ms in (0, 60_000):
         asyncio.run(script(wait_ms))
+
+
+def test_all_of_the_dead_are_changed_in_slices_that_reach_the_disk() -> None:
+    count = 2 * dead_set.SLICE + 1
+
+    async def script(change: str) -> None:
+        host = SlowHost()
+        store = EmbeddedStore(host)
+        host.on_disk.set()
+        await store.enqueue([NewJob(namespace="/", topic="t", payload=b"") for _ in range(count)])
+        jobs = await store.dequeue("/", "t", count, None, 0)
+        handles = [Handle(job.id, job.token) for job in jobs]
+        await store.nack("/", "t", handles, "no", None, is_dead=True)
+        host.on_disk.clear()
+        async with asyncio.TaskGroup() as group:
+            changing = group.create_task(getattr(store, change)("/", "t", None))
+            for _ in range(50):
+                await asyncio.sleep(0)
+            (stats,) = await store.stats("/")
+            assert stats.dead == count - dead_set.SLICE, "nobody else has had a turn"
+            host.on_disk.set()
+        assert changing.result() == count
+
+    for change in ("redrive", "delete_dead"):
+        asyncio.run(script(change))

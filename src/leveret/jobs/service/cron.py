@@ -139,6 +139,6 @@ def _part(part: str, name: str, least: int, most: int, names: tuple[str, ...]) -
 def _number(text: str, name: str, least: int, most: int, names: tuple[str, ...]) -> int:
     if text in names:
         return names.index(text) + (1 if name == "month" else 0)
-    if not text.isdecimal() or not least <= int(text[:4]) <= most:
+    if not text.isdecimal() or not least <= int(text) <= most:
         raise JobsInvalid(f"cron: {name} is from {least} to {most}, not {text}", "cron")
     return int(text)

@@ -64,7 +64,8 @@ def require_topic(namespace: str, topic: str) -> None:
     if topic.endswith(DEAD_SUFFIX):
         raise JobsInvalid(f"the name of a topic does not end in {DEAD_SUFFIX}", "topic")
     if topic.startswith(_RESERVED):
-        raise JobsInvalid(f"the name of a topic does not begin with {_RESERVED}", "topic")
+        reserved = " or ".join(_RESERVED)
+        raise JobsInvalid(f"the name of a topic does not begin with {reserved}", "topic")
 
 
 def require_name(field: str, name: str) -> None:

@@ -18,6 +18,7 @@ from leveret.jobs.service.embedded.topic import Topic
 from leveret.jobs.service.items import BATCH_BYTES_MAX, Job
 
 STATE: Final = "dead"
+SLICE: Final = 100  # jobs that are changed before others have their turn
 
 # Does something with a dead job that was taken out of its queue; False: it must go back.
 Change = Callable[[Topic, Queue, Picked], bool]
@@ -66,7 +67,10 @@ async def find(topic: Topic, id: int) -> Job | None:
 
 
 async def change_all(host: Host, topic: Topic, ids: list[int] | None, change: Change) -> int:
-    """Do something with some or all dead jobs, each in a turn of its own; with how many."""
+    """Do something with some or all dead jobs, each in a turn of its own; with how many.
+
+    In slices, each on disk before the next: there may be millions, and others have their turn.
+    """
     queue = topic.dead_queue()
     if queue is None:
         return 0
@@ -75,12 +79,16 @@ async def change_all(host: Host, topic: Topic, ids: list[int] | None, change: Ch
     else:
         seqs = list((await find_jobs(topic.vhost, queue, ids)).values())
     count = 0
-    for seq in seqs:
-        with host.turn():
-            one = picked(queue, seq)
-            if one is not None and change(topic, queue, one):
-                count += 1
-            topic.serve_waiters()
+    for start in range(0, len(seqs), SLICE):
+        if topic.queue.deleted:
+            break
+        for seq in seqs[start : start + SLICE]:
+            with host.turn():
+                one = picked(queue, seq)
+                if one is not None and change(topic, queue, one):
+                    count += 1
+                topic.serve_waiters()
+        await host.synced()
     return count
 
 

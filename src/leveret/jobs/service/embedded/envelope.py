@@ -11,7 +11,8 @@
 
 `message_id` is the id too, and `priority` what an AMQP consumer would call it. Whatever else a
 publisher over AMQP has put into a message stays there. A message without an id was published over
-AMQP: it gets one when it is first handed out, and keeps it from its first failure on.
+AMQP: it gets one when it is first handed out, and keeps it from its first failure on. Of headers
+that a publisher has made up, what no job can have counts as not there.
 """
 
 from typing import Final
@@ -21,7 +22,17 @@ import msgspec
 from leveret.engine.message import Message
 from leveret.engine.queue import Queue
 from leveret.engine.walk import arrived_ms
-from leveret.jobs.service.items import ERROR_BYTES_MAX, ERRORS_KEPT, Failure, Job, NewJob
+from leveret.jobs.service.items import (
+    ERROR_BYTES_MAX,
+    ERRORS_KEPT,
+    PRIORITY_MAX,
+    PRIORITY_MIN,
+    Failure,
+    Job,
+    NewJob,
+)
+from leveret.jobs.service.limits import RETRIES_MAX
+from leveret.jobs.service.snowflake import ID_MAX
 from leveret.wire.properties import (
     PERSISTENT,
     Properties,
@@ -45,6 +56,7 @@ KEY: Final = "x-job-key"
 HISTORY_BYTES_MAX: Final = 96 * 1024
 _KEPT_BYTES: Final = (ERROR_BYTES_MAX, 1_024, 256)  # of errors before the last, at most
 _OCTET_MAX: Final = 255
+_TIME_MS_MAX: Final = 1 << 47  # of the year 6429: what a calendar can show
 _encode: Final = msgspec.json.Encoder().encode
 _failures: Final = msgspec.json.Decoder(list[Failure])
 
@@ -146,21 +158,27 @@ def read_envelope(message: Message, queue: Queue) -> Envelope:
     headers = properties.headers if properties.headers is not None else {}
     envelope = Envelope(_id(_text(headers, ID)), properties)
     came_ms = arrived_ms(queue, message.seq) or queue.turn.now_ms
-    envelope.created_ms = _number(headers, CREATED, came_ms)
-    envelope.after_ms = _number(headers, AFTER, came_ms)
-    envelope.priority = _number(headers, PRIORITY, -max(properties.priority or 0, 0))
+    envelope.created_ms = _number(headers, CREATED, came_ms, 0, _TIME_MS_MAX)
+    envelope.after_ms = _number(headers, AFTER, came_ms, 0, _TIME_MS_MAX)
+    said = -max(properties.priority or 0, 0)
+    envelope.priority = _number(headers, PRIORITY, said, PRIORITY_MIN, PRIORITY_MAX)
     if queue.settings.has_jobs:
         envelope.priority = -1 - message.priority
-    envelope.attempts = _number(headers, ATTEMPTS, 0) + message.failures
+    envelope.attempts = _number(headers, ATTEMPTS, 0, 0, RETRIES_MAX) + message.failures
     envelope.fair_key = _text(headers, FAIR_KEY)
     envelope.key = _text(headers, KEY)
-    failures = _text(headers, FAILURES)
-    if failures is not None:
-        try:
-            envelope.failures = _failures.decode(failures)
-        except msgspec.DecodeError:  # a publisher's own header of that name
-            envelope.failures = []
+    envelope.failures = _read_failures(_text(headers, FAILURES))
     return envelope
+
+
+def _read_failures(text: str | None) -> list[Failure]:
+    if text is None:
+        return []
+    try:
+        found = _failures.decode(text)
+    except msgspec.DecodeError:  # a publisher's own header of that name
+        return []
+    return [failure for failure in found if 0 <= failure.time_ms <= _TIME_MS_MAX]
 
 
 def job_id(message: Message) -> int:
@@ -173,8 +191,9 @@ def job_id(message: Message) -> int:
 
 
 def _id(value: object) -> int:
-    is_id = isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 20
-    return int(value) if is_id and isinstance(value, str) else 0
+    if not (isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 20):
+        return 0
+    return int(value) if int(value) <= ID_MAX else 0
 
 
 def _text(headers: Table, name: str) -> str | None:
@@ -182,7 +201,9 @@ def _text(headers: Table, name: str) -> str | None:
     return field.value if field is not None and isinstance(field.value, str) else None
 
 
-def _number(headers: Table, name: str, otherwise: int) -> int:
+def _number(headers: Table, name: str, otherwise: int, least: int, most: int) -> int:
     field = headers.get(name)
     value = field.value if field is not None else None
-    return value if isinstance(value, int) and not isinstance(value, bool) else otherwise
+    if not isinstance(value, int) or isinstance(value, bool):
+        return otherwise
+    return value if least <= value <= most else otherwise

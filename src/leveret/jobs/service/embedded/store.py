@@ -125,7 +125,7 @@ class EmbeddedStore:
 
     def _put_scheduled(self, job: NewJob) -> None:
         """A schedule is due, inside a turn."""
-        self._put(self._topic(job.namespace, job.topic), job)
+        self._put_all([job])
 
     # Out
 
@@ -281,9 +281,7 @@ class EmbeddedStore:
         found = self._known(namespace, topic)
         if found is None:
             return 0
-        count = await dead_set.change_all(self._host, found, ids, change)
-        await self._host.synced()
-        return count
+        return await dead_set.change_all(self._host, found, ids, change)
 
     # Settings and figures
 

@@ -23,7 +23,7 @@ STOPPED: Final = "LV001"  # SQLSTATE: the topic is being moved, or was
 JITTER_DEFAULT: Final = 0.2
 LOOK: Final = 100  # jobs that are due, of all topics, among which a claim looks for its own
 # A job is found by its id; written so, no planner looks through its whole topic for it.
-_ITS: Final = "(i.namespace || '') = ns AND (i.topic || '') = tp"
+ITS: Final = "(i.namespace || '') = ns AND (i.topic || '') = tp"
 
 PUTTING: Final = f"""
 CREATE FUNCTION leveret_gate(ns TEXT, tp TEXT) RETURNS VOID LANGUAGE plpgsql AS $$
@@ -48,7 +48,7 @@ BEGIN
     PERFORM pg_advisory_xact_lock({GATE}, hashtext(ns || tp));
     FOR job IN
         SELECT i.id, i.priority, coalesce(i.fair_key, '') AS fair_key FROM items i
-        WHERE i.id = ANY(ids) AND {_ITS} AND i.status = 'ready' AND i.fair_rank = 0
+        WHERE i.id = ANY(ids) AND {ITS} AND i.status = 'ready' AND i.fair_rank = 0
         ORDER BY i.deliver_after, i.id
     LOOP
         INSERT INTO rounds VALUES (ns, tp, job.priority, 1) ON CONFLICT DO NOTHING;
@@ -136,7 +136,7 @@ BEGIN
 END $$;
 """
 
-_RETURNED: Final = """(
+RETURNED: Final = """(
     job_id BIGINT, job_token BIGINT, job_payload BYTEA, job_priority INT, job_attempts INT,
     job_after TIMESTAMPTZ, job_created TIMESTAMPTZ, job_until TIMESTAMPTZ, job_fair TEXT,
     job_rank BIGINT
@@ -221,7 +221,7 @@ $$;
 CREATE FUNCTION leveret_claim(
     ns TEXT, tp TEXT, popped BIGINT[], most INT, wanted_ms BIGINT, fence BIGINT,
     now_at TIMESTAMPTZ
-) RETURNS TABLE {_RETURNED} LANGUAGE plpgsql AS $$
+) RETURNS TABLE {RETURNED} LANGUAGE plpgsql AS $$
 DECLARE
     settings topics%ROWTYPE;
     until_at TIMESTAMPTZ;
@@ -241,13 +241,13 @@ BEGIN
     IF settings.concurrency_max IS NOT NULL THEN
         PERFORM pg_advisory_xact_lock({GATE}, hashtext(ns || tp));
         UPDATE items i SET status = 'ready', lease_expires_at = NULL
-            WHERE i.id = ANY(popped) AND {_ITS} AND i.status = 'leased';
+            WHERE i.id = ANY(popped) AND {ITS} AND i.status = 'leased';
         room := least(room, settings.concurrency_max - (SELECT count(*) FROM items
             WHERE namespace = ns AND topic = tp AND status = 'processing'));
     ELSIF cardinality(popped) > 0 THEN
         RETURN QUERY UPDATE items i SET status = 'processing', attempts = i.attempts + 1,
             token = greatest(i.token + 1, fence), lease_expires_at = until_at
-        WHERE i.id = ANY(popped) AND {_ITS} AND i.status = 'leased'
+        WHERE i.id = ANY(popped) AND {ITS} AND i.status = 'leased'
             AND i.lease_expires_at > now_at
         RETURNING i.id, i.token, i.payload, i.priority, i.attempts, i.deliver_after,
             i.created_at, i.lease_expires_at, i.fair_key, i.fair_rank;
@@ -279,7 +279,7 @@ $$;
 -- Leases jobs ahead, for a list in Redis; none of a topic whose leases are counted.
 CREATE FUNCTION leveret_prefetch(
     ns TEXT, tp TEXT, most INT, now_at TIMESTAMPTZ, until_at TIMESTAMPTZ
-) RETURNS TABLE {_RETURNED} LANGUAGE plpgsql AS $$
+) RETURNS TABLE {RETURNED} LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM leveret_gate(ns, tp);
     IF EXISTS (SELECT FROM topics WHERE namespace = ns AND topic = tp
@@ -303,15 +303,15 @@ LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM leveret_gate(ns, tp);
     UPDATE items i SET status = 'ready', lease_expires_at = NULL
-        WHERE i.id = ANY(ids) AND {_ITS} AND i.status = 'leased';
+        WHERE i.id = ANY(ids) AND {ITS} AND i.status = 'leased';
 END $$;
 """
 
 _HANDLES: Final = """WITH ORDINALITY AS h(id, token, n)"""
 _OUTCOME: Final = f"""CASE WHEN c.n IS NOT NULL THEN 'done'
-        WHEN EXISTS (SELECT FROM items i WHERE i.id = h.id AND {_ITS}
+        WHEN EXISTS (SELECT FROM items i WHERE i.id = h.id AND {ITS}
             AND i.status <> 'dead') THEN 'stale' ELSE 'unknown' END"""
-_ALIVE: Final = f"""i.id = h.id AND {_ITS} AND i.status = 'processing'
+_ALIVE: Final = f"""i.id = h.id AND {ITS} AND i.status = 'processing'
         AND i.lease_expires_at > now_at AND (h.token IS NULL OR h.token = i.token)"""
 
 SETTLING: Final = f"""
@@ -384,7 +384,7 @@ BEGIN
     PERFORM leveret_gate(ns, tp);
     RETURN QUERY WITH h AS (SELECT * FROM unnest(ids) WITH ORDINALITY AS h(id, n)),
     c AS (
-        DELETE FROM items i USING h WHERE i.id = h.id AND {_ITS}
+        DELETE FROM items i USING h WHERE i.id = h.id AND {ITS}
             AND i.status IN ('ready', 'scheduled', 'leased') RETURNING h.n
     )
     SELECT h.n, {_OUTCOME} FROM h LEFT JOIN c ON c.n = h.n ORDER BY h.n;
@@ -395,11 +395,11 @@ RETURNS TABLE (n BIGINT, outcome TEXT) LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM leveret_gate(ns, tp);
     UPDATE items i SET deliver_after = now_at
-        WHERE i.id = ANY(ids) AND {_ITS} AND i.status = 'scheduled';
+        WHERE i.id = ANY(ids) AND {ITS} AND i.status = 'scheduled';
     PERFORM leveret_wake(ns, tp, now_at, cardinality(ids) + 500);
     RETURN QUERY WITH h AS (SELECT * FROM unnest(ids) WITH ORDINALITY AS h(id, n)),
     c AS (
-        SELECT h.n FROM h JOIN items i ON i.id = h.id AND {_ITS}
+        SELECT h.n FROM h JOIN items i ON i.id = h.id AND {ITS}
             AND i.status IN ('ready', 'leased')
     )
     SELECT h.n, {_OUTCOME} FROM h LEFT JOIN c ON c.n = h.n ORDER BY h.n;

@@ -9,14 +9,18 @@ comes back when its lease ends, as if the answer had been lost on the wire.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Final, Generic, TypeVar
 
-from leveret.jobs.service.items import Handle, LeasedJob
+from leveret.errors import JobsError
+from leveret.jobs.service.items import BATCH_BYTES_MAX, Handle, LeasedJob
 from leveret.jobs.service.shards.memory import Topic
 from leveret.jobs.service.store import Outcome
 
 CALLERS_MAX: Final = 32  # that share a statement; each may name a thousand jobs
+
+log = logging.getLogger(__name__)
 
 Key = TypeVar("Key", bound=Hashable)
 Wish = TypeVar("Wish")
@@ -102,10 +106,24 @@ class Claims:
     async def _together(
         self, key: tuple[Topic, int | None], limits: list[int]
     ) -> list[list[LeasedJob]]:
-        """What each caller gets: those who came first get the most urgent jobs."""
-        jobs = await self._claim(key[0], sum(limits), key[1])
-        found = []
-        for limit in limits:
-            found.append(jobs[:limit])
-            jobs = jobs[limit:]
+        """What each caller gets: those who came first get the most urgent jobs.
+
+        A claim that was cut short by its bytes leaves some without: another one is for them.
+        """
+        found: list[list[LeasedJob]] = []
+        while len(found) < len(limits):
+            left = limits[len(found) :]
+            try:
+                jobs = await self._claim(key[0], sum(left), key[1])
+            except JobsError as error:
+                if not found:
+                    raise
+                log.info("no more jobs for those who asked together: %s", error)
+                return found + [[] for _ in left]
+            is_cut = sum(len(job.payload) for job in jobs) >= BATCH_BYTES_MAX
+            for limit in left:
+                if is_cut and not jobs:
+                    break
+                found.append(jobs[:limit])
+                jobs = jobs[limit:]
         return found

@@ -53,6 +53,8 @@ class Prefetcher:
                     await self.prefetch(topic)
                 except JobsError as error:
                     log.info("no jobs of %s are leased ahead: %s", topic[1], error)
+                except Exception:
+                    log.exception("jobs of %s could not be leased ahead", topic[1])
             if rounds % round(1 / ROUND_S) == 0:
                 most = self._tables.settings.prefetch_from
                 self._busy = {topic for topic, asked in self._asked.items() if asked >= most}

@@ -130,12 +130,17 @@ if #ids > 0 then redis.call('DEL', KEYS[1]) end
 return ids
 """
 
-# Counts jobs of a namespace in the window of a second; what goes beyond is not counted. Answers 0,
-# or for how many ms the window is still closed.
+# Counts jobs of a namespace in the window of a second; what goes beyond is not counted. A batch
+# that is larger than the rate has a window of its own, as long as its jobs may take. Answers 0, or
+# for how many ms the window is still closed.
 RATE: Final = """
 local count = redis.call('INCRBY', KEYS[1], ARGV[1])
-if count == tonumber(ARGV[1]) then redis.call('PEXPIRE', KEYS[1], 1000) end
-if count <= tonumber(ARGV[2]) then return 0 end
+local most = tonumber(ARGV[2])
+if count == tonumber(ARGV[1]) then
+    redis.call('PEXPIRE', KEYS[1], math.ceil(1000 * math.max(count / most, 1)))
+    return 0
+end
+if count <= most then return 0 end
 redis.call('DECRBY', KEYS[1], ARGV[1])
 return math.max(redis.call('PTTL', KEYS[1]), 1)
 """

@@ -96,10 +96,14 @@ class Shard:
         except _GONE as error:
             self._open_breaker(error)
             raise JobsUnavailable(f"{self.name} does not answer: {_told(error)}") from error
+        except _CONFLICTS:
+            raise
         except asyncpg.PostgresError as error:
             if error.sqlstate == functions.STOPPED:
                 raise TopicStopped(str(error)) from error
-            raise
+            # It is there: read-only after a failover, say, or without a right. Others may go on.
+            log.warning("%s refuses a statement: %s", self.name, error)
+            raise JobsUnavailable(f"{self.name} refuses: {error}") from error
 
     async def _with_connection(self, work: Work[Answer]) -> Answer:
         connection = self._free.pop() if self._free else await self._connect()

@@ -28,6 +28,7 @@ from leveret.jobs.service.items import (
 )
 from leveret.jobs.service.shards.bells import Bells
 from leveret.jobs.service.shards.counters import Counters, figures
+from leveret.jobs.service.shards.dead_set import DeadSet
 from leveret.jobs.service.shards.flusher import Flusher
 from leveret.jobs.service.shards.gathering import Acks, Claims
 from leveret.jobs.service.shards.intake import Intake, topics_of
@@ -107,6 +108,7 @@ class ShardsStore:
         )
         self._tasks: list[asyncio.Task[None]] = []
         self._is_draining = False
+        self._dead = DeadSet(self._read, clock)
         self._acks = Acks(self._ack)
         self._claims = Claims(self._claim)
         self._wire()
@@ -423,30 +425,15 @@ class ShardsStore:
         return job(rows[0], self._clock.now_ms()) if rows else None
 
     async def dead(self, namespace: str, topic: str, after_id: int, limit: int) -> list[Job]:
-        rows = await self._read(
-            (namespace, topic),
-            "SELECT * FROM items WHERE namespace = $1 AND topic = $2 AND status = 'dead'"
-            " AND id > $3 ORDER BY id LIMIT $4",
-            after_id,
-            limit,
-        )
-        return [job(row, self._clock.now_ms()) for row in rows]
+        return await self._dead.listed((namespace, topic), after_id, limit)
 
     async def redrive(self, namespace: str, topic: str, ids: list[int] | None) -> int:
-        name = namespace, topic
-        sql = "SELECT leveret_redrive($1, $2, $3::BIGINT[], $4) AS driven"
-        rows = await self._ask(name, sql, ids, self._now())
-        await self._ticker.made_ready(name)
-        return int(rows[0]["driven"])
+        driven = await self._dead.redrive((namespace, topic), ids)
+        await self._ticker.made_ready((namespace, topic))
+        return driven
 
     async def delete_dead(self, namespace: str, topic: str, ids: list[int] | None) -> int:
-        rows = await self._read(
-            (namespace, topic),
-            "DELETE FROM items WHERE namespace = $1 AND topic = $2 AND status = 'dead'"
-            " AND ($3::BIGINT[] IS NULL OR id = ANY($3::BIGINT[])) RETURNING id",
-            ids,
-        )
-        return len(rows)
+        return await self._dead.delete((namespace, topic), ids)
 
     async def settings(self, namespace: str, topic: str) -> TopicSettings:
         sql = "SELECT * FROM topics WHERE namespace = $1 AND topic = $2"

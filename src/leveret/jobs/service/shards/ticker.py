@@ -70,8 +70,14 @@ class Ticker:
             await self._schedules.fire(shard)
 
     async def made_ready(self, topic: Topic) -> None:
-        """Jobs of a topic are ready: wake who waits, and let no prefetched one go first."""
-        if self._tables.settings.prefetch_max and self._memory.is_up:
-            if await self._memory.prefetched(topic):
-                await self._flushers[self._routes.shard_of(topic).index].take_back(topic)
+        """Jobs of a topic are ready: wake who waits, and let no prefetched one go first.
+
+        Raises nothing for a server that does not answer: what made them ready is done by now.
+        """
+        try:
+            if self._tables.settings.prefetch_max and self._memory.is_up:
+                if await self._memory.prefetched(topic):
+                    await self._flushers[self._routes.shard_of(topic).index].take_back(topic)
+        except JobsError as error:
+            log.info("prefetched jobs of %s go first, until their leases end: %s", topic[1], error)
         self._bells.ring(topic)
