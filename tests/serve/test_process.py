@@ -1,5 +1,7 @@
 """`leveret serve` as a process: ready line, both ports, signals, and a port that is taken."""
 
+import base64
+import json
 import os
 import re
 import signal
@@ -12,9 +14,12 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import IO
 
+import pika
 import pytest
 
-READY = re.compile(r"leveret ready amqp=(127\.0\.0\.1):(\d+) http=(127\.0\.0\.1):(\d+)\n")
+READY = re.compile(
+    r"leveret ready amqp=(127\.0\.0\.1|\[::1\]):(\d+) http=(127\.0\.0\.1|\[::1\]):(\d+)\n"
+)
 
 
 @contextmanager
@@ -46,6 +51,20 @@ def test_ready_line_names_two_ports_that_answer(tmp_path: Path, loop: str) -> No
         connection.request("GET", "/api/health")
         assert connection.getresponse().status == 200
         connection.close()
+
+
+def test_clients_come_by_ipv6_as_well(tmp_path: Path) -> None:
+    with serving(tmp_path, "--host", "::1") as (_, ready):
+        parameters = pika.ConnectionParameters("::1", int(ready[2]))
+        with pika.BlockingConnection(parameters) as client:
+            client.channel()  # answered: the node knows of the connection
+            connection = HTTPConnection("::1", int(ready[4]), timeout=10)
+            login = base64.b64encode(b"guest:guest").decode()
+            connection.request("GET", "/api/connections", headers={"Authorization": f"Basic {login}"})
+            (found,) = json.loads(connection.getresponse().read())
+            connection.close()
+    assert (found["peer_host"], found["host"], found["port"]) == ("::1", "::1", int(ready[2]))
+    assert found["name"] == f"[::1]:{found['peer_port']} -> [::1]:{ready[2]}"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -85,7 +85,7 @@ class Link(Outlet):
         super().__init__()
         self.front = front
         self.peer = peer  # host:port, for people
-        self.host = peer.rpartition(":")[0]
+        self.host = peer.rpartition(":")[0].strip("[]")
         self.is_loopback = is_loopback
         self.tls: TlsPeer | None = None  # what is known of a peer that came through TLS
         self.credit = CREDIT_BYTES

@@ -400,6 +400,8 @@ class Sockets:
             self._note_none()
 
 
-def _address(name: tuple[str, int] | None) -> str:
-    """An end of a socket, for people."""
-    return f"{name[0]}:{name[1]}" if name else "?"
+def _address(name: tuple[object, ...] | None) -> str:
+    """An end of a socket, for people. IPv6 has two more fields than host and port."""
+    if not name:
+        return "?"
+    return f"[{name[0]}]:{name[1]}" if len(name) > 2 else f"{name[0]}:{name[1]}"
