@@ -60,7 +60,9 @@ def test_clients_come_by_ipv6_as_well(tmp_path: Path) -> None:
             client.channel()  # answered: the node knows of the connection
             connection = HTTPConnection("::1", int(ready[4]), timeout=10)
             login = base64.b64encode(b"guest:guest").decode()
-            connection.request("GET", "/api/connections", headers={"Authorization": f"Basic {login}"})
+            connection.request(
+                "GET", "/api/connections", headers={"Authorization": f"Basic {login}"}
+            )
             (found,) = json.loads(connection.getresponse().read())
             connection.close()
     assert (found["peer_host"], found["host"], found["port"]) == ("::1", "::1", int(ready[2]))
@@ -93,6 +95,37 @@ def test_port_that_is_taken_is_one_line_and_exit_code_one(tmp_path: Path) -> Non
             assert len(done.stderr.splitlines()) == 1
             assert "in use" in done.stderr
             assert port in done.stderr
+
+
+@pytest.mark.parametrize("below", ["", "below"])
+def test_a_data_directory_that_cannot_be_is_named(tmp_path: Path, below: str) -> None:
+    file = tmp_path / "file"
+    file.write_text("no directory")
+    done = run_serve("--data", str(file / below))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"leveret serve: cannot start: {file / below}: ")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_host_that_nobody_knows_is_named(tmp_path: Path) -> None:
+    host = "nobody.invalid"
+    done = run_serve("--data", str(tmp_path), "--host", host, "--default-pass", "own")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"leveret serve: cannot start: host is {host}: ")
+
+
+def run_serve(*flags: str) -> subprocess.CompletedProcess[str]:
+    """A node that is not expected to start."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("LEVERET_")}
+    ports = ["--amqp-port", "0", "--http-port", "0"]
+    return subprocess.run(
+        [sys.executable, "-m", "leveret", "serve", *ports, *flags],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+        env=clean,
+    )
 
 
 def test_off_loopback_without_a_password_is_one_sentence_and_exit_code_one(tmp_path: Path) -> None:

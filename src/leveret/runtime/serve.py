@@ -12,6 +12,7 @@ import gc
 import logging
 import os
 import signal
+import socket
 import sys
 
 from leveret import build_info
@@ -46,7 +47,7 @@ async def _serve(settings: Settings) -> int:
     try:
         await node.start()
     except OSError as fault:
-        sys.stderr.write(f"leveret serve: cannot start: {fault.strerror or fault}\n")
+        sys.stderr.write(f"leveret serve: cannot start: {_reason(fault, settings)}\n")
         return 1
     except (ConfigError, StorageError) as fault:
         sys.stderr.write(f"leveret serve: cannot start: {fault}\n")
@@ -63,6 +64,16 @@ async def _serve(settings: Settings) -> int:
     await node.stop()
     log.info("the node has stopped")
     return 1 if node.jobs.has_failed else 0
+
+
+def _reason(fault: OSError, settings: Settings) -> str:
+    """Why a file or an address cannot be used, and which one."""
+    reason = fault.strerror or str(fault)
+    if isinstance(fault, socket.gaierror):
+        return f"host is {settings.host}: {reason}"
+    if fault.filename is not None:
+        return f"{os.fsdecode(fault.filename)}: {reason}"
+    return reason
 
 
 def _log_start(node: Node) -> None:
