@@ -78,6 +78,40 @@ def test_signal_drains_and_the_exit_code_is_zero(tmp_path: Path, number: signal.
         assert process.stdout.read() == ""
 
 
+# Sends itself a signal when a module of the node is about to be imported.
+STRUCK = """
+import os, sys
+class Finder:
+    def find_spec(name, path, target=None):
+        if name == "leveret.runtime.node":
+            os.kill(os.getpid(), {number})
+sys.meta_path.insert(0, Finder)
+from leveret.cli.main import main
+sys.exit(main(["serve", "--data", {data!r}, "--amqp-port", "0", "--http-port", "0"]))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_before_anything_has_begun_ends_it_quietly(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    code = STRUCK.format(number=int(number), data=str(tmp_path))
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_news_of_files_during_the_start_does_not_end_it(tmp_path: Path) -> None:
+    code = STRUCK.format(number=int(signal.SIGHUP), data=str(tmp_path))
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as node:
+        assert node.stdout is not None
+        assert READY.fullmatch(node.stdout.readline())
+        node.send_signal(signal.SIGHUP)
+        node.terminate()
+        assert node.wait(timeout=20) == 0
+
+
 def test_port_that_is_taken_is_one_line_and_exit_code_one(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])

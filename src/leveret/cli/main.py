@@ -5,6 +5,8 @@ which a broker should be accepting connections. Every other command belongs to t
 application.
 """
 
+import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -13,6 +15,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and gives its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] == ["serve"]:
+        _end_quietly()
         from leveret.cli.serve import serve
 
         return serve(words[1:])
@@ -20,3 +23,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     app(words, prog_name="leveret")
     raise AssertionError("Typer ends by SystemExit")
+
+
+def _end_quietly() -> None:
+    """Until the node listens to signals itself there is nothing to stop: it ends as it would then.
+
+    One that asks for files to be read again is not lost: they are still to be read.
+    """
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _leave)
+    if hasattr(signal, "SIGHUP"):  # not on Windows
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
+def _leave(*_: object) -> None:
+    os._exit(0)
