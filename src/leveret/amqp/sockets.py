@@ -89,6 +89,10 @@ class AmqpProtocol:
         self._feed = self.connection.feed
         self._server.protocols[self.connection] = self
         self._server.end_turn()
+        end = self._front.limits.sockets_end
+        if end != 0 and sock is not None and sock.fileno() >= end:
+            log.warning("a connection was refused: the node has too many open files")
+            transport.abort()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where to read into: shared by all connections, because what is read is taken at once.

@@ -6,11 +6,14 @@ middle of a request at once.
 """
 
 import asyncio
+import logging
 from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from leveret.http.express import Express, Head, maybe_head
+
+log = logging.getLogger(__name__)
 
 CONNECTIONS_MAX: Final = 4096
 HEAD_BYTES_MAX: Final = 65_536  # of a request: its path and its headers
@@ -25,6 +28,7 @@ class HttpConnection(HttpToolsProtocol):
     """
 
     express: Express  # given by the server
+    sockets_end = 0  # this, too: descriptors of sockets are below this
     _head_bytes = 0  # received since anything became whole: all of them are of a head
     _has_head = False
 
@@ -35,6 +39,10 @@ class HttpConnection(HttpToolsProtocol):
         self._body = bytearray()  # of it, so far; then what came after it
         self._gone: asyncio.Event | None = None  # while a request of the lane is answered
         self._is_ending = False
+        sock = transport.get_extra_info("socket")
+        if 0 < self.sockets_end <= sock.fileno():
+            log.warning("a connection was refused: the node has too many open files")
+            transport.abort()
 
     def data_received(self, data: bytes) -> None:
         if self._head is not None:

@@ -52,11 +52,14 @@ async def serve(
     )
     express = Express(app, express_endpoints(), facts.metrics.requests)
     server = _Server(config, stopping, listeners, express)
+    server.sockets_end = facts.machine().http_sockets_end()
     await server.serve(sockets=[each.socket for each in listeners])
 
 
 class _Server(uvicorn.Server):
     """uvicorn's server without signal handlers and without ticks."""
+
+    sockets_end = 0  # descriptors of sockets are below this; 0 = without a limit
 
     def __init__(
         self,
@@ -95,6 +98,7 @@ class _Server(uvicorn.Server):
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
         protocol.express = self._express
+        protocol.sockets_end = self.sockets_end
         return protocol
 
     async def main_loop(self) -> None:
