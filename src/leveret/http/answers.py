@@ -5,6 +5,7 @@ never sent.
 """
 
 import http
+import json as plain_json
 from typing import Any, Final
 
 import msgspec
@@ -29,7 +30,12 @@ class Failure(msgspec.Struct):
 
 def json(body: Any, *, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """A JSON response."""
-    return Response(_encode(body), status, headers, media_type="application/json")
+    try:
+        data = _encode(body)
+    except UnicodeEncodeError:  # a name that somebody sent, and that is not text
+        shown = plain_json.dumps(msgspec.to_builtins(body), ensure_ascii=False)
+        data = shown.encode("utf-8", "replace")
+    return Response(data, status, headers, media_type="application/json")
 
 
 async def on_http_error(request: Request, fault: Exception) -> Response:

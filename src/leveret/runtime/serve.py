@@ -57,7 +57,11 @@ async def _serve(settings: Settings) -> int:
     gc.enable()
     gc.set_threshold(*GC_THRESHOLDS)
     _reload_on_hangup(node)
-    _say_ready(node)
+    try:
+        _say_ready(node)
+    except OSError as fault:  # nobody reads it, or the file is on a full disk: the node runs
+        log.warning("the ready line was not printed: %s", fault.strerror)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     _log_start(node)
     await stopping.wait()
     log.info("the node stops")
@@ -124,6 +128,8 @@ def _reload_on_hangup(node: Node) -> None:
 
 
 def _say_ready(node: Node) -> None:
+    if sys.stdout is None:  # it was closed before the node began
+        return
     amqp = _shown(node.amqp_address)
     http = _shown(node.http_address)
     ways = [f"amqp={amqp}", f"http={http}"]
