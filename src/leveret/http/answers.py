@@ -12,6 +12,7 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from leveret.errors import AccessRefused, LeveretError, NotFound, StorageError
 
@@ -67,6 +68,18 @@ def status_of(request: Request, fault: HTTPException | LeveretError) -> int:
     if isinstance(fault, AccessRefused):
         return 401
     return 503 if isinstance(fault, StorageError) and request.method == "GET" else 400
+
+
+class _Silence(Response):
+    """No answer."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        pass
+
+
+async def on_hung_up(request: Request, fault: Exception) -> Response:
+    """The client has gone in the middle of its request: nobody would read an answer."""
+    return _Silence()
 
 
 async def on_crash(request: Request, fault: Exception) -> Response:

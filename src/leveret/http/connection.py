@@ -31,6 +31,7 @@ class HttpConnection(HttpToolsProtocol):
     sockets_end = 0  # this, too: descriptors of sockets are below this
     _head_bytes = 0  # received since anything became whole: all of them are of a head
     _has_head = False
+    _head_by_s = 0.0  # loop time at which it must be whole
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -39,6 +40,7 @@ class HttpConnection(HttpToolsProtocol):
         self._body = bytearray()  # of it, so far; then what came after it
         self._gone: asyncio.Event | None = None  # while a request of the lane is answered
         self._is_ending = False
+        self._wait_s(self.timeout_keep_alive)  # for the first request
         sock = transport.get_extra_info("socket")
         if 0 < self.sockets_end <= sock.fileno():
             log.warning("a connection was refused: the node has too many open files")
@@ -52,7 +54,6 @@ class HttpConnection(HttpToolsProtocol):
         if head is None or len(self.tasks) >= CONNECTIONS_MAX:
             self._parse(data)
             return
-        self._unset_keepalive_if_required()
         self._head = head
         self._take_body(data[head.body_start :])
 
@@ -63,10 +64,26 @@ class HttpConnection(HttpToolsProtocol):
         return is_answered and not self._has_head and self._head_bytes == 0
 
     def _parse(self, data: bytes) -> None:
+        now_s = self.loop.time()
+        if self._head_bytes == 0:
+            self._head_by_s = now_s + self.timeout_keep_alive
         self._head_bytes += len(data)
         super().data_received(data)
+        if self._head_bytes != 0 and not self.transport.is_closing():
+            self._wait_s(self.timeout_keep_alive if self._has_head else self._head_by_s - now_s)
         if not self._has_head and self._head_bytes > HEAD_BYTES_MAX:
             self.send_400_response("The head of the request is too long.")
+
+    def _wait_s(self, wait_s: float) -> None:
+        """Hang up unless the client goes on within this time: for the next request, or with one."""
+        self._unset_keepalive_if_required()
+        self.timeout_keep_alive_task = self.loop.call_later(wait_s, self.timeout_keep_alive_handler)
+
+    def timeout_keep_alive_handler(self) -> None:
+        if self.flow.read_paused:  # it cannot go on
+            self._wait_s(self.timeout_keep_alive)
+        else:
+            super().timeout_keep_alive_handler()
 
     def on_headers_complete(self) -> None:
         self._has_head = True
@@ -79,6 +96,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def _take_body(self, data: bytes) -> None:
         assert self._head is not None
+        self._unset_keepalive_if_required()
         self._body += data
         if self._gone is not None:
             # The next request waits. Reading goes on for a while: the end of a client is read, too.
@@ -89,6 +107,8 @@ class HttpConnection(HttpToolsProtocol):
             task = self.loop.create_task(self._answer(self._head, self._gone))
             self.tasks.add(task)
             task.add_done_callback(self.tasks.discard)
+        else:
+            self._wait_s(self.timeout_keep_alive)
 
     async def _answer(self, head: Head, gone: asyncio.Event) -> None:
         body = bytes(self._body[: head.body_length])
@@ -129,9 +149,7 @@ class HttpConnection(HttpToolsProtocol):
         if self._is_ending:
             self.transport.close()
             return
-        self.timeout_keep_alive_task = self.loop.call_later(
-            self.timeout_keep_alive, self.timeout_keep_alive_handler
-        )
+        self._wait_s(self.timeout_keep_alive)
         self.flow.resume_reading()
         if waiting:
             self.data_received(waiting)
