@@ -36,6 +36,7 @@ class HttpConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.app_state = {**self.app_state, "abort": transport.abort}
+        self._cycles: list[RequestResponseCycle] = []  # requests without a whole answer
         self._head: Head | None = None  # of the request in the lane
         self._body = bytearray()  # of it, so far; then what came after it
         self._gone: asyncio.Event | None = None  # while a request of the lane is answered
@@ -88,6 +89,8 @@ class HttpConnection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._has_head = True
         super().on_headers_complete()
+        self._cycles = [each for each in self._cycles if not each.response_complete]
+        self._cycles.append(self.cycle)
 
     def on_message_complete(self) -> None:
         self._has_head = False
@@ -115,7 +118,7 @@ class HttpConnection(HttpToolsProtocol):
         del self._body[: head.body_length]
         try:
             answer = await self.express.answer(self._scope_of(head), body, gone)
-            if not gone.is_set():
+            if not gone.is_set() and not self.transport.is_closing():
                 self.transport.write(answer)
             if self.flow.write_paused:
                 await self.flow.drain()
@@ -157,6 +160,9 @@ class HttpConnection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._gone is not None:
             self._gone.set()
+        for cycle in self._cycles:  # uvicorn tells the last one alone: others would write on
+            cycle.disconnected = cycle.disconnected or not cycle.response_complete
+            cycle.message_event.set()
         self._unset_keepalive_if_required()
         super().connection_lost(exc)
 
