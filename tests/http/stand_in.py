@@ -100,7 +100,21 @@ class Facts:
         return 1
 
     def machine(self) -> Machine:
-        raise NotImplementedError
+        return Machine(
+            pid=1,
+            started_ms=0,
+            memory_used_bytes=0,
+            memory_held_bytes=0,
+            memory_limit_bytes=0,
+            disk_free_bytes=0,
+            disk_limit_bytes=0,
+            descriptors_used=0,
+            descriptors_max=0,
+            processors=1,
+            load=0.0,
+            context_switches=0,
+            data="",
+        )
 
     def listeners(self) -> tuple[Listener, ...]:
         return ()

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from starlette.types import ASGIApp, Message
 
+from leveret.http.answers import Failure, json
 from leveret.http.app import make_app
 from tests.http.stand_in import Facts
 
@@ -85,3 +86,8 @@ def test_fault_inside_is_a_json_500_without_details() -> None:
     status, _, body = ask(make_app(BrokenFacts()), "/api/health")
     assert status == 500
     assert body == {"error": "Internal Server Error", "reason": "Internal Server Error"}
+
+
+def test_a_name_that_is_not_text_is_shown_as_well_as_it_can_be() -> None:
+    failure = Failure("bad_request", "no_such_user: \udcff\udcfe")
+    assert msgspec.json.decode(json(failure).body)["reason"] == "no_such_user: ??"

@@ -6,6 +6,7 @@ import socket
 
 import pytest
 
+from leveret.http import server
 from leveret.http.connection import HEAD_BYTES_MAX
 from leveret.http.front import HttpFront
 from tests.http.stand_in import Facts
@@ -127,3 +128,30 @@ def test_head_may_come_in_pieces_before_a_long_body() -> None:
 
     for found in asyncio.run(scenario()):
         assert found.startswith(b"HTTP/1.1 200 OK\r\n")
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        GET_HEALTH[:10],
+        b"POST /api/health HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{",
+        b"POST /enqueue HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{",
+        GET_HEALTH,
+    ],
+)
+def test_a_client_that_does_not_go_on_is_left(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_KEEP_ALIVE_S", 0.2)
+
+    async def scenario() -> None:
+        front = HttpFront("127.0.0.1", 0, Facts())
+        reader, writer = await asyncio.open_connection(*front.bind())
+        writer.write(sent)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(front.run())
+            async with asyncio.timeout(20):
+                await reader.read()  # to the end, which comes while the front runs
+            front.stop()
+        writer.close()
+
+    asyncio.run(scenario())

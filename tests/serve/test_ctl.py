@@ -1,6 +1,7 @@
 """`leveret ctl` against a running broker: commands do what they say, and say what they do."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,12 +22,18 @@ def url() -> Iterator[BrokerUrl]:
         yield url
 
 
-def ctl(url: BrokerUrl, *words: str, code: int = 0, text: str | None = None) -> str:
+def ctl(
+    url: BrokerUrl,
+    *words: str,
+    code: int = 0,
+    text: str | None = None,
+    env: dict[str, str] | None = None,
+) -> str:
     """What a command printed; its exit code is as expected."""
     address = f"http://guest:guest@{url.host}:{url.http_port}"
     command = [sys.executable, "-m", "leveret", "ctl", *words, "--url", address]
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=60, check=False, input=text
+        command, capture_output=True, text=True, timeout=60, check=False, input=text, env=env
     )
     assert done.returncode == code, done.stderr
     return done.stdout if code == 0 else done.stderr
@@ -164,3 +171,36 @@ def test_configuration_is_checked_and_shown(tmp_path: Path) -> None:
     )
     assert check.returncode == 2
     assert "did you mean heartbeat_s?" in check.stderr
+
+
+def test_names_that_a_terminal_cannot_show_are_escaped(url: BrokerUrl) -> None:
+    ctl(url, "declare", "queue", "hase-🐇")
+    old = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    assert "hase-\\U0001f407" in ctl(url, "list", "queues", env=old)
+    assert "hase-\\U0001f407" in ctl(url, "show", "queue", "hase-🐇", env=old)
+    ctl(url, "delete", "queue", "hase-🐇")
+
+
+def test_a_name_that_is_not_text_is_one_line(url: BrokerUrl) -> None:
+    said = ctl(url, "declare", "queue", os.fsdecode(b"q\xff"), code=1)
+    assert said == "leveret ctl: 'q\\udcff' is not text in utf-8\n"
+
+
+def test_an_address_that_is_none_is_one_line() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "leveret", "ctl", "list", "queues", "--url", "http://["],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+    assert done.stderr.startswith("leveret ctl: http://[ is no address: ")
+
+
+def test_nobody_needs_to_read_what_a_command_prints(url: BrokerUrl) -> None:
+    address = f"http://guest:guest@{url.host}:{url.http_port}"
+    words = ["-m", "leveret", "ctl", "list", "exchanges", "--url", address]
+    command = ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, *words]
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,5 +1,7 @@
 """`leveret serve` as a process: ready line, both ports, signals, and a port that is taken."""
 
+import base64
+import json
 import os
 import re
 import signal
@@ -12,9 +14,12 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import IO
 
+import pika
 import pytest
 
-READY = re.compile(r"leveret ready amqp=(127\.0\.0\.1):(\d+) http=(127\.0\.0\.1):(\d+)\n")
+READY = re.compile(
+    r"leveret ready amqp=(127\.0\.0\.1|\[::1\]):(\d+) http=(127\.0\.0\.1|\[::1\]):(\d+)\n"
+)
 
 
 @contextmanager
@@ -48,6 +53,22 @@ def test_ready_line_names_two_ports_that_answer(tmp_path: Path, loop: str) -> No
         connection.close()
 
 
+def test_clients_come_by_ipv6_as_well(tmp_path: Path) -> None:
+    with serving(tmp_path, "--host", "::1") as (_, ready):
+        parameters = pika.ConnectionParameters("::1", int(ready[2]))
+        with pika.BlockingConnection(parameters) as client:
+            client.channel()  # answered: the node knows of the connection
+            connection = HTTPConnection("::1", int(ready[4]), timeout=10)
+            login = base64.b64encode(b"guest:guest").decode()
+            connection.request(
+                "GET", "/api/connections", headers={"Authorization": f"Basic {login}"}
+            )
+            (found,) = json.loads(connection.getresponse().read())
+            connection.close()
+    assert (found["peer_host"], found["host"], found["port"]) == ("::1", "::1", int(ready[2]))
+    assert found["name"] == f"[::1]:{found['peer_port']} -> [::1]:{ready[2]}"
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signal_drains_and_the_exit_code_is_zero(tmp_path: Path, number: signal.Signals) -> None:
     with serving(tmp_path) as (process, _):
@@ -55,6 +76,71 @@ def test_signal_drains_and_the_exit_code_is_zero(tmp_path: Path, number: signal.
         assert process.wait(timeout=20) == 0
         assert process.stdout is not None
         assert process.stdout.read() == ""
+
+
+# Sends itself a signal when a module of the node is about to be imported.
+STRUCK = """
+import os, sys
+class Finder:
+    def find_spec(name, path, target=None):
+        if name == "leveret.runtime.node":
+            os.kill(os.getpid(), {number})
+sys.meta_path.insert(0, Finder)
+from leveret.cli.main import main
+sys.exit(main(["serve", "--data", {data!r}, "--amqp-port", "0", "--http-port", "0"]))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_before_anything_has_begun_ends_it_quietly(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    code = STRUCK.format(number=int(number), data=str(tmp_path))
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "Traceback" not in done.stderr
+
+
+def test_news_of_files_during_the_start_does_not_end_it(tmp_path: Path) -> None:
+    code = STRUCK.format(number=int(signal.SIGHUP), data=str(tmp_path))
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as node:
+        assert node.stdout is not None
+        assert READY.fullmatch(node.stdout.readline())
+        node.send_signal(signal.SIGHUP)
+        node.terminate()
+        assert node.wait(timeout=20) == 0
+
+
+def test_a_node_runs_and_stops_without_standard_files(tmp_path: Path) -> None:
+    """A socket with one of their numbers makes the event loop abort."""
+    assert run_to_its_end(tmp_path, 'exec "$@" <&- >&-', subprocess.DEVNULL) == 0
+
+
+def test_a_node_runs_and_stops_though_nobody_reads_its_ready_line(tmp_path: Path) -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    try:
+        assert run_to_its_end(tmp_path, 'exec "$@"', write_end) == 0
+    finally:
+        os.close(write_end)
+
+
+def run_to_its_end(data: Path, script: str, stdout: int) -> int:
+    """Start a node, stop it when it says that it runs; the exit code."""
+    node = [sys.executable, "-m", "leveret", "serve", "--data", str(data)]
+    command = ["sh", "-c", script, "sh", *node, "--amqp-port", "0", "--http-port", "0"]
+    with subprocess.Popen(command, stdout=stdout, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        try:
+            assert any("the node has started" in line for line in process.stderr)
+            process.terminate()
+            rest = process.stderr.read()
+            assert rest.endswith('msg="the node has stopped"\n')
+            return process.wait(timeout=20)
+        finally:
+            process.kill()
 
 
 def test_port_that_is_taken_is_one_line_and_exit_code_one(tmp_path: Path) -> None:
@@ -74,6 +160,37 @@ def test_port_that_is_taken_is_one_line_and_exit_code_one(tmp_path: Path) -> Non
             assert len(done.stderr.splitlines()) == 1
             assert "in use" in done.stderr
             assert port in done.stderr
+
+
+@pytest.mark.parametrize("below", ["", "below"])
+def test_a_data_directory_that_cannot_be_is_named(tmp_path: Path, below: str) -> None:
+    file = tmp_path / "file"
+    file.write_text("no directory")
+    done = run_serve("--data", str(file / below))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"leveret serve: cannot start: {file / below}: " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_host_that_nobody_knows_is_named(tmp_path: Path) -> None:
+    host = "nobody.invalid"
+    done = run_serve("--data", str(tmp_path), "--host", host, "--default-pass", "own")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"leveret serve: cannot start: host is {host}: " in done.stderr
+
+
+def run_serve(*flags: str) -> subprocess.CompletedProcess[str]:
+    """A node that is not expected to start."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("LEVERET_")}
+    ports = ["--amqp-port", "0", "--http-port", "0"]
+    return subprocess.run(
+        [sys.executable, "-m", "leveret", "serve", *ports, *flags],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+        env=clean,
+    )
 
 
 def test_off_loopback_without_a_password_is_one_sentence_and_exit_code_one(tmp_path: Path) -> None:

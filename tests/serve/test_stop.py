@@ -1,6 +1,8 @@
 """SIGTERM and SIGINT under load: confirmed messages are kept, requests answered, then it ends."""
 
 import base64
+import contextlib
+import re
 import signal
 import socket
 import threading
@@ -76,11 +78,11 @@ def test_everything_confirmed_before_the_end_is_there_after_it(
     assert confirmed <= found <= confirmed + len(publishers)
 
 
-def begin_request(port: int) -> socket.socket:
+def begin_request(port: int, path: str = "/api/streams/%2F/none/cursors/c") -> socket.socket:
     """A request whose body is not complete yet, which the node has begun to answer."""
     client = socket.create_connection(("127.0.0.1", port), timeout=20)
     head = (
-        "PUT /api/streams/%2F/none/cursors/c HTTP/1.1\r\nHost: x\r\n"
+        f"{'PUT' if path.startswith('/api') else 'POST'} {path} HTTP/1.1\r\nHost: x\r\n"
         f"Authorization: {LOGIN['Authorization']}\r\nContent-Length: {len(BODY)}\r\n\r\n"
     )
     client.sendall(head.encode() + BODY[:3])
@@ -99,6 +101,30 @@ def test_a_request_that_is_on_its_way_is_answered(tmp_path: Path) -> None:
             with client.makefile("rb") as answers:
                 assert answers.readline() == b"HTTP/1.1 404 Not Found\r\n"
         assert process.wait(timeout=20) == 0
+
+
+def test_clients_that_do_not_get_on_are_cut_off_without_a_fault(tmp_path: Path) -> None:
+    errors = tmp_path / "stderr"
+    with errors.open("w") as stderr, serving(tmp_path / "data", stderr=stderr) as (process, ready):
+        port = int(ready[4])
+        begin_request(port, "/api/queues/%2F/x").close()  # in the middle of its request
+        # Another one that never goes on; the lane for small calls has one as well.
+        with (
+            begin_request(port, "/api/queues/%2F/x") as slow,
+            begin_request(port, "/enqueue") as lane,
+        ):
+            with HTTPConnectionOf(int(ready[4])) as plain:
+                plain.request("GET", "/api/health")
+                assert plain.getresponse().status == 200
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(timeout=30) == 0
+            for client in (slow, lane):
+                client.settimeout(1)
+                with contextlib.suppress(ConnectionResetError):
+                    assert client.recv(100) == b""
+    told = errors.read_text()
+    assert "the node has stopped" in told
+    assert not re.search("level=error|Traceback", told)
 
 
 def wait_until_nobody_listens(port: int) -> None:

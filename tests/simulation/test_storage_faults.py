@@ -186,10 +186,12 @@ def test_write_that_fails_is_as_bad_as_a_sync(nth: int) -> None:
 # A disk that is full
 
 
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EMFILE])
 @pytest.mark.parametrize("nth", range(1, 14))
-def test_full_disk_refuses_publishes_and_goes_on_when_there_is_space(nth: int) -> None:
+def test_full_disk_refuses_publishes_and_goes_on_when_there_is_space(nth: int, code: int) -> None:
+    """The same holds where sockets have taken all descriptors, until some are closed."""
     stage, client = opened(FakeDisk(), 512)
-    stage.disk.fail_write(nth)
+    stage.disk.fail_write(nth, code)
     bodies = [b"%d" % number * 20 for number in range(20)]
     numbers = [client.publish("q", body) for body in bodies]
     assert stage.alarms[:1] == [True]

@@ -49,6 +49,7 @@ class Limits:
         self.heartbeat_s: i64 = 60
         self.handshake_ms: i64 = 10_000  # a peer must have opened its connection by then
         self.refusal_ms: i64 = 3_000  # how long a refused login waits before the socket is closed
+        self.sockets_end: i64 = 0  # descriptors of sockets are below this; 0 = without a limit
         self.close_ms: i64 = 10_000  # how long a peer may take to answer a close
         self.message_bytes_max: i64 = 134_217_728
         self.unfinished_bytes_max: i64 = 268_435_456  # of one link, see there
@@ -85,7 +86,7 @@ class Link(Outlet):
         super().__init__()
         self.front = front
         self.peer = peer  # host:port, for people
-        self.host = peer.rpartition(":")[0]
+        self.host = peer.rpartition(":")[0].strip("[]")
         self.is_loopback = is_loopback
         self.tls: TlsPeer | None = None  # what is known of a peer that came through TLS
         self.credit = CREDIT_BYTES

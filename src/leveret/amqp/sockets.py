@@ -92,6 +92,10 @@ class AmqpProtocol:
         self._feed = self.connection.feed
         self._server.protocols[self.connection] = self
         self._server.end_turn()
+        end = self._front.limits.sockets_end
+        if end != 0 and sock is not None and sock.fileno() >= end:
+            log.warning("a connection was refused: the node has too many open files")
+            transport.abort()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where to read into: shared by all connections, because what is read is taken at once.
@@ -403,6 +407,8 @@ class Sockets:
             self._note_none()
 
 
-def _address(name: tuple[str, int] | None) -> str:
-    """An end of a socket, for people."""
-    return f"{name[0]}:{name[1]}" if name else "?"
+def _address(name: tuple[object, ...] | None) -> str:
+    """An end of a socket, for people. IPv6 has two more fields than host and port."""
+    if not name:
+        return "?"
+    return f"[{name[0]}]:{name[1]}" if len(name) > 2 else f"{name[0]}:{name[1]}"

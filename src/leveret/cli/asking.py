@@ -78,7 +78,7 @@ class Output:
             style = "red" if row.get("messages_damaged") else None
             table.add_row(*(_shown(field(row, name), name) for name in names), style=style)
         # Without colour where nobody looks, and as wide as it has to be: programs read it too.
-        width = None if sys.stdout.isatty() else _UNLIMITED
+        width = None if sys.stdout is not None and sys.stdout.isatty() else _UNLIMITED
         console = Console(highlight=False, markup=False, width=width)
         measured = console.measure(table).maximum
         console.print(table, width=max(measured, 1), crop=False, overflow="ignore")

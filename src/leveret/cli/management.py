@@ -30,7 +30,10 @@ class Broker:
     """A broker at an address. A login in the address counts where none is given besides."""
 
     def __init__(self, url: str, user: str | None = None, password: str | None = None) -> None:
-        address = urlsplit(url if "//" in url else f"//{url}")
+        try:
+            address = urlsplit(url if "//" in url else f"//{url}")
+        except ValueError as fault:
+            raise NoAnswer(f"{url} is no address: {fault}") from fault
         self._secure = address.scheme == "https"
         self._host = address.hostname or ""
         self._address = address

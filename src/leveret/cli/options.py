@@ -40,6 +40,9 @@ def one_line_on_failure(program: str = "leveret ctl") -> Iterator[None]:
         text = f"{fault.filename}: {reason}" if fault.filename else reason
         typer.echo(f"{program}: {text}", err=True)
         raise typer.Exit(1) from fault
+    except UnicodeEncodeError as fault:
+        typer.echo(f"{program}: {fault.object!a} is not text in {fault.encoding}", err=True)
+        raise typer.Exit(1) from fault
 
 
 def print_json(found: object) -> None:

@@ -54,6 +54,9 @@ def _read_file(path: Path, values: dict[str, object], faults: list[str]) -> None
     except tomllib.TOMLDecodeError as fault:
         faults.append(f"{path}: is not TOML: {fault}")
         return
+    except RecursionError:
+        faults.append(f"{path}: is nested too deep")
+        return
     for key, raw in table.items():
         if key in options():
             _read(key, raw, f"{path}: {key}", values, faults)

@@ -32,6 +32,8 @@ _WORDS: Final = {
     **dict.fromkeys(("true", "yes", "on", "1"), True),
     **dict.fromkeys(("false", "no", "off", "0"), False),
 }
+NUMBER_MAX: Final = 2**63 - 1
+DIGITS_MAX: Final = 18  # of a number whose every digit counts
 _SIZE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)")
 
 
@@ -112,11 +114,13 @@ def _read_number(raw: object, *, whole: bool) -> float:
         match = _SIZE.fullmatch(raw.strip().lower().replace("_", ""))
         if match is None or match[2] not in _SIZES:
             raise ValueError(f"'{raw}' is not {wanted}")
-        if match[2] == "" and "." not in match[1]:
+        if match[2] == "" and "." not in match[1] and len(match[1]) <= DIGITS_MAX:
             return int(match[1])
         raw = float(match[1]) * _SIZES[match[2]]
     if isinstance(raw, bool) or not isinstance(raw, int | float):
         raise ValueError(f"{raw!r} is not {wanted}")
+    if not abs(raw) <= NUMBER_MAX:  # a NaN is not, either
+        raise ValueError(f"it is not {wanted} below 2^63")
     if whole and raw != int(raw):
         raise ValueError(f"{raw:.15g} is not a whole number")
     return raw

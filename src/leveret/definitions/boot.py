@@ -1,5 +1,6 @@
 """Definitions that a start takes in from a file, before anybody is let in."""
 
+import codecs
 import logging
 from collections import deque
 from pathlib import Path
@@ -17,10 +18,15 @@ log = logging.getLogger(__name__)
 def load_definitions(path: str, book: Book, directory: Directory) -> None:
     """Take in a file, inside a turn; ConfigError, and nothing changed, where it has a fault."""
     try:
-        importer = Importer(book, directory, msgspec.json.decode(Path(path).read_bytes()))
+        found = msgspec.json.decode(Path(path).read_bytes().removeprefix(codecs.BOM_UTF8))
+        importer = Importer(book, directory, found)
         importer.hash_passwords()
         deque(importer.check(), maxlen=0)
-    except (OSError, msgspec.DecodeError, PreconditionFailed) as fault:
+    except OSError as fault:
+        raise ConfigError(f"load_definitions: {path}: {fault.strerror}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, PreconditionFailed) as fault:
         raise ConfigError(f"load_definitions: {path}: {fault}") from None
+    except RecursionError:
+        raise ConfigError(f"load_definitions: {path}: it is nested too deep") from None
     deque(importer.steps(), maxlen=0)
     log.info("definitions of %s are in force", path)

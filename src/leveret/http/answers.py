@@ -5,12 +5,14 @@ never sent.
 """
 
 import http
+import json as plain_json
 from typing import Any, Final
 
 import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from leveret.errors import AccessRefused, LeveretError, NotFound, StorageError
 
@@ -29,7 +31,12 @@ class Failure(msgspec.Struct):
 
 def json(body: Any, *, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """A JSON response."""
-    return Response(_encode(body), status, headers, media_type="application/json")
+    try:
+        data = _encode(body)
+    except UnicodeEncodeError:  # a name that somebody sent, and that is not text
+        shown = plain_json.dumps(msgspec.to_builtins(body), ensure_ascii=False)
+        data = shown.encode("utf-8", "replace")
+    return Response(data, status, headers, media_type="application/json")
 
 
 async def on_http_error(request: Request, fault: Exception) -> Response:
@@ -61,6 +68,18 @@ def status_of(request: Request, fault: HTTPException | LeveretError) -> int:
     if isinstance(fault, AccessRefused):
         return 401
     return 503 if isinstance(fault, StorageError) and request.method == "GET" else 400
+
+
+class _Silence(Response):
+    """No answer."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        pass
+
+
+async def on_hung_up(request: Request, fault: Exception) -> Response:
+    """The client has gone in the middle of its request: nobody would read an answer."""
+    return _Silence()
 
 
 async def on_crash(request: Request, fault: Exception) -> Response:

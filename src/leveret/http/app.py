@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -54,7 +54,7 @@ from leveret.http import (
     users,
     vhosts,
 )
-from leveret.http.answers import json, on_crash, on_http_error, on_refusal
+from leveret.http.answers import json, on_crash, on_http_error, on_hung_up, on_refusal
 from leveret.http.facts import BrokerFacts
 from leveret.http.listing import with_list_query
 from leveret.http.operations import Needs, Operation, endpoints_of, routes_of
@@ -99,6 +99,7 @@ def make_app(facts: BrokerFacts) -> Starlette:
         exception_handlers={
             HTTPException: on_http_error,
             LeveretError: on_refusal,
+            ClientDisconnect: on_hung_up,
             Exception: on_crash,
         },
     )

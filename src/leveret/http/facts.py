@@ -7,7 +7,7 @@ else of the node. Kept apart from app.py so that naming the type does not import
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from leveret.arrow.reads import BulkReads
 from leveret.auth import Authority, Directory
@@ -21,6 +21,8 @@ from leveret.http.requests import Requests
 from leveret.leases import Leases
 from leveret.shovels import Shovels
 from leveret.tasks import Tasks
+
+DESCRIPTORS_KEPT: Final = 64  # for files, however many clients come
 
 
 class Backups(Protocol):
@@ -117,6 +119,20 @@ class Machine:
     load: float  # of the last minute
     context_switches: int
     data: str  # directory; empty where nothing is stored
+
+    def amqp_sockets_end(self) -> int:
+        """Descriptors of AMQP clients are below this: the rest is for files, and who looks in.
+
+        A system gives out the lowest number that is free. 0 where there is no limit.
+        """
+        return max(0, self.descriptors_max - 2 * self._descriptors_kept())
+
+    def http_sockets_end(self) -> int:
+        """The same for HTTP: it answers when AMQP clients have taken all that they may have."""
+        return max(0, self.descriptors_max - self._descriptors_kept())
+
+    def _descriptors_kept(self) -> int:
+        return min(self.descriptors_max // 8, DESCRIPTORS_KEPT)
 
 
 @dataclass(frozen=True, slots=True)

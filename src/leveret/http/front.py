@@ -6,6 +6,7 @@ in between waits in the socket's backlog and is answered.
 """
 
 import asyncio
+import logging
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
@@ -14,8 +15,13 @@ from typing import Final
 from leveret.http.facts import BrokerFacts
 from leveret.http.listener import Listener
 
+log = logging.getLogger(__name__)
+
 _BACKLOG: Final = 256
 _STOP_WITHIN_S: Final = 5
+_AGAIN_S: Final = 1.0  # until the next try to read the modules of the front
+
+Serve = Callable[[BrokerFacts, Sequence[Listener], asyncio.Event, int], Awaitable[None]]
 
 
 class HttpFront:
@@ -45,7 +51,7 @@ class HttpFront:
     async def run(self) -> None:
         """Serves until `stop`; belongs into a task group of the node."""
         assert self._listeners, "run before bind"
-        serve = await asyncio.to_thread(_load)
+        serve = await _loaded()
         await serve(self._facts, self._listeners, self._stopping, _STOP_WITHIN_S)
 
     def stop(self) -> None:
@@ -66,7 +72,17 @@ def _address(bound: socket.socket) -> tuple[str, int]:
     return host, port
 
 
-def _load() -> Callable[[BrokerFacts, Sequence[Listener], asyncio.Event, int], Awaitable[None]]:
+async def _loaded() -> Serve:
+    """What answers. Clients may have come already, and taken all descriptors for a while."""
+    while True:
+        try:
+            return await asyncio.to_thread(_load)
+        except OSError as fault:
+            log.warning("HTTP is not answered yet: %s", fault)
+            await asyncio.sleep(_AGAIN_S)
+
+
+def _load() -> Serve:
     from leveret.http.server import serve
 
     return serve

@@ -23,6 +23,7 @@ from leveret.http.requests import counted
 from leveret.http.stamps import Stamps
 
 _KEEP_ALIVE_S: Final = 65  # longer than the polling interval of any page or scraper
+_CUT_OFF_S: Final = 1  # in which a request ends whose client was cut off
 _BYE_S: Final = 1.0  # in which a client must answer the end of TLS; less than a stop may take
 
 
@@ -48,15 +49,20 @@ async def serve(
         date_header=False,
         timeout_keep_alive=_KEEP_ALIVE_S,
         limit_concurrency=CONNECTIONS_MAX,
-        timeout_graceful_shutdown=stop_within_s,
+        timeout_graceful_shutdown=stop_within_s + _CUT_OFF_S,
     )
     express = Express(app, express_endpoints(), facts.metrics.requests)
     server = _Server(config, stopping, listeners, express)
+    server.stop_within_s = stop_within_s
+    server.sockets_end = facts.machine().http_sockets_end()
     await server.serve(sockets=[each.socket for each in listeners])
 
 
 class _Server(uvicorn.Server):
     """uvicorn's server without signal handlers and without ticks."""
+
+    stop_within_s = 0  # given to running requests
+    sockets_end = 0  # descriptors of sockets are below this; 0 = without a limit
 
     def __init__(
         self,
@@ -95,10 +101,24 @@ class _Server(uvicorn.Server):
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
         protocol.express = self._express
+        protocol.sockets_end = self.sockets_end
         return protocol
 
     async def main_loop(self) -> None:
         await self._stopping.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn does it, but clients that do not get on are cut off before tasks are ended."""
+        loop = asyncio.get_running_loop()
+        cut_off = loop.call_later(self.stop_within_s, self._cut_off)
+        await super().shutdown(sockets)
+        cut_off.cancel()
+        if self.server_state.tasks:
+            await asyncio.wait(self.server_state.tasks, timeout=_CUT_OFF_S)
+
+    def _cut_off(self) -> None:
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
 
 
 def with_date(app: ASGIApp) -> ASGIApp:
@@ -111,6 +131,8 @@ def with_date(app: ASGIApp) -> ASGIApp:
                 message["headers"] = [*stamps.now(), *message.get("headers", ())]
             await send(message)
 
-        await app(scope, receive, send_dated)
+        # uvicorn ends only what was left at a stop, whose client is cut off by then.
+        with contextlib.suppress(asyncio.CancelledError):
+            await app(scope, receive, send_dated)
 
     return dated

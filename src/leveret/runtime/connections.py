@@ -112,4 +112,4 @@ def _state(connection: Connection) -> str:
 
 def _split(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
-    return host or address, int(port) if port.isdigit() else 0
+    return host.strip("[]") or address, int(port) if port.isdigit() else 0

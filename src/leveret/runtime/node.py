@@ -121,6 +121,7 @@ class Node:
         limit_bytes = memory_high_bytes(self.settings.memory_high, machine_bytes())
         self.memory_limit_bytes = limit_bytes
         self._memory = MemoryWatch(self.broker, limit_bytes, loop, self._on_memory)
+        self.front.limits.sockets_end = self.machine().amqp_sockets_end()
         self.amqp = AmqpServer(self.front, loop, self.turns, self._memory.note_received)
         self.connections = Connections(self.amqp)
         if self._store is not None:

@@ -12,6 +12,7 @@ import gc
 import logging
 import os
 import signal
+import socket
 import sys
 
 from leveret import build_info
@@ -46,7 +47,7 @@ async def _serve(settings: Settings) -> int:
     try:
         await node.start()
     except OSError as fault:
-        sys.stderr.write(f"leveret serve: cannot start: {fault.strerror or fault}\n")
+        sys.stderr.write(f"leveret serve: cannot start: {_reason(fault, settings)}\n")
         return 1
     except (ConfigError, StorageError) as fault:
         sys.stderr.write(f"leveret serve: cannot start: {fault}\n")
@@ -56,13 +57,27 @@ async def _serve(settings: Settings) -> int:
     gc.enable()
     gc.set_threshold(*GC_THRESHOLDS)
     _reload_on_hangup(node)
-    _say_ready(node)
+    try:
+        _say_ready(node)
+    except OSError as fault:  # nobody reads it, or the file is on a full disk: the node runs
+        log.warning("the ready line was not printed: %s", fault.strerror)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     _log_start(node)
     await stopping.wait()
     log.info("the node stops")
     await node.stop()
     log.info("the node has stopped")
     return 1 if node.jobs.has_failed else 0
+
+
+def _reason(fault: OSError, settings: Settings) -> str:
+    """Why a file or an address cannot be used, and which one."""
+    reason = fault.strerror or str(fault)
+    if isinstance(fault, socket.gaierror):
+        return f"host is {settings.host}: {reason}"
+    if fault.filename is not None:
+        return f"{os.fsdecode(fault.filename)}: {reason}"
+    return reason
 
 
 def _log_start(node: Node) -> None:
@@ -113,6 +128,8 @@ def _reload_on_hangup(node: Node) -> None:
 
 
 def _say_ready(node: Node) -> None:
+    if sys.stdout is None:  # it was closed before the node began
+        return
     amqp = _shown(node.amqp_address)
     http = _shown(node.http_address)
     ways = [f"amqp={amqp}", f"http={http}"]

@@ -19,8 +19,13 @@ _PIECES_MAX: Final = 512
 
 
 def is_full(fault: OSError) -> bool:
-    """Whether there is no room: the one fault that passes by itself."""
+    """Whether there is no room."""
     return fault.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def passes(fault: OSError) -> bool:
+    """Whether a fault passes by itself: no room, or too many open files (sockets are some, too)."""
+    return is_full(fault) or fault.errno in (errno.EMFILE, errno.ENFILE)
 
 
 class DiskFile:

@@ -32,7 +32,7 @@ from leveret.journal.chunks import Written
 from leveret.journal.journal import Journal
 from leveret.storage.blocks import BLOCK_HEAD_BYTES, HEAD_BYTES, encode_block_head, encode_head
 from leveret.storage.checkpoint import read_whole, remove_logs, write_checkpoint, write_index
-from leveret.storage.disk import Disk, DiskFile, is_full
+from leveret.storage.disk import Disk, DiskFile, is_full, passes
 from leveret.storage.names import index_name, log_name
 from leveret.storage.segment_files import SegmentFiles
 from leveret.storage.space import Reserve
@@ -306,7 +306,7 @@ class Log:
     def _on_failed(self, work: Work, fault: OSError) -> None:
         if self._is_stopped:
             return
-        if is_full(fault):
+        if passes(fault):
             self._retry_later(work)
         else:
             self._has_failed = True

@@ -19,7 +19,7 @@ from leveret.engine.session import Session
 from leveret.journal.journal import Journal
 from leveret.storage.backup import NodeBackup
 from leveret.storage.damage import ADVICE
-from leveret.storage.disk import Disk, is_full
+from leveret.storage.disk import Disk, passes
 from leveret.storage.log import FILE_BYTES, Log
 from leveret.storage.pages import LogPages
 from leveret.storage.recovery import Recovered, recover
@@ -141,7 +141,7 @@ class Store:
     def _on_fault(self, fault: OSError) -> None:
         """The log cannot be written: nobody is told that anything is safe."""
         log.error("the log cannot be written: %s", fault)
-        if not is_full(fault):
+        if not passes(fault):
             self.fault = fault
             self.survivors.stop()
         self.space.is_stuck = True

@@ -55,6 +55,23 @@ def test_file_that_is_missing_or_not_toml_is_a_fault(tmp_path: Path) -> None:
     broken = tmp_path / "broken.toml"
     broken.write_text("amqp_port 5672\n")
     assert faults_of({}, config_file=str(broken))[0].startswith(f"{broken}: is not TOML: ")
+    broken.write_text(f"amqp_port = {'[' * 100_000}\n")
+    assert faults_of({}, config_file=str(broken)) == [f"{broken}: is nested too deep"]
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf", "9" * 30, "9" * 4000])
+def test_numbers_without_bounds_are_faults(tmp_path: Path, number: str) -> None:
+    file = tmp_path / "leveret.toml"
+    file.write_text(f"amqp_port = {number}\nmemory_high = {number}\n")
+    assert faults_of({}, config_file=str(file)) == [
+        f"{file}: amqp_port: it is not a whole number below 2^63",
+        f"{file}: memory_high: it is not a number below 2^63",
+    ]
+
+
+def test_a_number_of_many_digits_in_the_environment_is_a_fault() -> None:
+    (fault,) = faults_of({}, {"LEVERET_AMQP_PORT": "9" * 5000})
+    assert fault == "LEVERET_AMQP_PORT: it is not a whole number below 2^63"
 
 
 def test_both_fronts_cannot_have_one_port_unless_it_is_picked() -> None:

@@ -29,6 +29,7 @@ def test_a_file_is_taken_in(tmp_path: Path) -> None:
     [
         ("{", "truncated"),
         ("[]", "the definitions are no object"),
+        ("[" * 100_000, "nested too deep"),
         (
             '{"vhosts": [{"name": "v"}], "queues": [{"name": "x", "vhost": "none"}]}',
             'create virtual host "none"',

@@ -1,0 +1,59 @@
+"""A connection of the HTTP front, without a socket below and with an application of the test."""
+
+import asyncio
+import socket
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.types import Receive, Scope, Send
+from uvicorn.server import ServerState
+
+from leveret.http.connection import HttpConnection
+from leveret.http.express import Express
+from leveret.http.requests import Requests
+
+GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+class Unused(asyncio.Transport):
+    """A transport that nobody writes to."""
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._extra.get(name, default)  # type: ignore[attr-defined]
+
+    def is_closing(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        pass
+
+    def pause_reading(self) -> None:
+        pass
+
+
+def test_whoever_hangs_up_on_several_requests_ends_them_all() -> None:
+    """uvicorn tells the last one alone: the others would write, and uvloop raises."""
+    told: list[str] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        while (message := await receive())["type"] != "http.disconnect":
+            pass
+        told.append(message["type"])
+
+    async def scenario(peer: socket.socket) -> None:
+        config = uvicorn.Config(app, log_config=None, lifespan="off")
+        config.load()
+        state = ServerState()
+        connection = HttpConnection(config=config, server_state=state, app_state={})
+        connection.express = Express(Starlette(), {}, Requests())
+        connection.connection_made(Unused({"socket": peer}))
+        connection.data_received(GET * 3)
+        connection.connection_lost(ConnectionResetError())
+        async with asyncio.timeout(10):
+            await asyncio.gather(*state.tasks)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        with socket.create_connection(server.getsockname()) as peer:
+            asyncio.run(scenario(peer))
+    assert told == ["http.disconnect"]  # the others had not begun

@@ -1,0 +1,62 @@
+"""More clients than there are descriptors: some are refused, files and HTTP get what they need."""
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+from tests.serve.test_process import READY
+from tests.serve.test_stop import HTTPConnectionOf
+
+HEADER = b"AMQP\x00\x00\x09\x01"
+FEW = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+from leveret.cli.main import main
+sys.exit(main(["serve", "--data", sys.argv[1], "--amqp-port", "0", "--http-port", "0"]))
+"""
+
+
+def is_greeted(client: socket.socket) -> bool:
+    try:
+        client.sendall(HEADER)
+        return client.recv(1) == b"\x01"
+    except OSError:
+        return False
+
+
+def test_clients_cannot_take_the_descriptors_that_files_and_http_need(tmp_path: Path) -> None:
+    errors = tmp_path / "stderr"
+    command = [sys.executable, "-c", FEW, str(tmp_path / "data")]
+    with (
+        errors.open("w") as stderr,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True) as node,
+        ExitStack() as clients,
+    ):
+        try:
+            assert node.stdout is not None
+            ready = READY.fullmatch(node.stdout.readline())
+            assert ready is not None
+            # HTTP has still to read its modules: at once there are more clients than descriptors.
+            found = [connect(int(ready[2]), clients) for _ in range(100)]
+            greeted = sum(map(is_greeted, found))
+            assert 8 <= greeted < 64
+            with HTTPConnectionOf(int(ready[4])) as browser:
+                browser.request("GET", "/api/health")
+                assert browser.getresponse().status == 200
+            clients.close()
+            assert any(is_greeted(connect(int(ready[2]), clients)) for _ in range(1000))
+            node.send_signal(signal.SIGTERM)
+            assert node.wait(timeout=20) == 0
+        finally:
+            node.kill()
+    text = errors.read_text()
+    assert "too many open files" in text
+    assert not re.search(r"level=error|Traceback", text)
+
+
+def connect(port: int, clients: ExitStack) -> socket.socket:
+    return clients.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
