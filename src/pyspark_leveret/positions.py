@@ -16,6 +16,7 @@ log = logging.getLogger(__name__)
 
 KAFKA_LATEST: Final = -1
 KAFKA_EARLIEST: Final = -2
+BAD_REQUEST: Final = 400
 NOT_FOUND: Final = 404
 PARTITIONS_MAX: Final = 10_000
 
@@ -74,7 +75,7 @@ class Streams:
         """Where the query begins, by its options."""
         options = self._options
         if options.starting_time is not None:
-            return self._at_time(options.starting_time, bounds)
+            return self._at_time("startingTimestamp", options.starting_time, bounds)
         wanted = options.starting if options.starting is not None else default
         return _resolved("startingOffsets", wanted, bounds)
 
@@ -82,11 +83,17 @@ class Streams:
         """Where a batch ends, by its options."""
         options = self._options
         if options.ending_time is not None:
-            return self._at_time(options.ending_time, bounds)
-        return _resolved("endingOffsets", options.ending, bounds)
+            return self._at_time("endingTimestamp", options.ending_time, bounds)
+        wanted = options.ending if options.ending is not None else LATEST
+        return _resolved("endingOffsets", wanted, bounds)
 
-    def _at_time(self, time: str, bounds: dict[str, Bounds]) -> dict[str, int]:
-        return {name: self.offset_at(name, time) for name in bounds}
+    def _at_time(self, option: str, time: str, bounds: dict[str, Bounds]) -> dict[str, int]:
+        try:
+            return {name: self.offset_at(name, time) for name in bounds}
+        except BrokerError as fault:
+            if fault.status == BAD_REQUEST:
+                raise OptionError(f"'{option}' is a time (ISO 8601), not '{time}'") from fault
+            raise
 
     def offset_at(self, name: str, time: str) -> int:
         """The first offset that is not older than a time."""
