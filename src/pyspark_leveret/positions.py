@@ -8,7 +8,7 @@ import logging
 from dataclasses import dataclass
 from typing import Final
 
-from pyspark_leveret.client import Broker
+from pyspark_leveret.client import NOT_FOUND, Broker, named
 from pyspark_leveret.errors import BrokerError, DataLost, OptionError
 from pyspark_leveret.options import EARLIEST, LATEST, Offsets, Options
 
@@ -17,7 +17,6 @@ log = logging.getLogger(__name__)
 KAFKA_LATEST: Final = -1
 KAFKA_EARLIEST: Final = -2
 BAD_REQUEST: Final = 400
-NOT_FOUND: Final = 404
 PARTITIONS_MAX: Final = 10_000
 
 
@@ -58,8 +57,7 @@ class Streams:
             self._names.append(name)
             known[name] = partition
         if not known:
-            where = f"in vhost '{self._options.vhost}' at {self._options.url.shown}"
-            raise BrokerError(f"there is no stream '{self._name}' {where}", NOT_FOUND)
+            raise named(BrokerError("", NOT_FOUND), self._options, "stream", self._name)
         return {name: _there(name, found) for name, found in known.items()}
 
     def _find(self, name: str) -> Bounds | None:
@@ -68,7 +66,7 @@ class Streams:
         except BrokerError as fault:
             if fault.status == NOT_FOUND:
                 return None
-            raise
+            raise named(fault, self._options, "stream", name) from fault
         return Bounds(info["first_offset"], info["end_offset"])
 
     def starting(self, default: str, bounds: dict[str, Bounds]) -> dict[str, int]:

@@ -123,7 +123,9 @@ def test_commands_archive_and_answer(spark: SparkSession, served: Served, tmp_pa
     [
         (["archive", "nothing", "--once"], "there is no stream 'nothing'"),
         (["compact", "nothing"], "the lake has no bronze table 'nothing': there are none"),
-        (["sql", "-q", "select * from queue.nothing"], "404"),
+        (["sql", "-q", "select * from queue.nothing"], "there is no queue 'nothing' in vhost '/'"),
+        (["sql", "-q", "select no_such_column from bronze"], "TABLE_OR_VIEW_NOT_FOUND"),
+        (["sql", "-q", "select 1 / 0"], "DIVIDE_BY_ZERO"),
         (["sql", "-q", "selec 1"], "PARSE_SYNTAX_ERROR"),
         (["load", "no.csv", "--to-queue", "q"], "no.csv: no such file"),
     ],

@@ -15,6 +15,7 @@ from leveret.pipeline.masters import require_master
 
 LOCAL: Final = "local[*]"
 LOG_LEVEL: Final = "FATAL"  # what fails is told by the command, in one sentence
+EXAMPLE_URL: Final = "http://user:password@host:15672"
 NO_SPARK: Final = "the pipeline needs PySpark and pyarrow: pip install 'leveret[spark]'"
 
 
@@ -61,7 +62,10 @@ def with_login(url: str, user: str | None, password: str | None) -> str:
     """The address with user and password in it, where they were given apart."""
     if user is None and password is None:
         return url
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise ConfigError(f"--url is not an address such as {EXAMPLE_URL}") from None
     name = quote(user or parts.username or "guest", safe="")
     secret = quote(password or parts.password or "guest", safe="")
     place = parts.netloc.rpartition("@")[2]

@@ -17,10 +17,9 @@ from leveret.errors import ConfigError
 from leveret.pipeline.lake import read_bronze, read_table
 from leveret.pipeline.layout import BRONZE, LAYERS, Lake, table_name
 from leveret.pipeline.site import Site
-from pyspark_leveret.client import Broker
+from pyspark_leveret.client import NOT_FOUND, Broker
 from pyspark_leveret.errors import BrokerError
 from pyspark_leveret.options import parse
-from pyspark_leveret.positions import NOT_FOUND
 from pyspark_leveret.schema import TYPES
 
 _STREAM: Final = "stream"
