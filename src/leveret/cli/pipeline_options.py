@@ -69,6 +69,7 @@ def one_line_on_failure() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
+        typer.echo("leveret pipeline: interrupted", err=True)
         raise typer.Exit(130) from None
     except typer.Exit:
         raise

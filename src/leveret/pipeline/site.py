@@ -11,6 +11,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from leveret.errors import ConfigError
+from leveret.pipeline.interrupts import starting
 from leveret.pipeline.masters import require_master
 
 LOCAL: Final = "local[*]"
@@ -46,7 +47,8 @@ class Site:
         from leveret.pipeline.session import spark_session
 
         require_master(self.master)
-        session = spark_session(f"leveret {name}", master=self.master, is_quiet=True)
+        with starting():
+            session = spark_session(f"leveret {name}", master=self.master, is_quiet=True)
         session.sparkContext.setLogLevel(LOG_LEVEL)
         return session
 
