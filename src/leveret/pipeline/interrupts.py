@@ -13,12 +13,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-_PY4J: Final = "java_gateway"  # the module whose lines go to the root logger
+_PY4J: Final = "java_gateway"  # the module of Py4J that writes to the root logger as well
 
 
 @contextmanager
 def starting() -> Iterator[None]:
     """While Spark starts: an interrupt kills the JVM too, and afterwards is Python's own again."""
+    logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
     logging.getLogger().addFilter(_is_not_py4j)
     before = _children()
     try:
