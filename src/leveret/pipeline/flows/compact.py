@@ -3,7 +3,7 @@
 Only files that the manifest of the sink has are taken, and neither they nor the manifest are
 touched: merged files are written beside, checked against what they stand for, and then named by
 `current.json`, in one step. Who was killed before that has left files that nobody counts, and the
-next run deletes. The small ones are deleted by a later run, when nobody can be reading them any more.
+next run deletes them. The small ones are deleted later, when nobody can be reading them any more.
 """
 
 import shutil
