@@ -79,8 +79,8 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         assert self._options.queue is not None
+        lease = self._lease()  # first: it says which queue there is not
         path = self._broker.path("queues", self._options.queue, "numbers")
-        lease = self._lease()
         held = sum(epoch["messages"] for epoch in lease["epochs"]) if lease is not None else 0
         self._left = self._broker.ask("GET", path)["messages"] + held
 

@@ -143,9 +143,12 @@ def jobs_report(
         found = flows.report(flows.jobs_of(spark, dsns, namespace, now), top, now)
         place = f"{len(dsns)} PostgreSQL shards"
     else:
+        from leveret.pipeline import readiness
         from leveret.pipeline.flows import jobs_report as flows
         from leveret.pipeline.jobs_access import JobsAccess
 
+        if token is None:  # else it is not the login that counts
+            readiness.require_broker(site)
         access = JobsAccess(site, token, namespace or "default")
         found = flows.report_over_http(access.client(), namespace, top, now)
         access.close()

@@ -54,6 +54,7 @@ COMMANDS = (
     "load FILE --jobs a/b",
     "audit",
     "deadletters",
+    "jobs-report",
     "latency s",
 )
 
