@@ -15,13 +15,15 @@ from collections.abc import Iterator
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
-from pyspark_leveret.errors import BrokerError
+from pyspark_leveret.errors import BrokerError, LoginRefused
 from pyspark_leveret.options import Options
 
 log = logging.getLogger(__name__)
 
 ANSWER_S: Final = 120.0
 PAUSE_S: Final = (0.1, 2.0)  # before the second try, and at most
+UNAUTHORIZED: Final = 401  # the login is refused, or what was asked for
+NOT_FOUND: Final = 404
 BUSY: Final = 503
 # No connection, or one that broke before the answer was there.
 LOST: Final = (OSError, http.client.HTTPException)
@@ -122,4 +124,17 @@ def _refusal(response: http.client.HTTPResponse) -> BrokerError:
         reason = json.loads(data)["reason"]
     except (ValueError, KeyError, TypeError):
         reason = response.reason
-    return BrokerError(f"the broker says {response.status}: {reason}", response.status)
+    is_login = response.status == UNAUTHORIZED and response.getheader("WWW-Authenticate")
+    kind = LoginRefused if is_login else BrokerError
+    return kind(f"the broker says {response.status}: {reason}", response.status)
+
+
+def named(fault: BrokerError, options: Options, kind: str, name: str) -> BrokerError:
+    """A refusal with its subject: a stream or queue that is not there, or not for this user."""
+    where = f"in vhost '{options.vhost}' at {options.url.shown}"
+    if fault.status == NOT_FOUND:
+        return BrokerError(f"there is no {kind} '{name}' {where}", NOT_FOUND)
+    if fault.status == UNAUTHORIZED and not isinstance(fault, LoginRefused):
+        text = f"the user '{options.url.user}' may not read the {kind} '{name}' {where}"
+        return BrokerError(f"{text}, or there is no such vhost", UNAUTHORIZED)
+    return fault

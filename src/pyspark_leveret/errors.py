@@ -13,7 +13,11 @@ class BrokerError(RuntimeError):
         self.status = status  # of HTTP; 0: there was no answer
 
     def __reduce__(self) -> tuple[type["BrokerError"], tuple[str, int]]:
-        return (BrokerError, (str(self), self.status))
+        return (type(self), (str(self), self.status))
+
+
+class LoginRefused(BrokerError):
+    """The broker does not take this user with this password."""
 
 
 class DataLost(RuntimeError):

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from pyspark.sql.types import StructType
 
+from leveret.errors import ProtocolError
 from leveret.wire.properties import Properties, decode_properties, encode_header
 from leveret.wire.tables import Table, table_of
 from pyspark_leveret.errors import OptionError
@@ -32,6 +33,9 @@ _TEXTS: Final = (
     "app_id",
 )
 _NUMBERS: Final = ("delivery_mode", "priority")
+_WHOLE: Final = ("tinyint", "smallint", "int", "bigint")  # types of such columns
+OCTET_MAX: Final = 255
+NAME_BYTES_MAX: Final = 255  # of an exchange, of a routing key
 # What the broker writes by itself, and what is taken from another column.
 _NOT_WRITTEN: Final = ("stream", "offset", "timestamp", "broker_id", "x_death")
 
@@ -69,6 +73,8 @@ class Composer:
         if found is None:
             text = f"a row has no '{name}', and no option says where it goes"
             raise OptionError(text)
+        if len(found.encode()) > NAME_BYTES_MAX:  # a connection would cut it short
+            raise OptionError(f"the '{name}' of a row is longer than {NAME_BYTES_MAX} bytes")
         return found
 
     def _route(self, row: dict[str, Any]) -> str:
@@ -78,16 +84,28 @@ class Composer:
         if not self._options.deduplicates:
             return None
         column = self._options.deduplication_column
-        return number if column is None else str(row[column])
+        own = None if column is None else row[column]
+        return number if own is None else str(own)  # rows without a key are not all the same one
 
     def _header(self, row: dict[str, Any], body_bytes: int, number: str | None) -> bytes:
         given = row.get("properties")
-        properties = decode_properties(given) if given is not None else _properties(row)
+        properties = _decoded(given) if given is not None else _properties(row)
         if number is not None:
             headers: Table = dict(properties.headers or {})
             headers.update(table_of({DEDUPLICATION_HEADER: number}))
             properties.headers = headers
-        return encode_header(properties, body_bytes)
+        try:
+            return encode_header(properties, body_bytes)
+        except ValueError as fault:
+            raise OptionError(f"a row cannot be a message: {fault}") from fault
+
+
+def _decoded(given: bytes) -> Properties:
+    try:
+        return decode_properties(given)
+    except ProtocolError as fault:
+        text = "the column 'properties' of a row is no content header as it was read"
+        raise OptionError(f"{text}: {fault}") from fault
 
 
 def _properties(row: dict[str, Any]) -> Properties:
@@ -97,14 +115,19 @@ def _properties(row: dict[str, Any]) -> Properties:
         if row.get(name) is not None:
             setattr(found, name, row[name])
     for name in _NUMBERS:
-        if row.get(name) is not None:
-            setattr(found, name, int(row[name]))
+        number = row.get(name)
+        if number is not None:
+            if not 0 <= number <= OCTET_MAX:
+                raise OptionError(f"'{name}' is from 0 to {OCTET_MAX}, and not {number}")
+            setattr(found, name, number)
     headers = row.get("headers")
     if headers:
         found.headers = table_of(dict(headers))
     moment = row.get("message_timestamp")
     if isinstance(moment, datetime):
         found.timestamp = int(moment.timestamp())
+        if found.timestamp < 0:
+            raise OptionError(f"'message_timestamp' is from 1970 on, and not {moment}")
     return found
 
 
@@ -126,7 +149,8 @@ def _check(options: Options, schema: StructType) -> None:
             continue
         if name not in TYPES:
             raise OptionError(f"no column '{name}' can be written: there are {', '.join(TYPES)}")
-        if name not in ("body", "delivery_mode", "priority") and kind != TYPES[name]:
+        fits = kind in _WHOLE if name in _NUMBERS else kind == TYPES[name]
+        if name != "body" and not fits:
             raise OptionError(f"the column '{name}' is of type {TYPES[name]}, not {kind}")
     if column is not None and column not in given:
         raise OptionError(f"'deduplicationColumn' is '{column}', and there is no such column")

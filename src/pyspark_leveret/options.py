@@ -16,6 +16,9 @@ EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 RETRY_S: Final = 60.0
 PARTITION_RECORDS: Final = 500_000
+OFFSET_MIN: Final = -2  # in JSON, as Kafka has it: the earliest; -1 is the latest
+PORT_MAX: Final = 65_535
+COUNT_MAX: Final = (1 << 63) - 1
 PEEK: Final = "peek"
 LEASE: Final = "lease"
 
@@ -79,7 +82,7 @@ class Options:
     routing_key: str | None = None
     starting: Offsets | None = None  # None: Kafka's default, earliest for batches, else latest
     starting_time: str | None = None
-    ending: Offsets = LATEST
+    ending: Offsets | None = None  # None: latest
     ending_time: str | None = None
     trigger_records: int | None = None
     trigger_bytes: int | None = None
@@ -113,7 +116,7 @@ def parse(given: Mapping[str, str]) -> Options:
         routing_key=values.get("routing_key"),
         starting=_offsets("startingOffsets", options.text("startingOffsets")),
         starting_time=options.text("startingTimestamp"),
-        ending=_offsets("endingOffsets", options.text("endingOffsets")) or LATEST,
+        ending=_offsets("endingOffsets", options.text("endingOffsets")),
         ending_time=options.text("endingTimestamp"),
         trigger_records=options.count("maxRecordsPerTrigger"),
         trigger_bytes=options.count("maxBytesPerTrigger"),
@@ -125,7 +128,7 @@ def parse(given: Mapping[str, str]) -> Options:
         mode=options.text("mode"),
         reader=options.text("reader"),
         retry_s=options.seconds("retrySeconds", RETRY_S),
-        amqp_port=options.count("amqpPort"),
+        amqp_port=options.count("amqpPort", PORT_MAX),
         deduplicates=options.flag("deduplicate", True),
         deduplication_column=options.text("deduplicationColumn"),
         write_id=options.text("writeId"),
@@ -142,6 +145,8 @@ def _check(options: Options) -> None:
         raise OptionError("give one of the options 'stream', 'queue' and 'exchange'")
     if options.starting is not None and options.starting_time is not None:
         raise OptionError("give 'startingOffsets' or 'startingTimestamp', not both")
+    if options.ending is not None and options.ending_time is not None:
+        raise OptionError("give 'endingOffsets' or 'endingTimestamp', not both")
     if options.mode not in (None, PEEK, LEASE):
         raise OptionError(f"'mode' is '{PEEK}' or '{LEASE}', not '{options.mode}'")
 
@@ -164,12 +169,13 @@ class _Values:
     def text(self, name: str) -> str | None:
         return self._values.get(name.lower()) or None
 
-    def count(self, name: str) -> int | None:
+    def count(self, name: str, most: int = COUNT_MAX) -> int | None:
         text = self.text(name)
         if text is None:
             return None
-        if not (text.isascii() and text.isdigit()) or int(text) < 1:
-            raise OptionError(f"'{name}' is a number from 1 on, not '{text}'")
+        if not (text.isascii() and text.isdigit() and len(text) < 20) or not 1 <= int(text) <= most:
+            reach = "from 1 on" if most == COUNT_MAX else f"from 1 to {most}"
+            raise OptionError(f"'{name}' is a number {reach}, not '{text}'")
         return int(text)
 
     def flag(self, name: str, default: bool) -> bool:
@@ -218,7 +224,9 @@ def _offsets(name: str, text: str | None) -> Offsets | None:
         found = json.loads(text)
     except ValueError:
         found = None
-    if isinstance(found, dict) and all(type(value) is int for value in found.values()):
+    if isinstance(found, dict) and all(
+        type(value) is int and value >= OFFSET_MIN for value in found.values()
+    ):
         return found
     raise OptionError(
         f"'{name}' is 'earliest', 'latest', an offset, or offsets by stream as JSON"

@@ -8,7 +8,7 @@ import logging
 from dataclasses import dataclass
 from typing import Final
 
-from pyspark_leveret.client import Broker
+from pyspark_leveret.client import NOT_FOUND, Broker, named
 from pyspark_leveret.errors import BrokerError, DataLost, OptionError
 from pyspark_leveret.options import EARLIEST, LATEST, Offsets, Options
 
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 KAFKA_LATEST: Final = -1
 KAFKA_EARLIEST: Final = -2
-NOT_FOUND: Final = 404
+BAD_REQUEST: Final = 400
 PARTITIONS_MAX: Final = 10_000
 
 
@@ -57,8 +57,7 @@ class Streams:
             self._names.append(name)
             known[name] = partition
         if not known:
-            where = f"in vhost '{self._options.vhost}' at {self._options.url.shown}"
-            raise BrokerError(f"there is no stream '{self._name}' {where}", NOT_FOUND)
+            raise named(BrokerError("", NOT_FOUND), self._options, "stream", self._name)
         return {name: _there(name, found) for name, found in known.items()}
 
     def _find(self, name: str) -> Bounds | None:
@@ -67,14 +66,14 @@ class Streams:
         except BrokerError as fault:
             if fault.status == NOT_FOUND:
                 return None
-            raise
+            raise named(fault, self._options, "stream", name) from fault
         return Bounds(info["first_offset"], info["end_offset"])
 
     def starting(self, default: str, bounds: dict[str, Bounds]) -> dict[str, int]:
         """Where the query begins, by its options."""
         options = self._options
         if options.starting_time is not None:
-            return self._at_time(options.starting_time, bounds)
+            return self._at_time("startingTimestamp", options.starting_time, bounds)
         wanted = options.starting if options.starting is not None else default
         return _resolved("startingOffsets", wanted, bounds)
 
@@ -82,11 +81,17 @@ class Streams:
         """Where a batch ends, by its options."""
         options = self._options
         if options.ending_time is not None:
-            return self._at_time(options.ending_time, bounds)
-        return _resolved("endingOffsets", options.ending, bounds)
+            return self._at_time("endingTimestamp", options.ending_time, bounds)
+        wanted = options.ending if options.ending is not None else LATEST
+        return _resolved("endingOffsets", wanted, bounds)
 
-    def _at_time(self, time: str, bounds: dict[str, Bounds]) -> dict[str, int]:
-        return {name: self.offset_at(name, time) for name in bounds}
+    def _at_time(self, option: str, time: str, bounds: dict[str, Bounds]) -> dict[str, int]:
+        try:
+            return {name: self.offset_at(name, time) for name in bounds}
+        except BrokerError as fault:
+            if fault.status == BAD_REQUEST:
+                raise OptionError(f"'{option}' is a time (ISO 8601), not '{time}'") from fault
+            raise
 
     def offset_at(self, name: str, time: str) -> int:
         """The first offset that is not older than a time."""

@@ -18,10 +18,10 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from pyspark_leveret.client import LOST, Broker, Patience
+from pyspark_leveret.client import LOST, NOT_FOUND, Broker, Patience, named
 from pyspark_leveret.errors import BrokerError, DataLost, OptionError
 from pyspark_leveret.options import LEASE, PEEK, Options
-from pyspark_leveret.positions import NOT_FOUND, lose
+from pyspark_leveret.positions import lose
 from pyspark_leveret.ranges import Range, cut
 from pyspark_leveret.reading import received
 
@@ -79,8 +79,8 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         assert self._options.queue is not None
+        lease = self._lease()  # first: it says which queue there is not
         path = self._broker.path("queues", self._options.queue, "numbers")
-        lease = self._lease()
         held = sum(epoch["messages"] for epoch in lease["epochs"]) if lease is not None else 0
         self._left = self._broker.ask("GET", path)["messages"] + held
 
@@ -162,8 +162,12 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise
 
     def _has_queue(self) -> bool:
-        assert self._options.queue is not None
-        self._broker.ask("GET", self._broker.path("queues", self._options.queue, "leases"))
+        queue = self._options.queue
+        assert queue is not None
+        try:
+            self._broker.ask("GET", self._broker.path("queues", queue, "leases"))
+        except BrokerError as fault:
+            raise named(fault, self._options, "queue", queue) from fault
         return True
 
     def _ack(self, upto: int) -> None:
@@ -188,9 +192,11 @@ class PeekReader(DataSourceReader):
         self._queue = options.queue
 
     def partitions(self) -> Sequence[InputPartition]:
-        broker = Broker(self._options)
-        found = broker.ask("GET", broker.path("queues", self._queue, "numbers"))
-        options = self._options
+        broker, options = Broker(self._options), self._options
+        try:
+            found = broker.ask("GET", broker.path("queues", self._queue, "numbers"))
+        except BrokerError as fault:
+            raise named(fault, options, "queue", self._queue) from fault
         wanted = min(options.partition_records, EPOCH_RECORDS_MAX)
         size = min(wanted, -(-found["messages"] // options.partitions_min))
         return list(_portions([(first, last) for first, last in found["runs"]], size))

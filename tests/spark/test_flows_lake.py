@@ -1,13 +1,14 @@
 """Flows over the lake: archive, refine, compact, with a real broker."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pika
 import pytest
 from pyspark.sql import SparkSession
 
-from leveret.errors import NotFound, ResourceLocked
+from leveret.errors import NotFound, PreconditionFailed, ResourceLocked
 from leveret.pipeline.flows.archive import Archiving, archive, only_one, remembered_stream
 from leveret.pipeline.flows.compact import compact
 from leveret.pipeline.flows.refine import refine
@@ -46,9 +47,12 @@ def test_archive_goes_on_where_it_was_and_compact_keeps_every_message(
         assert (last.rows, last.lag) == (10, 0)
     small = lake.bronze_files("s")
     (small[0].parent / "part-killed.parquet").touch()  # as a killed task leaves it
+    left = small[0].parent / "merged-1-killed.parquet"  # and a killed compact
+    left.touch()
     done = compact(spark, lake, "s")
     assert (done.files_before, done.files_after, done.messages, done.deleted) == (2, 1, 20, 0)
     assert all(path.exists() for path in small), "somebody may be reading them"
+    assert not left.exists()
     served.fill("s", 20, 30)
     archived(spark, site)
     assert bodies(spark, site) == list(range(30))
@@ -58,6 +62,25 @@ def test_archive_goes_on_where_it_was_and_compact_keeps_every_message(
     served.fill("s", 30, 35)
     archived(spark, site)
     assert bodies(spark, site) == list(range(35))
+
+
+def test_a_table_without_its_checkpoint_is_refused_and_so_is_the_reverse(
+    spark: SparkSession, served: Served, tmp_path: Path
+) -> None:
+    site = site_of(served, tmp_path)
+    lake = Lake(site.lake_path)
+    served.fill("s", 0, 5)
+    archived(spark, site)
+    for folder in (lake.checkpoint("s"), lake.folder("bronze", "s")):
+        away = tmp_path / "away"
+        folder.rename(away)
+        with pytest.raises(PreconditionFailed, match=f"{folder} is missing"):
+            archived(spark, site)
+        shutil.rmtree(folder, ignore_errors=True)  # the lock
+        away.rename(folder)
+    served.fill("s", 5, 8)
+    archived(spark, site)
+    assert bodies(spark, site) == list(range(8))
 
 
 def test_files_of_a_manifest_that_spark_has_compacted_count_once(tmp_path: Path) -> None:
@@ -115,7 +138,8 @@ def test_bad_messages_that_a_wider_schema_takes_are_bad_no_more(
     publish_json(served, {"id": "x"})
     archived(spark, site)
     assert refine(spark, lake, "s", "id bigint").bad == 1
-    assert refine(spark, lake, "s", "id string", is_all=True).bad == 0
+    done = refine(spark, lake, "s", "id string")
+    assert (done.dates, done.bad) == (1, 0), "a schema that is new is for all dates"
     assert read_table(spark, lake, "bad", "s").count() == 0
     assert read_table(spark, lake, "silver", "s").count() == 1
 

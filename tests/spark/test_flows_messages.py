@@ -80,6 +80,34 @@ def test_load_publishes_rows_in_their_order_and_once(
     assert found[50] == {"id": 50, "name": "y"}
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("a.jsonl", '{"id": 1}\n{"id": \n'), ("b.csv", "id\n1\n2,lost\n"), ("c.parquet", "none")],
+)
+def test_a_file_with_a_broken_row_sends_nothing(
+    spark: SparkSession, served: Served, tmp_path: Path, name: str, text: str
+) -> None:
+    with served.channel() as opened:
+        opened.queue_declare("q", durable=True)
+    (tmp_path / name).write_text(text)
+    done = run(site_of(served, tmp_path), "load", str(tmp_path / name), "--to-queue", "q")
+    assert done.exit_code == 1
+    assert f"{name} cannot be loaded: " in done.stderr and done.stderr.count("\n") == 1
+    assert served.count("q") == 0
+
+
+def test_sql_leaves_texts_alone_and_tells_tables_of_like_names_apart(
+    spark: SparkSession, served: Served, tmp_path: Path
+) -> None:
+    served.fill("a.b", 0, 1)
+    served.fill("a_b", 0, 2)
+    tables = Tables(spark, Site(served.http))
+    query = "select 'from a_b' as x -- from a_b\nfrom stream.`a.b`"
+    assert tables.rows(query, 10) == [{"x": "from a_b"}]
+    both = "select count(*) as n from stream.`a.b` union all select count(*) from stream.a_b"
+    assert [row["n"] for row in tables.rows(both, 10)] == [1, 2]
+
+
 def test_sql_asks_streams_queues_and_lake(
     spark: SparkSession, served: Served, tmp_path: Path
 ) -> None:
@@ -122,8 +150,10 @@ def test_commands_archive_and_answer(spark: SparkSession, served: Served, tmp_pa
     ("words", "text"),
     [
         (["archive", "nothing", "--once"], "there is no stream 'nothing'"),
-        (["compact", "nothing"], "the lake has no bronze table 'nothing': there are none"),
-        (["sql", "-q", "select * from queue.nothing"], "404"),
+        (["compact", "nothing"], "there is no lake: "),
+        (["sql", "-q", "select * from queue.nothing"], "there is no queue 'nothing' in vhost '/'"),
+        (["sql", "-q", "select no_such_column from bronze"], "TABLE_OR_VIEW_NOT_FOUND"),
+        (["sql", "-q", "select 1 / 0"], "DIVIDE_BY_ZERO"),
         (["sql", "-q", "selec 1"], "PARSE_SYNTAX_ERROR"),
         (["load", "no.csv", "--to-queue", "q"], "no.csv: no such file"),
     ],

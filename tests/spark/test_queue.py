@@ -103,5 +103,5 @@ def test_what_is_lost_of_an_epoch_is_an_error_unless_told_otherwise(
 
 
 def test_a_missing_queue_is_an_error(spark: SparkSession, served: Served, tmp_path: Path) -> None:
-    with pytest.raises(PySparkException, match="the broker says 404"):
+    with pytest.raises(PySparkException, match="there is no queue 'nothing' in vhost '/'"):
         archive(follow(spark, served, queue="nothing", reader="r"), tmp_path)

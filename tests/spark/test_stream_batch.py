@@ -143,7 +143,7 @@ def test_lost_offsets_are_an_error_unless_told_otherwise(
     [
         ({"stream": "nothing"}, "there is no stream 'nothing' in vhost '/'"),
         ({"stream": "s", "startingOffset": "5"}, "did you mean 'startingOffsets'"),
-        ({"stream": "s", "vhost": "elsewhere"}, "the broker says 40"),
+        ({"stream": "s", "vhost": "elsewhere"}, "may not read the stream 's' in vhost 'elsewhere'"),
         ({"stream": "s", "dataDir": "/nowhere"}, "is not a directory"),
     ],
 )

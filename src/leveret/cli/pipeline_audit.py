@@ -39,9 +39,13 @@ def audit(
 ) -> None:
     """Account for every message that went through queues that remember; exit code 3 for faults."""
     stuck_after_s = seconds(stuck_after) if stuck_after is not None else None
-    spark = site.session("audit")
+    from leveret.pipeline import readiness
     from leveret.pipeline.flows import audit as flows
 
+    readiness.require_broker(site)
+    for name in queues or ():
+        readiness.require_queue(site, name)
+    spark = site.session("audit")
     asked = flows.Auditing(tuple(queues or ()), stuck_after_s, not no_transient, limit)
     with told() as on_step:
         found = flows.audit(spark, site, asked, on_step)

@@ -47,6 +47,8 @@ def archive(
 
     readiness.require_writable(site.lake_path)
     readiness.require_broker(site)
+    if queue is not None:
+        readiness.require_queue(site, queue)
     name = stream if stream is not None else flows.remembered_stream(site, str(queue))
     readiness.require_stream(site, name)
     spark = site.session("archive")

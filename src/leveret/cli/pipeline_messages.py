@@ -11,6 +11,7 @@ from leveret.cli.asking import Output
 from leveret.cli.options import print_json
 from leveret.cli.pipeline_options import Token, flow, one_line_on_failure
 from leveret.pipeline.site import Site
+from leveret.pipeline.times import time_of
 
 ROWS_SHOWN: Final = 1000
 PROMPT: Final = "leveret> "
@@ -54,6 +55,7 @@ def replay(
     """Publish chosen messages of a stream or of the lake once more; counts them unless --yes."""
     if (to_exchange is None) == (to_queue is None):
         raise typer.BadParameter("give one of --to-exchange and --to-queue")
+    since, until = time_of("--since", since), time_of("--until", until)
     from leveret.pipeline import readiness
     from leveret.pipeline.flows import replay as flows
 
@@ -119,6 +121,12 @@ def load(
     for path in files:
         flows.format_of(path, kind)
     readiness.require_broker(site)
+    if to_queue is not None:
+        readiness.require_queue(site, to_queue)
+    elif to_stream is not None:
+        readiness.require_stream(site, to_stream)
+    elif to_exchange:
+        readiness.require_exchange(site, to_exchange)
     spark = site.session("load")
     to = flows.Loading(to_queue, to_stream, to_exchange, routing_key, key_column, rate, load_id)
     count = flows.load(spark, site, files, kind, to)
@@ -139,10 +147,15 @@ def _load_jobs(
     namespace, _, topic = place.partition("/")
     if not namespace or not topic:
         raise typer.BadParameter("--jobs is a namespace and a topic: payments/refund")
-    spark = site.session("load")
+    from leveret.pipeline import readiness
     from leveret.pipeline.flows import load_jobs as flows
-    from leveret.pipeline.flows.load import id_of
+    from leveret.pipeline.flows.load import format_of, id_of
 
+    for path in files:
+        format_of(path, kind)
+    if token is None:  # else it is not the login that counts
+        readiness.require_broker(site)
+    spark = site.session("load")
     name = load_id or id_of(files)
     to = flows.JobsTarget(site, namespace, topic, token, rate)
     count = flows.load_jobs(spark, files, kind, to, name)

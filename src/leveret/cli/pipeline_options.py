@@ -50,10 +50,10 @@ def flow(function: Callable[..., None]) -> Callable[..., None]:
 
     def command(**given: Any) -> None:
         shared = {name: given.pop(name) for name in SHARED}
-        url = with_login(shared["url"], shared["user"], shared["password"])
-        site = Site(url, shared["vhost"], shared["lake"], shared["master"])
         with one_line_on_failure():
             require_spark()
+            url = with_login(shared["url"], shared["user"], shared["password"])
+            site = Site(url, shared["vhost"], shared["lake"], shared["master"])
             function(site, Output(shared["as_json"]), **given)
 
     shared = [
@@ -69,6 +69,7 @@ def one_line_on_failure() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
+        typer.echo("leveret pipeline: interrupted", err=True)
         raise typer.Exit(130) from None
     except typer.Exit:
         raise

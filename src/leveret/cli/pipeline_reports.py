@@ -13,6 +13,7 @@ from leveret.clock import Clock
 from leveret.errors import ConfigError
 from leveret.pipeline.layout import replace
 from leveret.pipeline.site import Site
+from leveret.pipeline.times import time_of
 
 UNITS_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 WINDOWS_S: Final = (1, 31 * 86_400)
@@ -45,11 +46,13 @@ def deadletters(
     html: Html = None,
 ) -> None:
     """Count dead letters by queue, reason, error, key, service and hour; finds their queues."""
-    spark = site.session("deadletters")
+    since, until = time_of("--since", since), time_of("--until", until)
     from leveret.pipeline.flows import deadletters as flows
 
     named = flows.Sources(list(queues or ()), list(streams or ()), list(tables or ()))
+    flows.require(site, named)
     sources = named if named.names() else flows.Sources(flows.dead_letter_queues(site))
+    spark = site.session("deadletters")
     found = flows.report(flows.letters_of(spark, site, sources, since, until), top)
     found = {"sources": sources.names(), **found}
     if html is not None:
@@ -90,11 +93,11 @@ def latency(
     window_s = _seconds(window)
     if stream is None and (queue is None or from_lake):
         raise typer.BadParameter("give the stream with the life events, or --queue")
-    spark = site.session("latency")
+    since, until = time_of("--since", since), time_of("--until", until)
     from leveret.pipeline.flows import latency as flows
-    from leveret.pipeline.flows.archive import remembered_stream
 
-    name = stream if stream is not None else remembered_stream(site, str(queue))
+    name = flows.stream_of(site, stream, queue, is_from_lake=from_lake)
+    spark = site.session("latency")
     asked = flows.Measuring(name, window_s, from_lake, since, until, queue)
     found = {"stream": name, **flows.report(flows.spans_of(spark, site, asked), window_s)}
     if html is not None:
@@ -140,9 +143,12 @@ def jobs_report(
         found = flows.report(flows.jobs_of(spark, dsns, namespace, now), top, now)
         place = f"{len(dsns)} PostgreSQL shards"
     else:
+        from leveret.pipeline import readiness
         from leveret.pipeline.flows import jobs_report as flows
         from leveret.pipeline.jobs_access import JobsAccess
 
+        if token is None:  # else it is not the login that counts
+            readiness.require_broker(site)
         access = JobsAccess(site, token, namespace or "default")
         found = flows.report_over_http(access.client(), namespace, top, now)
         access.close()

@@ -16,6 +16,7 @@ from pyspark_leveret.errors import BrokerError, DataLost, OptionError
 _OURS: Final = re.compile(r"(?:pyspark_leveret\.errors|leveret\.jobs\.faults)\.\w+: (.+)")
 # What Spark itself says: its class of errors and a sentence.
 _SPARK: Final = re.compile(r"\[[A-Z_.0-9]+\] .+")
+_NO_REASON: Final = "[FAILED_READ_FILE.NO_HINT]"  # the line that says why is another one
 _SENTENCE_MAX: Final = 500
 FAULTS: Final = (PySparkException, Py4JError, BrokerError, DataLost, OptionError)
 
@@ -24,6 +25,6 @@ def sentence(fault: Exception) -> str:
     """What an error of Spark, or of the data source, says."""
     text = str(fault)
     ours = _OURS.findall(text)
-    theirs = _SPARK.findall(text)
+    theirs = sorted(_SPARK.findall(text), key=lambda found: found.startswith(_NO_REASON))
     found = ours[-1] if ours else theirs[0] if theirs else text.strip().partition("\n")[0]
     return str(found).strip()[:_SENTENCE_MAX]

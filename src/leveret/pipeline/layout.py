@@ -61,6 +61,8 @@ class Lake:
     def require(self, layer: str, table: str) -> Path:
         """The folder of a table that exists; NotFound."""
         folder = self.folder(layer, table)
+        if not self.path.is_dir():
+            raise NotFound(f"there is no lake: {self.path} is not a directory")
         if not folder.is_dir():
             there = ", ".join(self.tables(layer)) or "none"
             raise NotFound(f"the lake has no {layer} table '{table}': there are {there}")

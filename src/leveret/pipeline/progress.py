@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
 POLL_S: Final = 1
@@ -42,11 +43,20 @@ class Watch:
         self._position: dict[str, int] = {}
         self._rows = 0
 
+    @property
+    def rows(self) -> int:
+        """Of all queries that were looked at: a batch that runs again has the same number."""
+        return sum(self._batches.values())
+
     def until_it_ends(self, query: StreamingQuery) -> Progress:
         """Tell of the query until it is over; raises what it ended with."""
-        while not query.awaitTermination(POLL_S):
+        try:
+            while not query.awaitTermination(POLL_S):
+                self._note(query.recentProgress)
+                self._on_progress(self._look())
+        except StreamingQueryException:
             self._note(query.recentProgress)
-            self._on_progress(self._look())
+            raise
         self._note(query.recentProgress)
         last = self._look()
         self._on_progress(last)
@@ -60,7 +70,7 @@ class Watch:
                 self._position = json.loads(end) if isinstance(end, str) else end
 
     def _look(self) -> Progress:
-        now_s, rows = time.monotonic(), sum(self._batches.values())
+        now_s, rows = time.monotonic(), self.rows
         rate = (rows - self._rows) / max(now_s - self._looked_s, 1e-6)
         self._rows, self._looked_s = rows, now_s
         return Progress(rows, rate, self._lag(), now_s - self._started_s)

@@ -10,12 +10,11 @@ from typing import Final
 
 from leveret.errors import ConfigError
 from leveret.pipeline.site import Site
-from pyspark_leveret.client import Broker
-from pyspark_leveret.errors import BrokerError
+from pyspark_leveret.client import NOT_FOUND, UNAUTHORIZED, Broker
+from pyspark_leveret.errors import BrokerError, LoginRefused
 from pyspark_leveret.options import parse
-from pyspark_leveret.positions import NOT_FOUND, Streams
+from pyspark_leveret.positions import Streams
 
-UNAUTHORIZED: Final = 401
 FORBIDDEN: Final = 403
 
 
@@ -24,8 +23,10 @@ def require_broker(site: Site) -> None:
     broker = _broker(site)
     try:  # any stream: that there is none is an answer too, and needs no tag of the user
         broker.ask("GET", broker.path("streams", "any"))
-    except BrokerError as fault:
-        if fault.status not in (FORBIDDEN, NOT_FOUND):
+    except LoginRefused:
+        raise
+    except BrokerError as fault:  # nor may every user read every stream
+        if fault.status not in (UNAUTHORIZED, FORBIDDEN, NOT_FOUND):
             raise
 
 
@@ -48,6 +49,8 @@ def _require(site: Site, kind: str, word: str, name: str) -> None:
     broker = _broker(site)
     try:
         broker.ask("GET", broker.path(kind, name))
+    except LoginRefused:
+        raise
     except BrokerError as fault:
         if fault.status == NOT_FOUND:
             text = f"there is no {word} '{name}' in vhost '{site.vhost}'"

@@ -5,6 +5,7 @@ Linux distributions put it; where there is none, one sentence says how to get it
 """
 
 import atexit
+import logging
 import os
 import re
 import shutil
@@ -15,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from leveret.errors import ConfigError
@@ -54,6 +56,8 @@ appender.console.target = SYSTEM_ERR
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = off
 """
+# Of PySpark itself: they write a failed query with all of its Java to stderr.
+_LOGGERS: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 # Small and quick to start: one shuffle partition, no adaptive plans, a JVM that compiles little.
 QUICK_SETTINGS: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
@@ -89,6 +93,8 @@ def spark_session(
     builder = SparkSession.builder.appName(name).master(master)
     chosen = {**_SETTINGS, **(QUICK_SETTINGS if is_quick else {}), **(settings or {})}
     if is_quiet:
+        for logger in _LOGGERS:
+            PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL + 1)
         quiet = f"-Dlog4j2.configurationFile={_quiet_logging()}"
         chosen[JAVA_OPTIONS] = f"{chosen.get(JAVA_OPTIONS, '')} {quiet}".strip()
     for key, value in chosen.items():

@@ -11,10 +11,12 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from leveret.errors import ConfigError
+from leveret.pipeline.interrupts import starting
 from leveret.pipeline.masters import require_master
 
 LOCAL: Final = "local[*]"
 LOG_LEVEL: Final = "FATAL"  # what fails is told by the command, in one sentence
+EXAMPLE_URL: Final = "http://user:password@host:15672"
 NO_SPARK: Final = "the pipeline needs PySpark and pyarrow: pip install 'leveret[spark]'"
 
 
@@ -45,7 +47,8 @@ class Site:
         from leveret.pipeline.session import spark_session
 
         require_master(self.master)
-        session = spark_session(f"leveret {name}", master=self.master, is_quiet=True)
+        with starting():
+            session = spark_session(f"leveret {name}", master=self.master, is_quiet=True)
         session.sparkContext.setLogLevel(LOG_LEVEL)
         return session
 
@@ -61,7 +64,10 @@ def with_login(url: str, user: str | None, password: str | None) -> str:
     """The address with user and password in it, where they were given apart."""
     if user is None and password is None:
         return url
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise ConfigError(f"--url is not an address such as {EXAMPLE_URL}") from None
     name = quote(user or parts.username or "guest", safe="")
     secret = quote(password or parts.password or "guest", safe="")
     place = parts.netloc.rpartition("@")[2]

@@ -46,7 +46,17 @@ def http(served: BrokerUrl, login: str = "guest:guest") -> str:
     return f"http://{login}@127.0.0.1:{served.http_port}"
 
 
-COMMANDS = ("sql -q x", "archive s --once", "replay s --to-queue q", "load FILE --to-queue q")
+COMMANDS = (
+    "sql -q x",
+    "archive s --once",
+    "replay s --to-queue q",
+    "load FILE --to-queue q",
+    "load FILE --jobs a/b",
+    "audit",
+    "deadletters",
+    "jobs-report",
+    "latency s",
+)
 
 
 @pytest.mark.parametrize("words", COMMANDS)
@@ -63,6 +73,10 @@ def test_what_is_wrong_with_the_broker_is_one_sentence(
     assert "401" in refusal(http(served, "guest:wrong"), words, lake)
 
 
+def test_an_address_that_is_none_is_a_sentence_with_a_user_given_apart_too() -> None:
+    assert refusal("http://[::1", "sql -q x", user="me").startswith("--url is not an address")
+
+
 def test_what_is_missing_at_the_broker_is_named(served: BrokerUrl, tmp_path: Path) -> None:
     url = http(served)
     assert "no stream 'none'" in refusal(url, "archive none --once", tmp_path)
@@ -70,6 +84,24 @@ def test_what_is_missing_at_the_broker_is_named(served: BrokerUrl, tmp_path: Pat
     assert refusal(url, "replay s --to-queue none") == "there is no queue 'none' in vhost '/'"
     assert "no exchange 'none'" in refusal(url, "replay s --to-exchange none")
     assert "remembers nothing" in refusal(url, "archive --queue q", tmp_path)
+    for words in ("archive --queue none", "latency --queue none", "deadletters none"):
+        assert refusal(url, words, tmp_path) == "there is no queue 'none' in vhost '/'"
+    (tmp_path / "rows.csv").write_text("a\n1\n")
+    load = f"load {tmp_path / 'rows.csv'}"
+    assert refusal(url, f"{load} --to-queue none") == "there is no queue 'none' in vhost '/'"
+    assert "is not a stream" in refusal(url, f"{load} --to-stream q")
+    assert "no exchange 'none'" in refusal(url, f"{load} --to-exchange none")
+    assert "no stream 'none'" in refusal(url, "latency none")
+    assert "vhost 'none'" in refusal(url, "archive s --once", tmp_path, vhost="none")
+
+
+@pytest.mark.parametrize(
+    "words", ["replay s --to-queue q --since", "deadletters q --until", "latency s --since"]
+)
+def test_a_time_that_is_none_is_named(served: BrokerUrl, words: str) -> None:
+    for text in ("yesterday", "2026-13-01", "soon"):
+        option = words.rpartition(" ")[2]
+        assert refusal(http(served), f"{words} {text}").startswith(f"{option} is a time, such as")
 
 
 def test_a_user_without_tags_is_not_refused_for_looking(served: BrokerUrl) -> None:
@@ -78,10 +110,18 @@ def test_a_user_without_tags_is_not_refused_for_looking(served: BrokerUrl) -> No
     assert found.startswith("--master ")
 
 
+def test_a_user_who_may_read_one_stream_only_is_not_refused(served: BrokerUrl) -> None:
+    add_user(Api(served), "little", read="^s$", write="^q$")
+    url = http(served, "little:little")
+    assert refusal(url, "replay s --to-queue q", master="nonsense").startswith("--master ")
+    assert "the user 'little' may not read the stream 'x'" in refusal(url, "latency x")
+
+
 def test_what_is_missing_in_the_lake_is_named(served: BrokerUrl, tmp_path: Path) -> None:
     url = http(served)
     for words in ("compact none", "refine none", "replay none --from-lake --to-queue q"):
         assert "no bronze table 'none'" in refusal(url, words, tmp_path)
+        assert "there is no lake" in refusal(url, words, tmp_path / "none")
     assert refusal(url, "archive s --once") == "give --lake DIR: where the lake is"
     assert refusal(url, f"load {tmp_path / 'none.csv'} --to-queue q").endswith("no such file")
 

@@ -7,7 +7,7 @@ archived by one query at a time; the lake's lock sees to it.
 
 import fcntl
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +17,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from leveret.errors import NotFound, ResourceLocked
+from leveret.errors import NotFound, PreconditionFailed, ResourceLocked
 from leveret.pipeline.lake import FORMAT
-from leveret.pipeline.layout import BRONZE, PARTITIONS, Lake, table_name
+from leveret.pipeline.layout import BRONZE, MANIFEST, PARTITIONS, Lake, table_name
 from leveret.pipeline.progress import OnProgress, Progress, Watch
 from leveret.pipeline.site import Site
 from leveret.pipeline.transforms.messages import with_date
@@ -34,6 +34,7 @@ FILE_BYTES: Final = 128 * 1024 * 1024
 EVERY_S: Final = 10.0
 STARTS: Final = 3  # of a query whose reader does not start within the ten seconds Spark gives it
 _SLOW: Final = "failed to connect back"
+_BOTH: Final = "bring it back, or delete both and archive anew"
 LOOK_S: Final = 2.0  # to find the ends of streams, for the progress line
 
 
@@ -63,18 +64,41 @@ def archive(spark: SparkSession, site: Site, asked: Archiving, on_progress: OnPr
             return None
 
     with only_one(lake.checkpoint(table) / "archive.lock", f"another archive of '{table}' runs"):
-        left = STARTS
-        while True:
-            query = _start(spark, site, asked, lake, table)
-            left -= 1
-            try:
-                return Watch(on_progress, ends).until_it_ends(query)
-            except StreamingQueryException as fault:
-                if left == 0 or _SLOW not in str(fault):
-                    raise
-                log.warning("Spark's reader was slow to start; starting it again")
-            finally:
-                query.stop()
+        _require_whole(lake, table)
+        watch = Watch(on_progress, ends)
+        return started_again(lambda: _start(spark, site, asked, lake, table), watch)
+
+
+def started_again(start: Callable[[], StreamingQuery], watch: Watch) -> Progress:
+    """Run a query to its end; it is started again where its reader was slow, and it gets on."""
+    left = STARTS
+    while True:
+        query, before = start(), watch.rows
+        try:
+            return watch.until_it_ends(query)
+        except StreamingQueryException as fault:
+            left = (STARTS if watch.rows > before else left) - 1
+            if left == 0 or _SLOW not in str(fault):
+                raise
+            log.warning("Spark's reader was slow to start; starting it again")
+        finally:
+            query.stop()
+
+
+def _require_whole(lake: Lake, table: str) -> None:
+    """Manifest and checkpoint are both there, or neither is: PreconditionFailed.
+
+    With the manifest alone Spark would skip batches whose numbers it has, and with the checkpoint
+    alone all messages that were archived before.
+    """
+    folder, checkpoint = lake.folder(BRONZE, table), lake.checkpoint(table)
+    is_written = any((folder / MANIFEST).glob("[0-9]*"))
+    is_planned = any((checkpoint / "bronze" / "offsets").glob("[0-9]*"))
+    is_committed = any((checkpoint / "bronze" / "commits").glob("[0-9]*"))
+    if is_written and not is_planned:
+        raise PreconditionFailed(f"{checkpoint} is missing for {folder}: {_BOTH}")
+    if is_committed and not is_written:
+        raise PreconditionFailed(f"{folder} is missing for {checkpoint}: {_BOTH}")
 
 
 def _start(

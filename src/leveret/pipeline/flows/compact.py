@@ -2,8 +2,8 @@
 
 Only files that the manifest of the sink has are taken, and neither they nor the manifest are
 touched: merged files are written beside, checked against what they stand for, and then named by
-`current.json`, in one step. Who was killed before that has left files that nobody counts. The small
-ones are deleted by a later run, when nobody can be reading them any more.
+`current.json`, in one step. Who was killed before that has left files that nobody counts, and the
+next run deletes them. The small ones are deleted later, when nobody can be reading them any more.
 """
 
 import shutil
@@ -53,11 +53,21 @@ def compact(
     """Merge small files of bronze, and delete those that were merged long ago."""
     folder = lake.require(BRONZE, table)
     with only_one(folder / "_merged" / "lock", f"another compact of '{table}' runs"):
+        _sweep(folder)
         before = lake.bronze_files(table)
         small = _small(before, file_bytes)
         messages = _merge(spark, folder, small, file_bytes) if small else 0
         deleted = _delete(folder, keep_s)
         return Compacted(len(before), len(lake.bronze_files(table)), messages, deleted)
+
+
+def _sweep(folder: Path) -> None:
+    """Delete merged files that a run has left which was killed before it named them."""
+    merged = read_merged(folder)
+    named = {*merged.files, *merged.replaced}
+    for path in folder.glob(f"*/*/{MERGED}*"):
+        if str(path.relative_to(folder)) not in named:
+            path.unlink()
 
 
 def _small(files: Iterable[Path], file_bytes: int) -> list[Path]:

@@ -15,7 +15,8 @@ from pyspark.sql import functions as f
 
 from leveret.errors import NotFound
 from leveret.pipeline.lake import read_bronze
-from leveret.pipeline.layout import Lake, table_name
+from leveret.pipeline.layout import BRONZE, Lake, table_name
+from leveret.pipeline.readiness import require_broker, require_queue, require_stream
 from leveret.pipeline.rows import rows_of
 from leveret.pipeline.shuffles import fit_shuffles
 from leveret.pipeline.site import Site
@@ -40,6 +41,18 @@ class Sources:
     def names(self) -> list[str]:
         lake = [f"bronze.{name}" for name in self.tables]
         return [*self.queues, *(f"stream {name}" for name in self.streams), *lake]
+
+
+def require(site: Site, sources: Sources) -> None:
+    """There is what was named, or a broker to look for it; raises what says that there is not."""
+    if sources.queues or sources.streams or not sources.tables:
+        require_broker(site)
+    for name in sources.queues:
+        require_queue(site, name)
+    for name in sources.streams:
+        require_stream(site, name)
+    for name in sources.tables:
+        Lake(site.lake_path).require(BRONZE, table_name(site.vhost, name))
 
 
 def letters_of(

@@ -9,8 +9,10 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from leveret.pipeline.flows.archive import remembered_stream
 from leveret.pipeline.lake import read_bronze
-from leveret.pipeline.layout import Lake, table_name
+from leveret.pipeline.layout import BRONZE, Lake, table_name
+from leveret.pipeline.readiness import require_broker, require_queue, require_stream
 from leveret.pipeline.rows import rows_of
 from leveret.pipeline.shuffles import fit_shuffles
 from leveret.pipeline.site import Site
@@ -29,6 +31,20 @@ class Measuring:
     since: str | None = None
     until: str | None = None
     queue: str | None = None  # None: all that remember there
+
+
+def stream_of(site: Site, stream: str | None, queue: str | None, *, is_from_lake: bool) -> str:
+    """The stream with the events, which is there; raises what says that it is not."""
+    if is_from_lake:
+        assert stream is not None
+        Lake(site.lake_path).require(BRONZE, table_name(site.vhost, stream))
+        return stream
+    require_broker(site)
+    if stream is None:
+        require_queue(site, str(queue))
+        stream = remembered_stream(site, str(queue))
+    require_stream(site, stream)
+    return stream
 
 
 def spans_of(spark: SparkSession, site: Site, asked: Measuring) -> DataFrame:

@@ -15,6 +15,7 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 
 from leveret.errors import ConfigError
+from leveret.pipeline.faults import FAULTS, sentence
 from leveret.pipeline.site import Site
 from leveret.pipeline.transforms.loading import as_messages
 
@@ -65,10 +66,23 @@ def load(
 
 
 def tables_of(spark: SparkSession, files: Sequence[Path], kind: str | None) -> list[DataFrame]:
-    """The rows of each file, cut into the same pieces each time: rows keep their numbers."""
+    """The rows of each file, cut into the same pieces each time: rows keep their numbers.
+
+    All of them can be read, which is found out before the first one is sent. ConfigError.
+    """
     for name, value in _PIECES.items():
         spark.conf.set(name, value)
-    return [_read(spark, path, kind) for path in files]
+    return [_readable(spark, path, kind) for path in files]
+
+
+def _readable(spark: SparkSession, path: Path, kind: str | None) -> DataFrame:
+    try:
+        found = _read(spark, path, kind)
+        if found.columns:
+            found.write.format("noop").mode("overwrite").save()
+        return found
+    except FAULTS as fault:
+        raise ConfigError(f"{path} cannot be loaded: {sentence(fault)}") from fault
 
 
 def id_of(files: Sequence[Path]) -> str:
@@ -91,7 +105,7 @@ def format_of(path: Path, kind: str | None) -> str:
 
 def _read(spark: SparkSession, path: Path, kind: str | None) -> DataFrame:
     found = format_of(path, kind)
-    reader = spark.read.format(found)
+    reader = spark.read.format(found).option("mode", "FAILFAST")  # else what is broken goes along
     if found == "csv":
         reader = reader.option("header", True).option("inferSchema", True)
     return reader.load(str(path.absolute()))

@@ -41,12 +41,13 @@ def refine(
     bronze = read_bronze(spark, lake, table)
     with only_one(lake.checkpoint(table) / "refine.lock", f"another refine of '{table}' runs"):
         counts = _counts(bronze)
-        known = {} if is_all else read_state(folder / _STATE)
+        old = _payload(read_schema(folder))
+        is_new = given is not None and merged(old, given) != old  # what is there may have it
+        known = {} if is_all or is_new else read_state(folder / _STATE)
         changed = [each for each in counts if counts[each] != known.get(each)]
         if not changed:
             return Refined(0, 0, 0)
         texts = readable(bronze)
-        old = _payload(read_schema(folder))
         schema = merged(old, given or _inferred(spark, _of(texts, changed)))
         if not keeps_values(old, schema):
             changed = list(counts)

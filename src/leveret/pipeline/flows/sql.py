@@ -17,17 +17,20 @@ from leveret.errors import ConfigError
 from leveret.pipeline.lake import read_bronze, read_table
 from leveret.pipeline.layout import BRONZE, LAYERS, Lake, table_name
 from leveret.pipeline.site import Site
-from pyspark_leveret.client import Broker
+from pyspark_leveret.client import NOT_FOUND, Broker
 from pyspark_leveret.errors import BrokerError
 from pyspark_leveret.options import parse
-from pyspark_leveret.positions import NOT_FOUND
 from pyspark_leveret.schema import TYPES
 
 _STREAM: Final = "stream"
 _QUEUE: Final = "queue"
 _WORD: Final = r"(?:`[^`]+`|\w++)"  # possessive: no part of a word
+# What is no part of a query's own words: texts, names in backticks, comments.
+_QUOTED: Final = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`|--[^\n]*|/\*.*?\*/"""
 # A table in a query: after from or join.
-_TABLE: Final = re.compile(rf"\b(from|join)(\s+)({_WORD}(?:\.{_WORD})?)(?!\s*\()", re.IGNORECASE)
+_TABLE: Final = re.compile(
+    rf"{_QUOTED}|\b(from|join)(\s+)({_WORD}(?:\.{_WORD})?)(?!\s*\()", re.IGNORECASE | re.DOTALL
+)
 _STAR: Final = re.compile(r"(?<!count\()\*", re.IGNORECASE)
 
 
@@ -42,7 +45,8 @@ class Tables:
     def run(self, query: str) -> DataFrame:
         """The answer, not computed yet. Raises what Spark raises."""
         text = query.strip().rstrip(";")
-        return self._spark.sql(_TABLE.sub(lambda found: self._view(found, text), text))
+        views: dict[str, tuple[str, str]] = {}
+        return self._spark.sql(_TABLE.sub(lambda found: self._view(found, text, views), text))
 
     def rows(self, query: str, limit: int) -> list[dict[str, Any]]:
         r"""The first rows of the answer, as JSON has them; `\d` lists the tables."""
@@ -68,15 +72,17 @@ class Tables:
     def _in_lake(self, layer: str) -> list[str]:
         return self._lake.tables(layer) if self._lake is not None else []
 
-    def _view(self, found: "re.Match[str]", query: str) -> str:
+    def _view(self, found: "re.Match[str]", query: str, views: dict[str, tuple[str, str]]) -> str:
         """The name of a view in place of that of a table; what we do not know is left to Spark."""
+        if found[3] is None:
+            return found[0]
         words = [word.strip("`") for word in re.findall(_WORD, found[3])]
         kind, name = words if len(words) == 2 else ("", words[0])
         kind = kind.lower()
         frame = self._frame(kind, name, _columns(query))
         if frame is None:
             return found[0]
-        view = re.sub(r"\W", "_", f"{kind}_{name}" if kind else name)
+        view = _view_name(kind, name, views)
         frame.createOrReplaceTempView(view)
         return f"{found[1]}{found[2]}`{view}`"
 
@@ -113,6 +119,16 @@ class Tables:
                 if fault.status != NOT_FOUND and not is_away:
                     raise
         return False
+
+
+def _view_name(kind: str, name: str, views: dict[str, tuple[str, str]]) -> str:
+    """A name for a table, which no other table of the query has; Spark sees no case."""
+    whole = view = re.sub(r"\W", "_", f"{kind}_{name}" if kind else name)
+    number = 1
+    while views.setdefault(view.lower(), (kind, name)) != (kind, name):
+        number += 1
+        view = f"{whole}_{number}"
+    return view
 
 
 def _columns(query: str) -> list[str]:

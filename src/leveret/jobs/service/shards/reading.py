@@ -12,6 +12,8 @@ from typing import Any, Final, NamedTuple
 
 import asyncpg
 
+from leveret.errors import JobsUnavailable
+
 CONNECT_S: Final = 10.0
 BATCH_ROWS: Final = 2_000
 # Of a shard that holds a topic for another one, or has given it away.
@@ -48,7 +50,7 @@ class Range(NamedTuple):
 
 
 def ranges(dsns: Sequence[str], where: str, rows: int) -> list[Range]:
-    """Every shard in pieces of about so many jobs that fulfil a condition."""
+    """Every shard in pieces of about so many jobs that fulfil a condition; JobsUnavailable."""
 
     async def work() -> list[Range]:
         bounds = await asyncio.gather(*(_bounds(dsn, where, rows) for dsn in dsns))
@@ -58,7 +60,10 @@ def ranges(dsns: Sequence[str], where: str, rows: int) -> list[Range]:
             for low, high in zip([None, *found], [*found, None], strict=True)
         ]
 
-    return asyncio.run(work())
+    try:
+        return asyncio.run(work())
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        raise JobsUnavailable(f"a shard fails: {str(error) or type(error).__name__}") from error
 
 
 async def _bounds(dsn: str, where: str, rows: int) -> list[int]:

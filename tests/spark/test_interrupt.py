@@ -1,0 +1,49 @@
+"""Ctrl+C ends an archive with one line; the same command goes on."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.spark.lake import Served
+from tests.spark.test_flows_lake import archived, bodies, site_of
+
+pytestmark = [
+    pytest.mark.compiled_only("Spark is slow to start, and does not see the form"),
+    pytest.mark.timeout(400),
+]
+
+
+def test_an_archive_is_interrupted_and_goes_on(
+    spark: SparkSession, served: Served, tmp_path: Path
+) -> None:
+    site = site_of(served, tmp_path)
+    served.fill("s", 0, 10)
+    words = ["pipeline", "archive", "s", "--every", "1", "--master", "local[1]"]
+    given = [*words, "--url", site.url, "--lake", str(site.lake_dir)]
+    with subprocess.Popen(
+        [sys.executable, "-m", "leveret", *given],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # the signal is for it and its JVM, as a terminal sends it
+    ) as process:
+        try:
+            assert process.stderr is not None
+            for line in process.stderr:
+                if " rows" in line:
+                    break
+            os.killpg(process.pid, signal.SIGINT)
+            told = process.stderr.read()
+            assert process.wait() == 130, told
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+    assert told.splitlines()[-1] == "leveret pipeline: interrupted"
+    assert "Traceback" not in told and "\tat " not in told
+    served.fill("s", 10, 15)
+    archived(spark, site)
+    assert bodies(spark, site) == list(range(15))

@@ -1,0 +1,13 @@
+"""Reading shards beside the service: what is wrong with a database is one of our errors."""
+
+import pytest
+
+from leveret.errors import JobsUnavailable
+from leveret.jobs.service.shards.reading import ranges
+from tools.ports import free_port
+
+
+def test_a_shard_that_cannot_be_had_is_told_of() -> None:
+    for dsn in ("nonsense", f"postgresql://nobody@127.0.0.1:{free_port()}/x"):
+        with pytest.raises(JobsUnavailable, match="a shard fails: "):
+            ranges([dsn], "true", 10)
