@@ -14,9 +14,9 @@ PYTEST_FLAGS ?=
 INTERPRETED := PYTHONPATH="$(CURDIR)/src"
 PYTEST := $(PY) -m pytest $(PYTEST_FLAGS)
 BENCH_FLAGS = $(if $(ROWS),--rows $(ROWS)) $(if $(TIME),--seconds $(TIME)) $(if $(SAVE),--save)
-# They wait for Redis, PostgreSQL, RabbitMQ and Spark most of the time, and the form of the broker makes
-# no difference to them: run once, beside the others.
-SERVICES := tests/jobs tests/bus tests/spark
+# They wait for Redis, PostgreSQL, RabbitMQ, Spark and a browser most of the time, and the form of the
+# broker makes no difference to them: run once, beside the others.
+SERVICES := tests/jobs tests/bus tests/page tests/spark
 NOT_SERVICES := $(SERVICES:%=--ignore=%)
 CHECKED := src tests tools examples setup.py
 
@@ -78,7 +78,7 @@ suite-compiled:
 	@$(PYTEST) --form=compiled $(NOT_SERVICES)
 
 .PHONY: test-services
-test-services: setup test-packages suite-services ## Jobs, event bus and Spark, with the servers they need
+test-services: setup test-packages suite-services ## Jobs, event bus, page and Spark, with the servers they need
 
 .PHONY: suite-services
 suite-services:
