@@ -14,9 +14,9 @@ PYTEST_FLAGS ?=
 INTERPRETED := PYTHONPATH="$(CURDIR)/src"
 PYTEST := $(PY) -m pytest $(PYTEST_FLAGS)
 BENCH_FLAGS = $(if $(ROWS),--rows $(ROWS)) $(if $(TIME),--seconds $(TIME)) $(if $(SAVE),--save)
-# They wait for Redis, PostgreSQL, RabbitMQ and Spark most of the time, and the form of the broker makes
-# no difference to them: run once, beside the others.
-SERVICES := tests/jobs tests/bus tests/spark
+# They wait for Redis, PostgreSQL, RabbitMQ, Spark and a browser most of the time, and the form of the
+# broker makes no difference to them: run once, beside the others.
+SERVICES := tests/jobs tests/bus tests/page tests/spark
 NOT_SERVICES := $(SERVICES:%=--ignore=%)
 CHECKED := src tests tools examples setup.py
 
@@ -38,6 +38,11 @@ venv:
 	@tools/system_packages.sh "$(PYTHON)" build
 	@"$(PYTHON)" tools/setup_venv.py --packages
 
+# Leveret built, but not installed: it takes minutes, in which make test does other things.
+.PHONY: wheel
+wheel:
+	@"$(PYTHON)" tools/setup_venv.py --wheel
+
 .PHONY: run
 run: ## Run the broker; make run ARGS="--amqp-port 5673" gives it flags
 	@tools/system_packages.sh "$(PYTHON)" build
@@ -47,8 +52,12 @@ run: ## Run the broker; make run ARGS="--amqp-port 5673" gives it flags
 ##@ Test
 
 .PHONY: test
-test: setup test-packages lint types tidy ## Everything: checks, then the whole suite in both forms at once
-	@$(MAKE) -j3 --output-sync=target suite-interpreted suite-compiled suite-services
+test: ## Everything: checks, then the whole suite in both forms at once
+	@tools/system_packages.sh "$(PYTHON)" build
+	@"$(PYTHON)" tools/setup_venv.py --tools
+	@$(MAKE) -j --output-sync=target wheel test-packages lint types tidy
+	@$(MAKE) setup
+	@$(MAKE) -j --output-sync=target suite-interpreted suite-compiled suite-services
 
 .PHONY: check
 check: venv lint types tidy ## The quick round before a commit: format, lint, types, tidy, unit tests
@@ -69,7 +78,7 @@ suite-compiled:
 	@$(PYTEST) --form=compiled $(NOT_SERVICES)
 
 .PHONY: test-services
-test-services: setup test-packages suite-services ## Jobs, event bus and Spark, with the servers they need
+test-services: setup test-packages suite-services ## Jobs, event bus, page and Spark, with the servers they need
 
 .PHONY: suite-services
 suite-services:
@@ -77,12 +86,7 @@ suite-services:
 
 .PHONY: test-packages
 test-packages: ## Install the system packages that some tests need (node, amqp-tools, valgrind, chromium …)
-	@tools/system_packages.sh "$(PYTHON)" clients
-	@tools/system_packages.sh "$(PYTHON)" guard
-	@tools/system_packages.sh "$(PYTHON)" browser
-	@tools/system_packages.sh "$(PYTHON)" jobs
-	@tools/system_packages.sh "$(PYTHON)" rabbitmq
-	@tools/system_packages.sh "$(PYTHON)" spark
+	@tools/system_packages.sh "$(PYTHON)" clients guard browser jobs rabbitmq spark
 
 .PHONY: clients
 clients: setup test-packages ## The AMQP clients' own test suites, compared with RabbitMQ

@@ -1,4 +1,4 @@
-"""Runs a module of the tests in the other form of Leveret, to compare what the two print."""
+"""The two forms of Leveret: how much to try in each, and what a module prints in the other one."""
 
 import os
 import subprocess
@@ -7,7 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from leveret import build_info
+
 ROOT = Path(__file__).parents[1]
+
+
+def volume(whole: int, of_sources: int) -> int:
+    """How many rounds of a random test to run.
+
+    All of them in the compiled form, which is quick; the first ones on the sources, which are
+    many times slower, and where the same faults would show.
+    """
+    return whole if build_info.is_compiled() else of_sources
 
 
 def in_other_form(compiled: bool, module: str, *arguments: int) -> list[str]:

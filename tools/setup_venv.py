@@ -2,10 +2,12 @@
 
 Run by `make setup` with the Python that .venv shall have; needs nothing but that Python. With
 --packages it leaves out Leveret itself, which checks and the interpreted form do not need; with
---run it installs no more than the broker needs, and whoever tests has the rest installed then. Each
-step leaves a hash of what it was made from in .venv/leveret.json and is skipped while that hash
-stands, so that a repeated run costs a fraction of a second. The wheel is built in build/, which
-keeps mypy's cache and the C objects: a change outside the compiled set does not compile C again.
+--run it installs no more than the broker needs, and whoever tests has the rest installed then. With
+--tools it installs what building needs, and with --wheel it only builds: `make test` installs the
+packages and checks the sources meanwhile. Each step leaves a hash of what it was made from in
+.venv/leveret.json and is skipped while that hash stands, so that a repeated run costs a fraction of
+a second. The wheel is built in build/, which keeps mypy's cache and the C objects: a change outside
+the compiled set does not compile C again.
 
 The tests' interpreted form needs no second environment: PYTHONPATH=src goes before the wheel.
 """
@@ -30,6 +32,7 @@ PYTHON = VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 STAMPS = VENV / "leveret.json"
 BUILD = ROOT / "build"
 WHEELS = BUILD / "wheel"
+MADE_FROM = WHEELS / "made_from"  # what the wheel in there was built from, if it was built ahead
 PIP = [str(PYTHON), "-m", "pip", "--disable-pip-version-check", "--no-input", "-qq"]
 
 
@@ -39,7 +42,7 @@ def main() -> int:
         return 1
     started = time.monotonic()
     try:
-        worked = set_up("--packages" in sys.argv[1:], "--run" in sys.argv[1:])
+        worked = wanted_step(set(sys.argv[1:]))
     except subprocess.CalledProcessError as fault:
         print(f"setup: failed: {shlex.join(fault.cmd)}", file=sys.stderr)
         return 1
@@ -48,9 +51,42 @@ def main() -> int:
     return 0
 
 
+def wanted_step(flags: set[str]) -> bool:
+    """Does what is not done yet of what is asked for; whether there was anything."""
+    if "--tools" in flags:
+        return prepare_to_build()
+    if "--wheel" in flags:
+        return build_ahead()
+    return set_up("--packages" in flags, "--run" in flags)
+
+
+def prepare_to_build() -> bool:
+    made = make_environment()
+    everything = digest([ROOT / "constraints.txt"])
+    if everything in (stamps().get("packages"), stamps().get("tools")):
+        return made
+    install_tools()
+    stamp("tools", everything)
+    return True
+
+
+def make_environment() -> bool:
+    """Makes .venv unless this Python has made it."""
+    if stamps().get("python") == this_python() and PYTHON.exists():
+        return False
+    print("setup: making .venv", flush=True)
+    venv.create(VENV, clear=True, with_pip=True)
+    stamp("python", this_python())
+    return True
+
+
+def this_python() -> str:
+    return f"{platform.python_version()} {sys.base_prefix}"
+
+
 def set_up(packages_only: bool, to_run: bool) -> bool:
-    """Does what is not done yet; whether there was anything."""
-    wanted = {"python": f"{platform.python_version()} {sys.base_prefix}"}
+    made = make_environment()
+    wanted: dict[str, str] = {}
     everything = digest([ROOT / "constraints.txt"])
     if not to_run or stamps().get("packages") == everything:
         wanted["packages"] = everything
@@ -58,25 +94,41 @@ def set_up(packages_only: bool, to_run: bool) -> bool:
         wanted["needed"] = digest([ROOT / "constraints.txt", ROOT / "pyproject.toml"])
     if not packages_only:
         wanted["leveret"] = leveret_key(everything)
-    if stamps().get("python") != wanted["python"] or not PYTHON.exists():
-        print("setup: making .venv", flush=True)
-        venv.create(VENV, clear=True, with_pip=True)
-        stamp("python", wanted["python"])
     todo = [step for step in wanted if stamps().get(step) != wanted[step]]
-    install([step for step in todo if step != "leveret"], "leveret" in todo)
+    leveret = wanted["leveret"] if "leveret" in todo else ""
+    install([step for step in todo if step != "leveret"], leveret)
     for step in todo:
         stamp(step, wanted[step])
-    return bool(todo)
+    return made or bool(todo)
 
 
-def install(packages: list[str], with_leveret: bool) -> None:
-    """On a fresh clone the packages come in while mypyc and gcc compute, which need only a few."""
-    wheel = None
-    if packages and with_leveret:
-        print("setup: installing the build tools", flush=True)
-        install_named(["setuptools", "mypy", "librt", "mypy_extensions"])
-    if with_leveret:
-        wheel = start_wheel()
+def build_ahead() -> bool:
+    """Builds the wheel that the next set-up installs; touches nothing of .venv."""
+    key = leveret_key(digest([ROOT / "constraints.txt"]))
+    if stamps().get("leveret") == key or wheel_of(key) is not None:
+        return False
+    finish_wheel(start_wheel())
+    MADE_FROM.write_text(key + this_python())
+    return True
+
+
+def wheel_of(key: str) -> Path | None:
+    """The wheel that was built ahead from what this is the hash of."""
+    if not MADE_FROM.exists() or MADE_FROM.read_text() != key + this_python():
+        return None
+    return next(WHEELS.glob("leveret-*.whl"), None)
+
+
+def install(packages: list[str], leveret: str) -> None:
+    """Installs packages, and Leveret if it is given by its hash.
+
+    On a fresh clone the packages come in while mypyc and gcc compute, which need only a few.
+    """
+    building = None
+    if leveret and wheel_of(leveret) is None:
+        if packages:
+            install_tools()
+        building = start_wheel()
     try:
         if "packages" in packages:
             print("setup: installing the packages of constraints.txt", flush=True)
@@ -85,11 +137,18 @@ def install(packages: list[str], with_leveret: bool) -> None:
             print("setup: installing what Leveret needs", flush=True)
             install_named(needed())
     except subprocess.CalledProcessError:
-        if wheel is not None:
-            wheel.terminate()
+        if building is not None:
+            building.terminate()
         raise
-    if wheel is not None:
-        install_wheel(wheel)
+    if building is not None:
+        finish_wheel(building)
+    if leveret:
+        install_wheel()
+
+
+def install_tools() -> None:
+    print("setup: installing the build tools", flush=True)
+    install_named(["setuptools", "mypy", "librt", "mypy_extensions"])
 
 
 def install_named(packages: list[str]) -> None:
@@ -115,9 +174,12 @@ def start_wheel() -> subprocess.Popen[bytes]:
     return subprocess.Popen([*PIP, "wheel", *options, "."], cwd=ROOT, env=environment())
 
 
-def install_wheel(building: subprocess.Popen[bytes]) -> None:
+def finish_wheel(building: subprocess.Popen[bytes]) -> None:
     if building.wait() != 0:
         raise subprocess.CalledProcessError(building.returncode, [*PIP, "wheel", "."])
+
+
+def install_wheel() -> None:
     wheel = next(WHEELS.glob("leveret-*.whl"))
     run([*PIP, "install", "--force-reinstall", "--no-deps", "--no-index", str(wheel)])
     run([*PIP, "check"])

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what Python packages cannot bring, and only what is missing:
+# Installs what Python packages cannot bring, and only what is missing, of the groups that are named:
 #
 #   tools/system_packages.sh PYTHON build      venv, C compiler, Python's headers
 #   tools/system_packages.sh PYTHON clients    node, npm, amqp-tools: clients that the tests use
@@ -14,56 +14,58 @@
 set -euo pipefail
 
 python=$1
-group=$2
+groups=("${@:2}")
 missing=()
 
 need() { # need PROGRAM PACKAGE: PACKAGE is missing where PROGRAM is not found
     PATH="$PATH:/usr/sbin:/usr/lib/rabbitmq/bin:/usr/lib/postgresql/15/bin" command -v "$1" >/dev/null || missing+=("$2")
 }
 
-case $group in
-build)
-    release=$("$python" -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
-    "$python" -c 'import ensurepip, venv' 2>/dev/null || missing+=("$release-venv")
-    if [[ -z ${LEVERET_PURE:-} ]]; then
-        need "${CC:-gcc}" gcc
-        need "${CC:-gcc}" libc6-dev
-        "$python" -c 'import pathlib, sys, sysconfig
+for group in "${groups[@]}"; do
+    case $group in
+    build)
+        release=$("$python" -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
+        "$python" -c 'import ensurepip, venv' 2>/dev/null || missing+=("$release-venv")
+        if [[ -z ${LEVERET_PURE:-} ]]; then
+            need "${CC:-gcc}" gcc
+            need "${CC:-gcc}" libc6-dev
+            "$python" -c 'import pathlib, sys, sysconfig
 sys.exit(not pathlib.Path(sysconfig.get_path("include"), "Python.h").exists())' ||
-            missing+=("$release-dev")
-    fi
-    ;;
-clients)
-    need node nodejs
-    need npm npm
-    need amqp-publish amqp-tools
-    ;;
-browser)
-    need chromium chromium
-    ;;
-jobs)
-    need postgres postgresql
-    need redis-server redis-server
-    ;;
-spark)
-    need java openjdk-17-jre-headless
-    ;;
-guard)
-    need valgrind valgrind
-    ;;
-rabbitmq)
-    need rabbitmq-server rabbitmq-server
-    ;;
-*)
-    echo "tools/system_packages.sh: no such group: $group" >&2
-    exit 2
-    ;;
-esac
+                missing+=("$release-dev")
+        fi
+        ;;
+    clients)
+        need node nodejs
+        need npm npm
+        need amqp-publish amqp-tools
+        ;;
+    browser)
+        need chromium chromium
+        ;;
+    jobs)
+        need postgres postgresql
+        need redis-server redis-server
+        ;;
+    spark)
+        need java openjdk-17-jre-headless
+        ;;
+    guard)
+        need valgrind valgrind
+        ;;
+    rabbitmq)
+        need rabbitmq-server rabbitmq-server
+        ;;
+    *)
+        echo "tools/system_packages.sh: no such group: $group" >&2
+        exit 2
+        ;;
+    esac
+done
 
 [[ ${#missing[@]} -eq 0 ]] && exit 0
 
 if [[ $(id -u) -ne 0 ]] || ! command -v apt-get >/dev/null; then
-    echo "Not installed and not root: install ${missing[*]} (Debian's names) for the full $group set."
+    echo "Not installed and not root: install ${missing[*]} (Debian's names) for the full set: ${groups[*]}."
     exit 0
 fi
 
@@ -79,12 +81,16 @@ echo "Installing ${missing[*]}"
 export DEBIAN_FRONTEND=noninteractive
 quiet=(-qq -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=120)
 log=$(mktemp)
-if ! { apt-get "${quiet[@]}" update && apt-get "${quiet[@]}" install -y --no-install-recommends \
-    "${missing[@]}"; } >"$log" 2>&1; then
-    tail -n 20 "$log" >&2
-    rm -f "$log"
-    echo "Could not install ${missing[*]}; going on without." >&2
-    exit 0
+install() { apt-get "${quiet[@]}" install -y --no-install-recommends "$@" >>"$log" 2>&1; }
+
+apt-get "${quiet[@]}" update >"$log" 2>&1 || true # what is known already may do
+if ! install "${missing[@]}"; then
+    for package in "${missing[@]}"; do # one that cannot be had must not keep the others away
+        if ! install "$package"; then
+            tail -n 20 "$log" >&2
+            echo "Could not install $package; going on without." >&2
+        fi
+    done
 fi
 rm -f "$log"
 

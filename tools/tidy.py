@@ -6,6 +6,7 @@ entry in MAY_IMPORT and fails until it is given one: that is the moment to think
 """
 
 import ast
+import gc
 import io
 import os
 import re
@@ -15,6 +16,7 @@ import tokenize
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -119,6 +121,11 @@ class Module:
     name: str  # dotted name of a module under src, empty for tests and tools
     compiled: bool
 
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """Every node of the tree: most rules look at all of them."""
+        return list(ast.walk(self.tree))
+
     @property
     def part(self) -> str:
         """`engine` of leveret.engine.ready; empty for leveret itself and outside src.
@@ -196,13 +203,19 @@ def check_form(module: Module) -> Iterator[str]:
     if module.tree.body and not ast.get_docstring(module.tree):
         yield module.fault(1, "the module has no docstring that says what it owns")
     yield from check_length(module)
-    for token in tokenize.generate_tokens(io.StringIO(module.text).readline):
-        if token.type == tokenize.COMMENT and UNFINISHED.search(token.string):
-            yield module.fault(token.start[0], "unfinished work belongs into an issue")
-    for node in ast.walk(module.tree):
+    yield from check_comments(module)
+    for node in module.nodes:
         if isinstance(node, Function) and function_lines(node) > FUNCTION_LINES_MAX:
             text = f"{node.name} has {function_lines(node)} lines, more than {FUNCTION_LINES_MAX}"
             yield module.fault(node, text)
+
+
+def check_comments(module: Module) -> Iterator[str]:
+    if not UNFINISHED.search(module.text):
+        return  # to read tokens takes longer than everything else
+    for token in tokenize.generate_tokens(io.StringIO(module.text).readline):
+        if token.type == tokenize.COMMENT and UNFINISHED.search(token.string):
+            yield module.fault(token.start[0], "unfinished work belongs into an issue")
 
 
 def check_length(module: Module) -> Iterator[str]:
@@ -232,7 +245,7 @@ def function_lines(node: Function) -> int:
 
 def imports(module: Module, names: set[str]) -> Iterator[tuple[ast.stmt, str]]:
     """Each imported module with its statement; `from a import b` is a.b where that is a module."""
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield node, alias.name
@@ -294,7 +307,7 @@ def find_ring(
 
 
 def check_source(module: Module) -> Iterator[str]:
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Name | ast.Attribute) and word(node) == "TYPE_CHECKING":
             yield module.fault(node, "TYPE_CHECKING hides a ring of imports")
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
@@ -328,7 +341,7 @@ def check_compiled(module: Module) -> Iterator[str]:
     for number, line in enumerate(module.text.splitlines(), 1):
         if "# type: ignore" in line:
             yield module.fault(number, "compiled code trusts its types: no type: ignore")
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.AsyncFunctionDef | ast.Await | ast.Yield | ast.YieldFrom):
             yield module.fault(node, "compiled code has no coroutines and no generators")
         if isinstance(node, ast.Lambda):
@@ -389,6 +402,7 @@ def write_pages(root: Path) -> None:
 
 
 def main() -> int:
+    gc.disable()  # every tree is kept to the end: to look for garbage among them doubles the time
     root = Path(__file__).resolve().parent.parent
     if "--write" in sys.argv[1:]:
         write_pages(root)

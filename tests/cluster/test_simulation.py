@@ -7,15 +7,13 @@ import time
 
 import pytest
 
-from leveret import build_info
 from tests.cluster.simulation.schedule import HARSH, MILD, SCHEDULES, Schedule
 from tests.cluster.simulation.world import Result, World
-from tests.forms import in_other_form
+from tests.forms import in_other_form, volume
 
 pytestmark = pytest.mark.timeout(300)
 
-# The sources take longer.
-SEEDS = {"mild": 60, "harsh": 240} if build_info.is_compiled() else {"mild": 20, "harsh": 60}
+SEEDS = {"mild": volume(60, 8), "harsh": volume(240, 24)}
 # Of each schedule; a machine that is slow runs fewer seeds instead of longer.
 CPU_S_MAX = 30
 # By schedule: seeds that have found a fault.
@@ -63,6 +61,7 @@ def test_a_seed_replays_exactly(name: str) -> None:
     assert (first.digest, first.steps) == (again.digest, again.steps)
 
 
+@pytest.mark.compiled_only("it runs both forms, and one comparison of them will do")
 def test_both_forms_replay_a_seed_alike(compiled: bool) -> None:
     words = in_other_form(compiled, "tests.cluster.simulation.digests", 5)
     mine = [f"{World(5, schedule).run().digest:08x}" for schedule in SCHEDULES.values()]

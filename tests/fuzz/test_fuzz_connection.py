@@ -11,7 +11,7 @@ from tests.compat import wire
 from tests.fuzz.driver import SERVED_EVERY, Fuzz
 
 # Spoiled frames of one run: all in the compiled form, a share in the other, which is slower.
-FRAMES = {True: 200_000, False: 60_000}
+FRAMES = {True: 200_000, False: 20_000}
 
 
 @pytest.mark.timeout(3600)

@@ -13,7 +13,7 @@ from leveret.pipeline.charts import Page as Charts
 from leveret.pipeline.report_pages import dead_letter_page, jobs_page, latency_page
 from tests.page.browser import CONTRAST, DESKTOP, PHONE, WITHIN_MS
 
-pytestmark = pytest.mark.interpreted_only("looks are the page's own, and the same in both forms")
+pytestmark = pytest.mark.compiled_only("looks are the page's own, and the same in both forms")
 
 MARKUP = "<img src=x onerror=alert(1)>"
 BREAKOUT = "'\"></title></svg></table><script>alert(2)</script>"

@@ -16,7 +16,7 @@ from tests.jobs.service import NAMESPACE, address, token
 from tests.page.browser import DESKTOP, PHONE, WITHIN_MS, Reader
 from tests.page.test_looks import MARKUP, looked_at
 
-pytestmark = pytest.mark.interpreted_only("the calls behind the page are tested in both forms")
+pytestmark = pytest.mark.compiled_only("the calls behind the page are tested in both forms")
 expect.set_options(timeout=WITHIN_MS)
 TOPIC = "refund"
 ERROR = f"ValueError: no such order {MARKUP}\n  at line 1"

@@ -10,7 +10,7 @@ from leveret.testing.broker import BrokerUrl, broker
 from tests.page.browser import WITHIN_MS, Reader
 from tools.ports import free_port
 
-pytestmark = pytest.mark.interpreted_only("the page's own behaviour, the same in both forms")
+pytestmark = pytest.mark.compiled_only("the page's own behaviour, the same in both forms")
 expect.set_options(timeout=WITHIN_MS)
 
 MANY = 10_000

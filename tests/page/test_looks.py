@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, expect
 from leveret.testing.broker import BrokerUrl, broker
 from tests.page.browser import DESKTOP, PHONE, Reader, asked
 
-pytestmark = pytest.mark.interpreted_only("looks are the page's own, and the same in both forms")
+pytestmark = pytest.mark.compiled_only("looks are the page's own, and the same in both forms")
 
 MARKUP = "<img src=x onerror=alert(1)>"
 ODD_NAMES = [MARKUP, "grüße/日本語 %2F?#&", "x" * 255, "'\"><svg onload=alert(2)>", "a\tb"]

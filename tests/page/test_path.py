@@ -13,6 +13,8 @@ from playwright.sync_api import expect
 from leveret.testing.broker import BrokerUrl, broker
 from tests.page.browser import WITHIN_MS, Reader
 
+pytestmark = pytest.mark.compiled_only("the calls behind the page are tested in both forms")
+
 expect.set_options(timeout=WITHIN_MS)
 
 # The focus is in the dialog, or on its way round through the browser's own controls.
@@ -158,7 +160,6 @@ def redrive(reader: Reader, url: BrokerUrl) -> None:
     assert (count(url, "dead"), count(url, "work")) == (0, 2)
 
 
-@pytest.mark.interpreted_only("keys are the page's own; the calls behind them run in both")
 def test_whole_path_with_the_keyboard(reader: Reader, url: BrokerUrl) -> None:
     make_dead_letters(url)
     sign_in_by_keys(reader)

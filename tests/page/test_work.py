@@ -11,7 +11,7 @@ from playwright.sync_api import Locator, Route, expect
 from leveret.testing.broker import BrokerUrl, broker
 from tests.page.browser import WITHIN_MS, Reader, asked
 
-pytestmark = pytest.mark.interpreted_only("the calls behind the page are tested in both forms")
+pytestmark = pytest.mark.compiled_only("the calls behind the page are tested in both forms")
 expect.set_options(timeout=WITHIN_MS)
 
 

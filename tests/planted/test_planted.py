@@ -1,13 +1,16 @@
 """Every planted bug is noticed by the tests whose business it is.
 
-Each bug goes into a copy of the sources, and its tests run on that copy in a process of their own.
-They must fail, and by what they check: an edit that does not even run would prove nothing.
+Each bug goes into a copy of the sources, and its tests run on that copy in a process of their own;
+then it is taken out again. They must fail, and by what they check: an edit that does not even run
+would prove nothing.
 """
 
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -25,16 +28,28 @@ SEED = 1  # of the tests that are run: the same ones fail every time
 UNRUNNABLE = ("NameError", "SyntaxError", "ImportError", "AttributeError", "UnboundLocalError")
 
 
-def copied(into: Path) -> Path:
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the sources, with what Python has made of them already: that saves time."""
-    return Path(shutil.copytree(ROOT / "src", into / "src"))
+    return Path(shutil.copytree(ROOT / "src", tmp_path_factory.mktemp("planted") / "src"))
 
 
-def plant(bug: Bug, sources: Path) -> None:
+@contextmanager
+def planted(bug: Bug, sources: Path) -> Iterator[None]:
+    """The bug is in the copy during the block."""
     file = sources / "leveret" / bug.file
     content = file.read_text()
     assert content.count(bug.text) == 1, f"{bug.file} does not have this text once: {bug.text!r}"
-    file.write_text(content.replace(bug.text, bug.instead))
+    write(file, content.replace(bug.text, bug.instead))
+    try:
+        yield
+    finally:
+        write(file, content)
+
+
+def write(file: Path, content: str) -> None:
+    """Write a source, and let nothing be left that Python has made of it before."""
+    file.write_text(content)
     for stale in (file.parent / "__pycache__").glob(f"{file.stem}.*"):
         stale.unlink()
 
@@ -49,19 +64,18 @@ def run(sources: Path, catchers: list[str], *flags: str) -> subprocess.Completed
     )
 
 
-def test_catchers_pass_on_the_sources_as_they_are(tmp_path: Path) -> None:
+def test_catchers_pass_on_the_sources_as_they_are(sources: Path) -> None:
     catchers = sorted({catcher for bug in BUGS for catcher in bug.catchers})
-    done = run(copied(tmp_path), catchers)
+    done = run(sources, catchers)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "skipped" not in done.stdout
     assert "xfailed" not in done.stdout
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=[bug.name for bug in BUGS])
-def test_planted_bug_is_noticed(bug: Bug, tmp_path: Path) -> None:
-    sources = copied(tmp_path)
-    plant(bug, sources)
-    done = run(sources, list(bug.catchers), *(["-x"] if len(bug.catchers) == 1 else []))
+def test_planted_bug_is_noticed(bug: Bug, sources: Path) -> None:
+    with planted(bug, sources):
+        done = run(sources, list(bug.catchers), *(["-x"] if len(bug.catchers) == 1 else []))
     assert done.returncode == 1, done.stdout + done.stderr
     failed = [line for line in done.stdout.splitlines() if line.startswith("FAILED ")]
     for catcher in bug.catchers:

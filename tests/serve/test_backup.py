@@ -19,6 +19,10 @@ import pytest
 from tests.compat.client import Closed, Connection, Method, connect
 from tools.chaos.actor import ENDED
 
+pytestmark = pytest.mark.compiled_only(
+    "the command line has one form, and tests/simulation has backup and repair in both"
+)
+
 READY = re.compile(r"leveret ready amqp=(127\.0\.0\.1):(\d+) http=(127\.0\.0\.1:\d+)\n")
 BODY = b"x" * 2000
 HELD = 10  # messages that a consumer has in flight at least

@@ -6,6 +6,10 @@ import pytest
 
 from tools.chaos.run import run, tracebacks
 
+pytestmark = pytest.mark.compiled_only(
+    "both forms write the same bytes, and tests/simulation lets both lose their power anywhere"
+)
+
 KILLS = 20
 
 

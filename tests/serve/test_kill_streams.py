@@ -13,6 +13,10 @@ from tests.compat.client import Closed, Connection, Event, Method, NoAnswer
 from tools.chaos.actor import ENDED
 from tools.server import START_WITHIN_S, Server
 
+pytestmark = pytest.mark.compiled_only(
+    "both forms write the same bytes, and tests/simulation lets both lose their power anywhere"
+)
+
 KILLS = 20
 WINDOW = 64  # unconfirmed messages
 STREAMS: tuple[dict[str, object], ...] = (

@@ -20,6 +20,8 @@ from tests.compat.brokers import rabbitmq
 from tools.ports import free_port
 from tools.rabbitmq import SERVER
 
+pytestmark = pytest.mark.compiled_only("tasks and shovels have one form, and tests/http in both")
+
 MESSAGES = 3000
 WAIT_S = 60.0
 LOGIN = {"Authorization": "Basic " + b64encode(b"guest:guest").decode()}

@@ -23,11 +23,12 @@ from leveret.amqp.link import Limits
 from leveret.engine.pulse import NEVER
 from tests.compat import wire
 from tests.compat.client import Method
+from tests.forms import volume
 from tests.protocol.stage import START_MS, Event, Peer, Stage, method, publish
 from tests.simulation.model import Asked, Channel, Consumer, Message, Model, Rules, Seen
 
 STEPS = 2000
-ROUNDS = 4
+ROUNDS = volume(4, 2)
 SOURCES = ("a", "b", "c")
 DEAD = {name: f"{name}.dead" for name in SOURCES}
 CHANNELS = (1, 2, 3)

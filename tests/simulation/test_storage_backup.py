@@ -11,10 +11,11 @@ from leveret.storage.blocks import encode_head
 from leveret.storage.names import log_name
 from leveret.storage.queue_backup import Kept, QueueSnapshot, read_log
 from leveret.testing.disk import FakeDisk
+from tests.forms import volume
 from tests.simulation.storage_model import ORDERED, Load, Queued, State, check, found_in, start
 from tests.simulation.storage_stage import Client, StorageStage
 
-ROUNDS = 6
+ROUNDS = volume(6, 2)
 
 
 def loaded(seed: int, steps: int) -> Load:

@@ -6,6 +6,7 @@ from random import Random
 import pytest
 
 from leveret.testing.disk import FakeDisk
+from tests.forms import volume
 from tests.simulation.storage_model import Found, Load, check, found_in, start
 from tests.simulation.storage_stage import StorageStage, positions_by_file
 
@@ -13,7 +14,7 @@ GENERATIONS = 4
 STEPS = 120
 
 
-@pytest.mark.parametrize("number", range(12))
+@pytest.mark.parametrize("number", range(volume(12, 4)))
 @pytest.mark.parametrize("ending", ["killed", "power lost"])
 def test_what_was_confirmed_is_there_and_nothing_else(seed: int, number: int, ending: str) -> None:
     rng = Random(f"{seed} {number} {ending}")
@@ -35,7 +36,7 @@ def test_what_was_confirmed_is_there_and_nothing_else(seed: int, number: int, en
         disk = _check_survivor(load, survivor, moment, file_bytes)
 
 
-@pytest.mark.parametrize("number", range(10))
+@pytest.mark.parametrize("number", range(volume(10, 4)))
 @pytest.mark.parametrize("ending", ["killed", "power lost"])
 def test_files_that_are_nearly_empty_are_copied_and_nothing_is_lost(
     seed: int, number: int, ending: str

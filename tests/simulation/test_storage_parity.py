@@ -1,9 +1,12 @@
 """The same commands at the same times write the same log, byte for byte, in both forms."""
 
+import pytest
+
 from tests.forms import in_other_form
 from tests.simulation.storage_bytes import GENERATIONS, STEPS, digests
 
 
+@pytest.mark.compiled_only("it runs both forms, and one comparison of them will do")
 def test_both_forms_write_the_same_bytes(seed: int, compiled: bool) -> None:
     print(f"seed {seed}")
     there = in_other_form(compiled, "tests.simulation.storage_bytes", seed)

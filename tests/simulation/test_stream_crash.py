@@ -5,6 +5,7 @@ from random import Random
 import pytest
 
 from leveret.testing.disk import FakeDisk
+from tests.forms import volume
 from tests.simulation.storage_model import check, found_in, start
 from tests.simulation.storage_stage import StorageStage
 from tests.simulation.stream_model import StreamLoad
@@ -13,7 +14,7 @@ GENERATIONS = 4
 STEPS = 120
 
 
-@pytest.mark.parametrize("number", range(8))
+@pytest.mark.parametrize("number", range(volume(8, 3)))
 @pytest.mark.parametrize("ending", ["killed", "power lost"])
 def test_offsets_mean_for_ever_what_was_seen(seed: int, number: int, ending: str) -> None:
     rng = Random(f"{seed} {number} {ending}")

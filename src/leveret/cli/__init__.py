@@ -2,7 +2,7 @@
 
 main.py         entry point; `serve` starts without Typer, everything else goes through it
 serve.py        flags of `leveret serve`, made from the option table, then the runtime
-app.py          the Typer application that all other commands hang on
+tree.py         the Typer application that all other commands hang on, or the group called
 ctl.py          `leveret ctl …`: asks a running broker over HTTP
 backup.py       backup and restore
 files.py        dump and repair of a stopped broker's files

@@ -1,20 +1,11 @@
 """`leveret ctl dump` and `leveret ctl repair`: the files of a data directory, without a broker."""
 
-import json
-from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from leveret.cli.options import Json, one_line_on_failure, print_json
-from leveret.definitions.book import open_book
-from leveret.storage.disk import Disk
-from leveret.storage.dump import Entry
-from leveret.storage.dump import dump as dump_file
-from leveret.storage.repair import Report
-from leveret.storage.repair import repair as repair_directory
+from leveret.cli.options import Json
 
 
 def dump(
@@ -24,19 +15,9 @@ def dump(
     bodies: Annotated[bool, typer.Option("--bodies", help="Print bodies too.")] = False,
 ) -> None:
     """Print a file of a data directory, record by record."""
-    with one_line_on_failure():
-        entries = dump_file(file.read_bytes(), file.name, bodies=bodies)
-        for entry in islice(entries, limit):
-            typer.echo(_as_json(entry) if as_json else entry.line())
+    from leveret.cli.files_work import show_file
 
-
-def _as_json(entry: Entry) -> str:
-    fields = {**entry.fields, "offset": entry.offset, "kind": entry.kind}
-    return json.dumps(fields, default=_plain)
-
-
-def _plain(value: object) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    show_file(file, as_json=as_json, limit=limit, bodies=bodies)
 
 
 def repair(
@@ -47,29 +28,7 @@ def repair(
     as_json: Json = False,
 ) -> None:
     """Mend a data directory whose log is damaged; damaged bytes go to files beside it."""
-    with one_line_on_failure():
-        if not data.is_dir():
-            raise FileNotFoundError(2, "no such directory", str(data))
-        report = repair_directory(Disk(data), dry_run=dry_run, prepare=open_book)
-    if as_json:
-        print_json(_fields(report))
-    else:
-        for line in report.lines():
-            typer.echo(line)
-    raise typer.Exit(1 if dry_run and not report.is_sound else 0)
+    from leveret.cli.files_work import mend_directory
 
-
-def _fields(report: Report) -> dict[str, object]:
-    return {
-        "sound": report.is_sound,
-        "damage": list(_ranges(report)),
-        "queues": [vars(loss) for loss in report.losses],
-        "notes": report.notes,
-        "side_files": report.side_files,
-    }
-
-
-def _ranges(report: Report) -> Iterator[dict[str, object]]:
-    for name, ranges in report.ranges.items():
-        for start, end in ranges:
-            yield {"file": name, "start": start, "end": end}
+    is_sound = mend_directory(data, dry_run=dry_run, as_json=as_json)
+    raise typer.Exit(1 if dry_run and not is_sound else 0)

@@ -27,9 +27,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         from leveret.cli.serve import serve
 
         return serve(words[1:])
-    from leveret.cli.app import app
+    from leveret.cli.tree import app_for
 
-    app(words, prog_name="leveret")
+    app_for(words[0] if words else "")(words, prog_name="leveret")
     raise AssertionError("Typer ends by SystemExit")
 
 
