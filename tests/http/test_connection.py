@@ -2,7 +2,6 @@
 
 import asyncio
 import socket
-from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
@@ -19,9 +18,6 @@ GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 class Unused(asyncio.Transport):
     """A transport that nobody writes to."""
 
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return self._extra.get(name, default)  # type: ignore[attr-defined]
-
     def is_closing(self) -> bool:
         return False
 
@@ -29,6 +25,9 @@ class Unused(asyncio.Transport):
         pass
 
     def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
         pass
 
 
