@@ -186,7 +186,7 @@ def test_write_that_fails_is_as_bad_as_a_sync(nth: int) -> None:
 # A disk that is full
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EMFILE])
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EMFILE], ids=["room", "files"])
 @pytest.mark.parametrize("nth", range(1, 14))
 def test_full_disk_refuses_publishes_and_goes_on_when_there_is_space(nth: int, code: int) -> None:
     """The same holds where sockets have taken all descriptors, until some are closed."""
