@@ -249,6 +249,13 @@ BUGS: Final = (
         "change_taken_back",
     ),
     Bug(
+        "a node that is gone gets a vote",
+        "raft/membership.py",
+        "if not progress.is_active and not progress.is_asleep:",
+        "if progress.match < 0:",
+        "promote_dead",
+    ),
+    Bug(
         "a node whose removal is not committed asks for no votes",
         "raft/state.py",
         "return is_removal_open and log.members_at(self.commit).is_voter(self.node)",

@@ -120,9 +120,9 @@ class Nemesis:
             members = self.members(group)
             if members is None:
                 return
-            # A majority must be left, with another node down for good.
+            # A majority must be left, with another node down for good; non-voters may vote soon.
             leader = self.leader(group)
-            spared.update(members.voters if len(members.voters) < VOTERS_MIN else [])
+            spared.update(members.everyone() if len(members.voters) < VOTERS_MIN else [])
             spared.add(leader.number if leader is not None else 0)
         others = [node for node in self.up() if node.number not in spared and node.groups]
         if not others:

@@ -29,13 +29,19 @@ def add_non_voter(state: State, node: i64) -> i64:
 
 
 def promote(state: State, node: i64) -> i64:
-    """Let a non-voter vote, when it has nearly all of the log."""
+    """Let a non-voter vote, when it has nearly all of the log and lives.
+
+    Two voters of whom one is gone would be no majority, and nobody could take the change back.
+    """
     require_change(state)
     members = state.log.members()
     if int(node) not in members.non_voters:
         raise ChangeRefused(f"node {node} is not a non-voter")
-    if state.progress[node].match + state.config.promote_lag_max < state.log.last_index():
+    progress = state.progress[node]
+    if progress.match + state.config.promote_lag_max < state.log.last_index():
         raise ChangeRefused(f"node {node} has not caught up")
+    if not progress.is_active and not progress.is_asleep:
+        raise ChangeRefused(f"node {node} was not heard of lately")
     return _change(state, Members([*members.voters, int(node)], _without(members.non_voters, node)))
 
 
