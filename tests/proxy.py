@@ -42,6 +42,8 @@ class Line:
         with contextlib.suppress(OSError):
             while data := await source.read(READ_BYTES):
                 await passes.wait()
+                if target.is_closing():
+                    break
                 target.write(data)
                 await target.drain()
             # A line that went silent does not tell either end that the other one left.

@@ -112,6 +112,7 @@ class Links:
         self._dialing: dict[int, list[asyncio.Task[None]]] = {}
         self._server: asyncio.Server | None = None
         self._watch: asyncio.TimerHandle | None = None
+        self._watched_s = self._loop.time()
         self._complaints: dict[str, float] = {}
         self.is_paused = False
         self._has_stopped = False
@@ -236,9 +237,8 @@ class Links:
 
     def resume(self) -> None:
         self.is_paused = False
-        now_s = self._loop.time()
+        self._excuse()
         for link in self._open.values():
-            link.received_s = now_s  # it was not the peer who was silent
             link.resume()
 
     # What links tell
@@ -359,11 +359,20 @@ class Links:
 
     def _on_watch(self) -> None:
         """Keep links alive, and give up those that are not."""
-        self._watch = self._loop.call_later(self._pace.watch_s, self._on_watch)
-        now_s = self._loop.time()
         pace = self._pace
+        self._watch = self._loop.call_later(pace.watch_s, self._on_watch)
+        now_s = self._loop.time()
+        if now_s - self._watched_s > pace.silent_s:
+            self._excuse()  # this process was held up, and what came meanwhile is not read yet
+        self._watched_s = now_s
         for link in list(self._open.values()):
             if not self.is_paused and now_s - link.received_s > pace.silent_s:
                 link.abort(f"nothing came for {pace.silent_s:g} s")
             elif now_s - link.sent_s >= pace.watch_s / 2:
                 link.ping()
+
+    def _excuse(self) -> None:
+        """It was not the peers who were silent."""
+        now_s = self._loop.time()
+        for link in self._open.values():
+            link.received_s = now_s

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import ssl
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,7 +14,15 @@ from random import Random
 
 import pytest
 
-from leveret.cluster.hello import BULK, NONCE_BYTES, TALK, Dialing, Identity, Listening
+from leveret.cluster.hello import (
+    BULK,
+    NONCE_BYTES,
+    PURPOSES,
+    TALK,
+    Dialing,
+    Identity,
+    Listening,
+)
 from leveret.cluster.link import WAITING_BYTES_MAX, Link
 from leveret.cluster.links import PACE, STRANGERS_MAX, Address, Links, Pace, Tls
 from leveret.cluster.raft.codec import FRAME_BYTES_MAX
@@ -136,8 +145,9 @@ async def test_large_turns_are_split_and_whole_again() -> None:
 async def test_a_lost_connection_comes_back() -> None:
     one, two = End(1), End(2)
     async with connected_by_line(one, two) as line:
+        before = two.links.dials  # the higher number dials
         line.reset()
-        await until(lambda: not (one.links.is_connected(2)))
+        await until(lambda: two.links.dials == before + len(PURPOSES))
         await until_connected(one, two)
         two.links.send(1, [beat(2, 1)])
         assert (await one.next()).kind == BEAT
@@ -147,9 +157,28 @@ async def test_a_lost_connection_comes_back() -> None:
 async def test_a_silent_peer_is_given_up_and_found_again() -> None:
     one, two = End(1, pace=QUICK), End(2, pace=QUICK)
     async with connected_by_line(one, two) as line:
+        before = two.links.dials
         line.silence()  # lines of now only
-        await until(lambda: not (one.links.is_connected(2) or two.links.is_connected(1)))
+        await until(lambda: two.links.dials >= before + len(PURPOSES))
+        # The other one may not have given up yet: it takes the new link for the old one.
         await until_connected(one, two)
+        two.links.send(1, [beat(2, 1)])
+        assert (await one.next()).kind == BEAT
+        one.links.send(2, [beat(1, 2)])
+        assert (await two.next()).kind == BEAT
+
+
+@played
+async def test_a_node_that_was_held_up_itself_gives_nobody_up() -> None:
+    one, two = End(1, pace=QUICK), End(2, pace=QUICK)
+    async with connected(one, two):
+        before = two.links.dials
+        for _ in range(5):
+            time.sleep(2 * QUICK.silent_s)  # noqa: ASYNC251 - the whole process is held up
+            await asyncio.sleep(QUICK.watch_s / 2)
+        two.links.send(1, [beat(2, 1)])
+        assert (await one.next()).kind == BEAT
+        assert two.links.dials == before
 
 
 @played
