@@ -52,37 +52,16 @@ from leveret.engine.session import (
     DELIVERY_LIMIT,
     REJECTED,
     Consumer,
-    Outlet,
     Session,
-    Turn,
 )
 from leveret.errors import Corrupt
 from leveret.journal.journal import Journal
-from leveret.wire.tables import Table
 
 NO_TTL: Final = -1
 
 
 class Queue(QueueState):
     """Moves the messages of one queue between its lines, its schedule and its consumers."""
-
-    def __init__(
-        self,
-        vhost: str,
-        name: str,
-        slot: i64,
-        settings: QueueSettings,
-        durable: bool,
-        auto_delete: bool,
-        owner: Outlet | None,
-        arguments: Table,
-        turn: Turn,
-    ) -> None:
-        super().__init__(vhost, name, slot, settings, durable, auto_delete, owner, arguments, turn)
-        if turn.pages is not None:
-            self.open_pages(turn.pages)
-        if settings.expires_ms >= 0:
-            self.arm()
 
     # The queue as a whole
 

@@ -50,7 +50,7 @@ class QueueTimer(Timed):
 
 
 class QueueState(Target):
-    """Everything that a queue has. The timer comes last: nobody sees a state that is half made."""
+    """Everything that a queue has. Nobody sees it before all of it is set: the timer comes last."""
 
     def __init__(
         self,
@@ -118,6 +118,10 @@ class QueueState(Target):
         self.moved: i64 = 0  # to other queues, by tasks
         self.fates: Fates | None = None  # of messages that were not acknowledged, if any left
         self.timer = QueueTimer(self)
+        if turn.pages is not None:
+            self.open_pages(turn.pages)
+        if settings.expires_ms >= 0:
+            turn.pulse.arm(self.timer, self.used_ms + settings.expires_ms)
 
     def on_due(self, now_ms: i64) -> i64:
         """The timer of the queue is due; when it is next."""

@@ -216,57 +216,6 @@ LANGUAGE sql AS $$
     )
 $$;
 
--- Hands out: first the prefetched jobs `popped`, then the most urgent of those that are ready.
--- Answers the jobs, and how many leases of the topic were found run out as a row without an id.
-CREATE FUNCTION leveret_claim(
-    ns TEXT, tp TEXT, popped BIGINT[], most INT, wanted_ms BIGINT, fence BIGINT,
-    now_at TIMESTAMPTZ
-) RETURNS TABLE {RETURNED} LANGUAGE plpgsql AS $$
-DECLARE
-    settings topics%ROWTYPE;
-    until_at TIMESTAMPTZ;
-    room INT := most;
-    handed INT;
-BEGIN
-    PERFORM leveret_gate(ns, tp);
-    SELECT * INTO settings FROM topics WHERE namespace = ns AND topic = tp;
-    until_at := now_at
-        + coalesce(wanted_ms, settings.lease_ms, {LEASE_MS_DEFAULT}) * INTERVAL '1 ms';
-    IF leveret_is_due(ns, tp, now_at) THEN
-        SELECT sum(w.expired) INTO job_token FROM leveret_wake(ns, tp, now_at, 500) w;
-        IF job_token > 0 THEN
-            RETURN NEXT;
-        END IF;
-    END IF;
-    IF settings.concurrency_max IS NOT NULL THEN
-        PERFORM pg_advisory_xact_lock({GATE}, hashtext(ns || tp));
-        UPDATE items i SET status = 'ready', lease_expires_at = NULL
-            WHERE i.id = ANY(popped) AND {ITS} AND i.status = 'leased';
-        room := least(room, settings.concurrency_max - (SELECT count(*) FROM items
-            WHERE namespace = ns AND topic = tp AND status = 'processing'));
-    ELSIF cardinality(popped) > 0 THEN
-        RETURN QUERY UPDATE items i SET status = 'processing', attempts = i.attempts + 1,
-            token = greatest(i.token + 1, fence), lease_expires_at = until_at
-        WHERE i.id = ANY(popped) AND {ITS} AND i.status = 'leased'
-            AND i.lease_expires_at > now_at
-        RETURNING i.id, i.token, i.payload, i.priority, i.attempts, i.deliver_after,
-            i.created_at, i.lease_expires_at, i.fair_key, i.fair_rank;
-        GET DIAGNOSTICS handed = ROW_COUNT;
-        room := room - handed;
-    END IF;
-    IF room > 0 THEN
-        RETURN QUERY UPDATE items i SET status = 'processing', attempts = i.attempts + 1,
-            token = greatest(i.token + 1, fence), lease_expires_at = until_at
-        WHERE i.id = ANY(ARRAY(
-            SELECT r.id FROM items r
-            WHERE r.namespace = ns AND r.topic = tp AND r.status = 'ready'
-            ORDER BY r.priority, r.fair_rank, r.deliver_after, r.id
-            LIMIT room FOR UPDATE SKIP LOCKED))
-        RETURNING i.id, i.token, i.payload, i.priority, i.attempts, i.deliver_after,
-            i.created_at, i.lease_expires_at, i.fair_key, i.fair_rank;
-    END IF;
-END $$;
-
 -- The round that is being served goes on to the turns that were handed out.
 CREATE FUNCTION leveret_serve(ns TEXT, tp TEXT, priorities INT[], ranks BIGINT[])
 RETURNS VOID LANGUAGE sql AS $$

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from leveret.errors import NewerFormat
 from leveret.jobs.service.shards import functions
-from leveret.jobs.service.shards.bounded import BOUNDED
+from leveret.jobs.service.shards.claiming import CLAIMING
 from leveret.jobs.service.shards.homes import HOMES
 
 LOCK: Final = 0x4C56_0001  # advisory: who migrates
@@ -134,7 +134,7 @@ STEPS: Final = (
     functions.SETTLING,
     functions.BURYING,
     HOMES,
-    BOUNDED,
+    CLAIMING,
 )
 
 

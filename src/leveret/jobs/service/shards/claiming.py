@@ -26,9 +26,10 @@ _MOST_URGENT: Final = """
 _FEW: Final = BATCH_BYTES_MAX // PAYLOAD_BYTES_MAX  # jobs that always fit, and are not measured
 _PREFETCHED: Final = f"{ITS} AND i.status = 'leased' AND i.lease_expires_at > now_at"
 
-BOUNDED: Final = f"""
+CLAIMING: Final = f"""
 -- Hands out: first the prefetched jobs `popped`, then the most urgent of those that are ready.
 -- Answers the jobs, and how many leases of the topic were found run out as a row without an id.
+-- It replaces one that counted no bytes, where a database has that.
 CREATE OR REPLACE FUNCTION leveret_claim(
     ns TEXT, tp TEXT, popped BIGINT[], most INT, wanted_ms BIGINT, fence BIGINT,
     now_at TIMESTAMPTZ
