@@ -75,7 +75,6 @@ async def test_cut_off_around_the_publish_to_the_dead_letters(
     assert ids["m"] <= 2
 
 
-@pytest.mark.timeout(120)
 async def test_kill_9_while_messages_are_buried(node: Node, prefix: str, seed: int) -> None:
     print(f"seed {seed}")
     rng = Random(seed)

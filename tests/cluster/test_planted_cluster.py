@@ -14,10 +14,7 @@ import pytest
 
 from tests.cluster.planted_bugs import BUGS, HARSH, MILD, SEEDS_MAX, STORAGE, Bug
 
-pytestmark = [
-    pytest.mark.interpreted_only("bugs are planted into sources, which run as they are"),
-    pytest.mark.timeout(300),
-]
+pytestmark = pytest.mark.interpreted_only("bugs are planted into sources, which run as they are")
 
 ROOT = Path(__file__).parents[2]
 # What the cluster needs of the package.

@@ -29,10 +29,9 @@ from tests.cluster.process.faults import (
 from tests.cluster.process.ledger import Ledger
 from tests.tls.certificates import TestAuthority
 
-pytestmark = [
-    pytest.mark.compiled_only("processes take long, and what they do does not hang on the form"),
-    pytest.mark.timeout(240),
-]
+pytestmark = pytest.mark.compiled_only(
+    "processes take long, and what they do does not hang on the form"
+)
 
 
 class Stage:

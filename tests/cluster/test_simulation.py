@@ -11,8 +11,6 @@ from tests.cluster.simulation.schedule import HARSH, MILD, SCHEDULES, Schedule
 from tests.cluster.simulation.world import Result, World
 from tests.forms import in_other_form, volume
 
-pytestmark = pytest.mark.timeout(300)
-
 SEEDS = {"mild": volume(60, 8), "harsh": volume(240, 24)}
 # Of each schedule; a machine that is slow runs fewer seeds instead of longer.
 CPU_S_MAX = 30

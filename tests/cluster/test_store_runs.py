@@ -3,12 +3,8 @@
 `python -m tests.cluster.storage --seeds 1000` runs more of them.
 """
 
-import pytest
-
 from leveret import build_info
 from tests.cluster.storage.run import Run
-
-pytestmark = pytest.mark.timeout(300)
 
 SEEDS = 30 if build_info.is_compiled() else 12  # the sources take longer
 TURNS = 60

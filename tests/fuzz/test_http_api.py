@@ -48,7 +48,6 @@ EXPECTED_5XX: Final = {503}
 LEFT_OUT: Final = ("/api/restore/", "/api/backup")
 
 
-@pytest.mark.timeout(150)
 def test_every_operation_answers_as_it_is_described(seed: int) -> None:
     print(f"seed {seed}")
     with broker(http=True) as url:

@@ -11,7 +11,6 @@ from tools.guard.counting import count, why_not
 
 
 @pytest.mark.compiled_only("the interpreted form promises no speed")
-@pytest.mark.timeout(600)
 def test_hot_paths_need_no_more_instructions_than_recorded() -> None:
     if why_not():
         pytest.skip(why_not())

@@ -7,10 +7,9 @@ import pytest
 
 from tests.jobs.chaos.run import run
 
-pytestmark = [
-    pytest.mark.compiled_only("kills are about processes and the disk, the same in both forms"),
-    pytest.mark.timeout(180),
-]
+pytestmark = pytest.mark.compiled_only(
+    "kills are about processes and the disk, the same in both forms"
+)
 
 
 def test_every_job_is_done_and_none_comes_back_after_its_ack(tmp_path: Path, seed: int) -> None:

@@ -100,7 +100,6 @@ def test_a_wrong_password_is_said_and_nothing_is_kept(browser: Browser, url: Bro
     reader.close()
 
 
-@pytest.mark.timeout(120)
 def test_ten_thousand_queues_are_searched_sorted_and_scrolled(
     reader: Reader, url: BrokerUrl
 ) -> None:

@@ -17,10 +17,7 @@ import pytest
 
 from tests.planted.bugs import BUGS, Bug
 
-pytestmark = [
-    pytest.mark.interpreted_only("bugs are planted into sources, which run as they are"),
-    pytest.mark.timeout(300),
-]
+pytestmark = pytest.mark.interpreted_only("bugs are planted into sources, which run as they are")
 
 ROOT = Path(__file__).parents[2]
 SEED = 1  # of the tests that are run: the same ones fail every time

@@ -174,7 +174,6 @@ def check_backup(found: list[int], confirmed: int, issued: int, taken: int) -> N
     assert found == list(range(found[0], found[-1] + 1))
 
 
-@pytest.mark.timeout(120)
 def test_backup_under_load_holds_one_moment(tmp_path: Path) -> None:
     file = tmp_path / "node.backup"
     of_queue = tmp_path / "queue.backup"
@@ -220,7 +219,6 @@ def test_backup_under_load_holds_one_moment(tmp_path: Path) -> None:
         assert drained(broker, "copied") == worked
 
 
-@pytest.mark.timeout(120)
 def test_kill_during_a_backup_leaves_nothing_behind(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with serving(data) as broker:

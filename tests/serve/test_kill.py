@@ -13,7 +13,6 @@ pytestmark = pytest.mark.compiled_only(
 KILLS = 20
 
 
-@pytest.mark.timeout(300)
 def test_twenty_kills_lose_and_invent_nothing(tmp_path: Path, seed: int) -> None:
     print(f"seed {seed}")
     with (tmp_path / "stderr").open("w+") as log:

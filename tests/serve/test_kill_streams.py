@@ -175,7 +175,6 @@ def run_kills(server: Server, threads: list[Publisher | Follower], rng: Random) 
     server.start()
 
 
-@pytest.mark.timeout(180)
 def test_twenty_kills_lose_no_confirmed_message_and_change_no_offset(
     tmp_path: Path, seed: int
 ) -> None:

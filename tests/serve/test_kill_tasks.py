@@ -112,7 +112,6 @@ def drained(uri: str, queue: str) -> list[str]:
     return found
 
 
-@pytest.mark.timeout(300)
 def test_a_redrive_killed_again_and_again_loses_and_doubles_nothing(
     tmp_path: Path, seed: int
 ) -> None:
@@ -144,7 +143,6 @@ def test_a_redrive_killed_again_and_again_loses_and_doubles_nothing(
     assert found == sorted(found, key=int)
 
 
-@pytest.mark.timeout(300)
 def test_a_shovel_whose_ends_are_killed_loses_nothing(tmp_path: Path, seed: int) -> None:
     print(f"seed {seed}")
     rng = Random(seed)
@@ -181,7 +179,6 @@ def test_a_shovel_whose_ends_are_killed_loses_nothing(tmp_path: Path, seed: int)
     print(f"{sum(found.values()) - MESSAGES} came twice")
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.skipif(not SERVER.exists(), reason="RabbitMQ is not installed")
 def test_a_shovel_to_rabbitmq_and_back(tmp_path: Path) -> None:
     server = Server(tmp_path)

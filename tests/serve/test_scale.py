@@ -5,11 +5,7 @@
 
 from pathlib import Path
 
-import pytest
-
 from tools.scale import BODY_BYTES, measure_messages, measure_queues
-
-pytestmark = pytest.mark.timeout(180)
 
 QUEUES = 1_000
 MESSAGES = 60_000

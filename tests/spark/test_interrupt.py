@@ -12,10 +12,7 @@ from pyspark.sql import SparkSession
 from tests.spark.lake import Served
 from tests.spark.test_flows_lake import archived, bodies, site_of
 
-pytestmark = [
-    pytest.mark.compiled_only("Spark is slow to start, and does not see the form"),
-    pytest.mark.timeout(400),
-]
+pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
 
 
 def test_an_archive_is_interrupted_and_goes_on(

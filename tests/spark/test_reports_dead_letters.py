@@ -21,10 +21,7 @@ from tests.spark.test_flows_lake import archived, site_of
 from tests.spark.test_flows_transforms import messages
 from tests.spark.timed import Timed, timed
 
-pytestmark = [
-    pytest.mark.compiled_only("Spark is slow to start, and does not see the form"),
-    pytest.mark.timeout(600),
-]
+pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
 
 BUS_WITHIN_S = 30
 HOSTILE = "<img src=x onerror=alert(1)>"

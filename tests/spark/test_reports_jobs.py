@@ -22,10 +22,7 @@ from tests.spark.lake import Served
 from tests.spark.test_flows_lake import site_of
 from tools.services import shared_postgres, shared_redis
 
-pytestmark = [
-    pytest.mark.compiled_only("Spark is slow to start, and does not see the form"),
-    pytest.mark.timeout(600),
-]
+pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
 
 LATER_MS = 3_600_000
 DAY_S = 86_400

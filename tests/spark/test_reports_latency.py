@@ -11,10 +11,7 @@ from leveret.pipeline.flows.latency import Measuring, report, spans_of
 from tests.spark.test_flows_lake import archived, site_of
 from tests.spark.timed import Timed, timed
 
-pytestmark = [
-    pytest.mark.compiled_only("Spark is slow to start, and does not see the form"),
-    pytest.mark.timeout(600),
-]
+pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
 
 HOUR_S = 3600
 

@@ -21,10 +21,7 @@ from leveret.pipeline.transforms.resharding import doubled, misplaced, waves
 from tests.jobs.shards.nodes import Place, drain, new
 from tools.services import shared_postgres, shared_redis
 
-pytestmark = [
-    pytest.mark.compiled_only("Spark is slow to start, and does not see the form"),
-    pytest.mark.timeout(400),
-]
+pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
 TOPICS = [f"t{number}" for number in range(6)]
 JOBS = 120  # of each
 

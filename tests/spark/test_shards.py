@@ -12,10 +12,7 @@ from leveret.pipeline.shards import read_all_rows, read_jobs
 from tests.jobs.shards.nodes import Place, new, topic_on
 from tools.services import shared_postgres, shared_redis
 
-pytestmark = [
-    pytest.mark.compiled_only("Spark is slow to start, and does not see the form"),
-    pytest.mark.timeout(400),
-]
+pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
 
 
 @pytest.fixture

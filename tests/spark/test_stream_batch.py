@@ -12,10 +12,7 @@ from pyspark.sql.functions import col
 from pyspark_leveret.schema import TYPES
 from tests.spark.lake import Served, batch
 
-pytestmark = [
-    pytest.mark.compiled_only("Spark is slow to start, and does not see the form"),
-    pytest.mark.timeout(180),
-]
+pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
 
 
 def offsets(frame: Any) -> list[int]:

@@ -10,10 +10,7 @@ from pyspark.sql import SparkSession
 
 from tests.spark.lake import Served, archive, follow, numbers, serving
 
-pytestmark = [
-    pytest.mark.compiled_only("Spark is slow to start, and does not see the form"),
-    pytest.mark.timeout(180),
-]
+pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
 
 EARLIEST = {"startingOffsets": "earliest"}
 

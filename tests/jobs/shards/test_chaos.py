@@ -8,7 +8,6 @@ from tools.chaos_jobs.run import Plan, run
 pytestmark = pytest.mark.compiled_only("the store is the same in both forms")
 
 
-@pytest.mark.timeout(180)
 def test_every_job_is_done_once_whatever_is_killed(seed: int) -> None:
     plan = Plan(seconds=9, workers=5, producers=2, node_kills=3, lease_s=2.0, seed=seed)
     account = run(plan, print)

@@ -7,7 +7,6 @@ from tools.chaos_reshard import STEPS, plan_of, run
 pytestmark = pytest.mark.compiled_only("the store is the same in both forms")
 
 
-@pytest.mark.timeout(400)
 def test_every_job_is_done_once_while_shards_come_and_go(seed: int) -> None:
     plan = plan_of(workers=4, producers=2, seed=seed, pause_s=0.15)
     found = run(plan, (STEPS[::2], STEPS[1::2]), 1, print)
