@@ -16,7 +16,7 @@ from starlette.responses import Response
 from leveret.http.access import facts_of, part_of
 from leveret.http.answers import json
 from leveret.http.nodes import require_node
-from leveret.http.operations import Needs, Operation
+from leveret.http.operations import Operation
 from leveret.http.visibility import seen_vhost
 
 PORT_MAX: Final = 65535
@@ -148,7 +148,6 @@ _check: Final = partial(
     Operation,
     method="GET",
     group="health",
-    needs=Needs.MONITORING,
     answer=Check,
     failures=((503, Check),),
 )
