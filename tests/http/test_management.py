@@ -575,6 +575,7 @@ def test_alarm_fails_its_health_checks_and_blocks_publishing(api: Api, url: Brok
         for path in ("health/checks/alarms", "healthchecks/node", "healthchecks/node/test"):
             answer = api.ask("GET", path)
             assert (answer.status, answer.json["reason"]) == (503, "low on memory")
+            assert answer.json["alarms"] == [{"node": "test", "resource": "memory"}]
         assert api.get("nodes/test")["mem_alarm"] is True
         body = {"routing_key": "q", "payload": "x"}
         assert api.post("exchanges/%2F/amq.default/publish", body).status == 503
