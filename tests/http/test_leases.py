@@ -305,11 +305,11 @@ def test_numbers_of_many_messages_are_listed_with_others_in_between() -> None:
             await asyncio.sleep(0)
 
     async def list_them() -> list[tuple[int, int]]:
-        watching = asyncio.create_task(others())
-        try:
-            return await runs_of([*range(50_000), *range(60_000, 100_000), 100_001])
-        finally:
+        async with asyncio.TaskGroup() as group:
+            watching = group.create_task(others())
+            found = await runs_of([*range(50_000), *range(60_000, 100_000), 100_001])
             watching.cancel()
+        return found
 
     assert asyncio.run(list_them()) == [(0, 49_999), (60_000, 99_999), (100_001, 100_001)]
     assert turns >= 20
