@@ -179,6 +179,14 @@ def test_health_checks_are_for_every_user_of_the_api(api: Api) -> None:
     assert user.get("healthchecks/node") == {"status": "ok"}
 
 
+def test_a_page_of_another_origin_changes_nothing(api: Api) -> None:
+    for site, status in (("cross-site", 403), ("same-site", 403), ("same-origin", 201)):
+        headers = {"Sec-Fetch-Site": site, "Content-Type": "text/plain"}
+        assert api.ask("PUT", "queues/%2F/new", {}, headers).status == status
+        assert api.ask("GET", "queues/%2F/q", None, headers).status == 200
+        assert (api.ask("GET", "queues/%2F/new").status == 200) is (status == 201)
+
+
 def test_overview_counts_what_a_user_may_see(api: Api) -> None:
     user = add_user(api, "u", "management")
     assert user.get("overview")["object_totals"]["queues"] == 0

@@ -61,6 +61,10 @@ _MISSING: Final = {
 }
 
 
+_LOOKING: Final = ("GET", "HEAD")
+_FOREIGN: Final = ("cross-site", "same-site")  # of `Sec-Fetch-Site`, which browsers alone send
+
+
 class Query(msgspec.Struct, frozen=True):
     """A parameter of the query."""
 
@@ -165,12 +169,19 @@ async def _admit(request: Request, operation: Operation) -> None:
         needs = _needs_for_metrics(request)
     if needs is Needs.NOTHING or needs is Needs.JOBS:
         return
+    _require_own_page(request)
     user = await login(request)
     request.state.user = user
     if needs is not Needs.LOGIN and not _INCLUDED[needs].intersection(user.tags):
         raise HTTPException(401, _MISSING[needs])
     if operation.body is not None:
         request.scope[WHOLE_BODY] = await whole_body(request, operation.body_bytes_max)
+
+
+def _require_own_page(request: Request) -> None:
+    """Browsers add a login that they remember to what pages of others make them send."""
+    if request.method not in _LOOKING and request.headers.get("sec-fetch-site", "none") in _FOREIGN:
+        raise HTTPException(403, "the request was sent by a page from elsewhere")
 
 
 def _needs_for_metrics(request: Request) -> Needs:
