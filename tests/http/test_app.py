@@ -69,11 +69,18 @@ def test_version_tells_the_form(compiled: bool) -> None:
     assert body["form"] == ("compiled" if compiled else "pure Python")
 
 
-@pytest.mark.parametrize("path", ["/page", "/api/nothing", "/api/health/"])
+@pytest.mark.parametrize(
+    "path", ["/page", "/api/nothing", "/api//health", "/api/", "/api/health//"]
+)
 def test_unknown_path_is_a_json_404(path: str) -> None:
     status, headers, body = ask(make_app(Facts()), path)
     assert (status, body) == (404, {"error": "Object Not Found", "reason": "Not Found"})
     assert headers["content-type"] == "application/json"
+
+
+def test_a_slash_at_the_end_of_a_path_means_nothing() -> None:
+    status, _, body = ask(make_app(Facts()), "/api/version/")
+    assert (status, body["product"]) == (200, "Leveret")
 
 
 def test_wrong_method_is_a_json_405_with_what_is_allowed() -> None:

@@ -1,5 +1,6 @@
 """Leases of queues: epochs that stay the same until they are acked, and looking without taking."""
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ import pika
 import pyarrow as pa
 import pytest
 
+from leveret.http.leases import runs_of
 from leveret.storage.disk import Disk
 from leveret.testing import ManualClock
 from leveret.testing.broker import BrokerUrl, broker
@@ -291,3 +293,23 @@ def test_random_work_over_restarts_loses_and_doubles_nothing(
             while (found := opened.basic_get("q", auto_ack=True))[0] is not None:
                 done.append(found[2])
     assert sorted(map(int, done)) == list(range(published))
+
+
+def test_numbers_of_many_messages_are_listed_with_others_in_between() -> None:
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def list_them() -> list[tuple[int, int]]:
+        async with asyncio.TaskGroup() as group:
+            watching = group.create_task(others())
+            found = await runs_of([*range(50_000), *range(60_000, 100_000), 100_001])
+            watching.cancel()
+        return found
+
+    assert asyncio.run(list_them()) == [(0, 49_999), (60_000, 99_999), (100_001, 100_001)]
+    assert turns >= 20

@@ -42,6 +42,45 @@ def get(api: Api, queue: str, ackmode: str = "ack_requeue_true", **more: Any) ->
     return answer.json
 
 
+def test_an_empty_name_of_an_exchange_is_the_default_one(api: Api) -> None:
+    api.put("queues/%2F/q")
+    assert api.post("exchanges/%2F//publish", {"routing_key": "q", "payload": "x"}).json == {
+        "routed": True
+    }
+    named = api.get("bindings/%2F/e/amq.default/q/q")
+    assert named == api.get("bindings/%2F/e//q/q")
+    assert api.get("queues/%2F/q")["messages"] == 1
+
+
+def test_a_slash_at_the_end_names_the_list(api: Api) -> None:
+    api.put("queues/%2F/q")
+    assert [queue["name"] for queue in api.get("queues/?columns=name")] == ["q"]
+    assert [queue["name"] for queue in api.get("queues/%2F/?columns=name")] == ["q"]
+    assert api.delete("queues/%2F/") == 405
+
+
+@pytest.mark.parametrize(("key", "path"), [("a.*", "a.*"), ("(b)!", "(b)!")])
+def test_a_binding_is_found_by_its_routing_key_as_it_is(api: Api, key: str, path: str) -> None:
+    api.put("queues/%2F/q")
+    for other in (key, "other", "~"):
+        assert api.post("bindings/%2F/e/amq.topic/q/q", {"routing_key": other}).status == 201
+    binding = f"bindings/%2F/e/amq.topic/q/q/{path}"
+    assert api.get(binding)["routing_key"] == key
+    assert api.delete(binding) == 204
+    assert api.ask("GET", binding).status == 404
+    assert api.ask("GET", "bindings/%2F/e/amq.topic/q/q/~").status == 404
+
+
+def test_what_is_missing_is_named_where_something_was_to_be_done(api: Api) -> None:
+    api.put("queues/%2F/q")
+    for path, reason in (
+        ("bindings/%2F/e/none/q/q", "no exchange 'none' in vhost '/'"),
+        ("bindings/%2F/e/amq.direct/q/none", "no queue 'none' in vhost '/'"),
+    ):
+        answer = api.post(path, {"routing_key": "k"})
+        assert (answer.status, answer.json) == (404, {"error": "not_found", "reason": reason})
+
+
 # Exchanges and queues
 
 
@@ -536,6 +575,7 @@ def test_alarm_fails_its_health_checks_and_blocks_publishing(api: Api, url: Brok
         for path in ("health/checks/alarms", "healthchecks/node", "healthchecks/node/test"):
             answer = api.ask("GET", path)
             assert (answer.status, answer.json["reason"]) == (503, "low on memory")
+            assert answer.json["alarms"] == [{"node": "test", "resource": "memory"}]
         assert api.get("nodes/test")["mem_alarm"] is True
         body = {"routing_key": "q", "payload": "x"}
         assert api.post("exchanges/%2F/amq.default/publish", body).status == 503

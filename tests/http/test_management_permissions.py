@@ -110,6 +110,83 @@ def test_monitoring_sees_a_vhost_and_cannot_work_in_it(api: Api) -> None:
     assert user.post("exchanges/%2F/x/publish", PUBLISH).status == 401
 
 
+OPERATOR_POLICY = {
+    "pattern": "^no",
+    "definition": {"max-length": 1},
+    "apply-to": "queues",
+    "priority": 0,
+}
+SHOVEL = {"src-uri": "amqp://u:secret@127.0.0.1:1", "src-queue": "a", "dest-uri": "amqp://"}
+
+
+def test_passwords_in_parameters_are_for_those_who_may_open_the_vhost(api: Api) -> None:
+    value = {**SHOVEL, "dest-queue": "b"}
+    assert api.put("parameters/shovel/%2F/s", {"value": value}) == 201
+    user = add_user(api, "u", "monitoring", "policymaker")
+    try:
+        assert user.get("parameters") == user.get("parameters/shovel") == []
+        for path in ("parameters/shovel/%2F", "parameters/shovel/%2F/s", "policies/%2F"):
+            assert user.ask("GET", path).status == 401
+        assert user.ask("DELETE", "tasks/shovel:%252F:s").status == 401
+        assert api.put("permissions/%2F/u", {"configure": "", "write": "", "read": ""}) == 201
+        assert [row["value"] for row in user.get("parameters/shovel")] == [value]
+        assert user.ask("DELETE", "tasks/shovel:%252F:s").status == 204
+    finally:
+        api.delete("parameters/shovel/%2F/s")
+
+
+@pytest.mark.parametrize(
+    ("component", "name", "value"),
+    [
+        ("operator_policy", "o", OPERATOR_POLICY),
+        ("vhost-limits", "limits", {"max-queues": 1000}),
+    ],
+)
+def test_parameters_that_limit_others_are_set_by_administrators(
+    api: Api, component: str, name: str, value: object
+) -> None:
+    user = add_user(api, "u", "policymaker", configure=".*")
+    path = f"parameters/{component}/%2F/{name}"
+    assert user.put(path, {"value": value}) == 401
+    assert api.put(path, {"value": value}) == 201
+    assert [row["name"] for row in user.get(f"parameters/{component}/%2F")] == [name]
+    assert user.delete(path) == 401
+    assert api.delete(path) == 204
+
+
+def test_who_works_in_a_vhost_may_read_its_policies(api: Api) -> None:
+    policy = {"pattern": "^no", "definition": {"max-length": 1}}
+    api.put("vhosts/other")
+    try:
+        for kind in ("policies", "operator-policies"):
+            for vhost in ("%2F", "other"):
+                assert api.put(f"{kind}/{vhost}/p", policy) == 201
+        user = add_user(api, "u", "management", configure="")
+        for kind in ("policies", "operator-policies"):
+            assert [row["vhost"] for row in user.get(kind)] == ["/"]
+            assert [row["name"] for row in user.get(f"{kind}/%2F")] == ["p"]
+            assert user.ask("GET", f"{kind}/other").status == 401
+            assert user.ask("GET", f"{kind}/%2F/p").status == 401
+    finally:
+        api.delete("vhosts/other")
+        for kind in ("policies", "operator-policies"):
+            api.delete(f"{kind}/%2F/p")
+
+
+def test_health_checks_are_for_every_user_of_the_api(api: Api) -> None:
+    user = add_user(api, "u", "management")
+    assert user.get("health/checks/alarms") == {"status": "ok"}
+    assert user.get("healthchecks/node") == {"status": "ok"}
+
+
+def test_a_page_of_another_origin_changes_nothing(api: Api) -> None:
+    for site, status in (("cross-site", 403), ("same-site", 403), ("same-origin", 201)):
+        headers = {"Sec-Fetch-Site": site, "Content-Type": "text/plain"}
+        assert api.ask("PUT", "queues/%2F/new", {}, headers).status == status
+        assert api.ask("GET", "queues/%2F/q", None, headers).status == 200
+        assert (api.ask("GET", "queues/%2F/new").status == 200) is (status == 201)
+
+
 def test_overview_counts_what_a_user_may_see(api: Api) -> None:
     user = add_user(api, "u", "management")
     assert user.get("overview")["object_totals"]["queues"] == 0

@@ -310,6 +310,49 @@ def test_what_makes_no_sense_is_refused(
     assert client.ask("GET", "/api/tasks") == (200, [])
 
 
+def test_routing_keys_that_a_user_may_not_write_stay_where_they_are(client: Client) -> None:
+    client.ask("PUT", "/api/users/u", {"password": "p", "tags": "management"})
+    everything = {"configure": ".*", "write": ".*", "read": ".*"}
+    client.ask("PUT", "/api/permissions/%2F/u", everything)
+    mine = {"exchange": "amq.topic", "write": "^mine$", "read": ".*"}
+    client.ask("PUT", "/api/topic-permissions/%2F/u", mine)
+    client.declare("a")
+    client.declare("b")
+    client.channel.queue_bind("b", "amq.topic", "#")
+    client.channel.queue_bind("a", "amq.direct", "mine")
+    client.channel.queue_bind("a", "amq.direct", "yours")
+    for key in ("mine", "yours"):
+        client.channel.basic_publish("amq.direct", key, key.encode())
+    to: dict[str, object] = {"vhost": "/", "exchange": "amq.topic"}
+    body = {"kind": "copy", "vhost": "/", "queue": "a", "to": to}
+    for chosen, done in ((None, 1), ("mine", 2), ("yours", 0)):
+        to["routing_key"] = chosen
+        status, task = client.ask("POST", "/api/tasks", body, "u:p")
+        assert status == 201
+        assert client.finished(task)["done"] == done
+    assert client.bodies("b") == ["mine", "mine", "yours"]
+
+
+def test_a_task_ends_when_its_user_may_not_read_any_more(client: Client) -> None:
+    client.ask("PUT", "/api/users/u", {"password": "p", "tags": "management"})
+    everything = {"configure": ".*", "write": ".*", "read": ".*"}
+    client.ask("PUT", "/api/permissions/%2F/u", everything)
+    client.declare("a")
+    client.declare("b")
+    client.publish("a", *map(str, range(50)))
+    order = {"kind": "move", "vhost": "/", "queue": "a", "rate": 2.0}
+    body = {**order, "to": {"vhost": "/", "queue": "b"}}
+    status, task = client.ask("POST", "/api/tasks", body, "u:p")
+    assert status == 201
+    client.ask("DELETE", "/api/users/u")
+    found = client.finished(task)
+    assert (found["state"], found["error"]) == (
+        "failed",
+        "user 'u' may no longer read from the queue",
+    )
+    assert found["done"] < 50
+
+
 def test_users_need_read_on_the_source_and_write_on_the_target(client: Client) -> None:
     for name in ("management-1", "management-2", "monitoring-1", "nobody"):
         tags = name.partition("-")[0] if "-" in name else ""

@@ -1,5 +1,8 @@
 """Vhosts over HTTP: made, changed, protected, deleted, with their connections and contents."""
 
+import json
+import socket
+from base64 import b64encode
 from collections.abc import Iterator
 
 import pika
@@ -137,3 +140,47 @@ def test_queues_are_of_the_vhosts_default_type(url: BrokerUrl) -> None:
     assert ask(url, "GET", "/api/queues/quorum/own")[1]["type"] == "classic"
     connection.close()
     ask(url, "DELETE", "/api/vhosts/quorum")
+
+
+LATE = [
+    ("queues/late/q", "{}"),
+    ("exchanges/late/x", "{}"),
+    ("policies/late/p", '{"pattern": "", "definition": {"max-length": 1}}'),
+    ("parameters/federation-upstream/late/u", '{"value": {}}'),
+    ("vhost-limits/late/max-queues", '{"value": 1}'),
+    ("permissions/late/guest", '{"configure": "", "write": "", "read": ""}'),
+]
+
+
+@pytest.mark.parametrize(("path", "body"), LATE)
+def test_a_body_that_comes_after_the_vhost_is_gone_changes_nothing(
+    url: BrokerUrl, path: str, body: str
+) -> None:
+    assert ask(url, "PUT", "/api/vhosts/late")[0] == 201
+    login = b64encode(b"guest:guest").decode()
+    head = (
+        f"PUT /api/{path} HTTP/1.1\r\nHost: x\r\nAuthorization: Basic {login}\r\n"
+        f"Expect: 100-continue\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    with socket.create_connection((url.host, url.http_port), timeout=30) as peer:
+        peer.sendall(head.encode())
+        assert b" 100 " in peer.recv(4096)  # it waits for the body
+        assert ask(url, "DELETE", "/api/vhosts/late")[0] == 204
+        peer.sendall(body.encode())
+        answer = peer.recv(4096)
+    assert answer.split(b" ")[1] in (b"400", b"404"), answer
+    assert "late" not in json.dumps(ask(url, "GET", "/api/definitions")[1])
+
+
+def test_names_that_are_no_text_are_shown_and_break_no_list(url: BrokerUrl) -> None:
+    policy = {"pattern": "^odd", "definition": {"max-length": 1}}
+    assert ask(url, "PUT", "/api/vhosts/v%FF")[0] == 201
+    assert ask(url, "PUT", "/api/queues/v%FF/odd%FF", {})[0] == 201
+    assert ask(url, "PUT", "/api/policies/v%FF/p%FF", policy)[0] == 201
+    try:
+        for path in ("queues", "exchanges", "bindings", "policies", "definitions", "vhosts"):
+            assert ask(url, "GET", f"/api/{path}")[0] == 200, path
+        _, found = ask(url, "GET", "/api/queues/v%FF/odd%FF")
+        assert (found["name"], found["policy"]) == ("odd\ufffd", "p?")
+    finally:
+        assert ask(url, "DELETE", "/api/vhosts/v%FF")[0] == 204

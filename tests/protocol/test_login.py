@@ -225,7 +225,7 @@ def test_channel_beyond_a_users_limit_closes_the_connection() -> None:
     second.open_channel(1)
     text = (
         "NOT_ALLOWED - number of channels opened for user 'guest' has reached "
-        "the maximum allowed user limit of 2"
+        "the maximum allowed user limit of (2)"
     )
     assert closes(second.send(2, "channel.open")) == [("connection", 530, text)]
     third = stage.opened()

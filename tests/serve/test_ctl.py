@@ -148,7 +148,7 @@ def test_lists_can_be_chosen_and_sorted(url: BrokerUrl) -> None:
 
 def test_what_does_not_exist_is_one_line(url: BrokerUrl) -> None:
     said = ctl(url, "show", "queue", "none", code=1)
-    assert said == "leveret ctl: the broker refuses: Not Found\n"
+    assert said == "leveret ctl: the broker refuses: Not Found: /api/queues/%2F/none\n"
 
 
 def test_status_and_environment(url: BrokerUrl) -> None:

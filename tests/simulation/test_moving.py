@@ -26,7 +26,7 @@ KINDS: Final[dict[str, dict[str, object]]] = {
 }
 
 
-def anybody(vhost: str, what: str, name: str) -> bool:
+def anybody(vhost: str, what: str, name: str, key: str) -> bool:
     return True
 
 

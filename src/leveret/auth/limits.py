@@ -62,7 +62,7 @@ class Quotas:
         if _is_reached(self._channels, user, limit):
             raise NotAllowed(
                 f"number of channels opened for user '{user}' has reached "
-                f"the maximum allowed user limit of {limit}"
+                f"the maximum allowed user limit of ({limit})"
             )
         _count(self._channels, user, 1)
 

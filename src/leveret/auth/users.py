@@ -8,7 +8,7 @@ Changes are made inside a turn of the engine; whoever must know of them is told 
 """
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from leveret.auth.hashes import PasswordHash
@@ -56,7 +56,7 @@ class Users:
     def put(self, name: str, password: PasswordHash, tags: Iterable[str]) -> bool:
         """Make a user, or change one; True if new. Raises PreconditionFailed for a bad name."""
         account = Account(name, password, tuple(tags))
-        _require_valid(account)
+        require_valid(name, account.tags)
         is_new = name not in self._accounts
         self._accounts[name] = account
         fields = {
@@ -87,10 +87,11 @@ def _name_of(account: Account) -> str:
     return account.name
 
 
-def _require_valid(account: Account) -> None:
-    if not account.name or len(account.name) > NAME_LENGTH_MAX or not _is_text(account.name):
+def require_valid(name: str, tags: Sequence[str]) -> None:
+    """Raise PreconditionFailed where a user cannot have this name, or these tags."""
+    if not name or len(name) > NAME_LENGTH_MAX or not _is_text(name):
         raise PreconditionFailed(f"a user's name has 1 to {NAME_LENGTH_MAX} characters of UTF-8")
-    if len(account.tags) > TAGS_MAX or any(len(tag) > NAME_LENGTH_MAX for tag in account.tags):
+    if len(tags) > TAGS_MAX or any(len(tag) > NAME_LENGTH_MAX for tag in tags):
         raise PreconditionFailed(
             f"a user has at most {TAGS_MAX} tags of at most {NAME_LENGTH_MAX} characters"
         )

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from typing import Final
 
 import typer
 
@@ -17,6 +18,8 @@ from leveret.storage.dump import Entry
 from leveret.storage.dump import dump as dump_file
 from leveret.storage.repair import Report
 from leveret.storage.repair import repair as repair_directory
+
+_SUFFIXES: Final = (".log", ".checkpoint", ".segment")  # of files, one of which every node has
 
 
 def show_file(file: Path, *, as_json: bool, limit: int | None, bodies: bool) -> None:
@@ -40,6 +43,8 @@ def mend_directory(data: Path, *, dry_run: bool, as_json: bool) -> bool:
     with one_line_on_failure():
         if not data.is_dir():
             raise FileNotFoundError(2, "no such directory", str(data))
+        if not any(path.suffix in _SUFFIXES for path in data.iterdir()):
+            raise FileNotFoundError(2, "no data directory of a node", str(data))
         report = repair_directory(Disk(data), dry_run=dry_run, prepare=open_book)
     if as_json:
         print_json(_fields(report))

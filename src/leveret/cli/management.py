@@ -45,7 +45,7 @@ class Broker:
     def get(self, path: str) -> Any:
         """The JSON of GET `path`; Refused where the broker answers with an error."""
         with self._asked("GET", path, timeout_s=_TIMEOUT_S) as response:
-            return _found(response)
+            return _found(response, path)
 
     def get_any(self, path: str) -> dict[str, object]:
         """The JSON object of GET `path`, whatever the status says."""
@@ -73,20 +73,20 @@ class Broker:
         data = None if body is None else json.dumps(body).encode()
         sent = {"Content-Type": "application/json", **(headers or {})}
         with self._asked(method, path, data, sent, timeout_s=_CHANGE_TIMEOUT_S) as response:
-            return _found(response)
+            return _found(response, path)
 
     def stream(self, path: str) -> Iterator[bytes]:
         """The body of GET `path`, piece by piece."""
         with self._asked("GET", path, timeout_s=_STREAM_TIMEOUT_S) as response:
             if response.status != 200:
-                _found(response)
+                _found(response, path)
             while piece := response.read(_PIECE_BYTES):
                 yield piece
 
     def send(self, path: str, pieces: Iterable[bytes]) -> Any:
         """POST pieces as one body; the JSON of the answer."""
         with self._asked("POST", path, pieces, timeout_s=_STREAM_TIMEOUT_S) as response:
-            return _found(response)
+            return _found(response, path)
 
     @contextmanager
     def _asked(
@@ -112,14 +112,18 @@ class Broker:
                 connection.close()
         except (OSError, http.client.HTTPException, ValueError) as fault:
             reason = getattr(fault, "strerror", None) or str(fault) or type(fault).__name__
+            if type(fault) is http.client.BadStatusLine:  # whose text is what came instead
+                reason = "what answers there does not speak HTTP"
             raise NoAnswer(f"no broker answers at {self.shown}: {reason}") from fault
 
 
-def _found(response: http.client.HTTPResponse) -> Any:
+def _found(response: http.client.HTTPResponse, path: str) -> Any:
     data = response.read()
     found = json.loads(data) if data else None
     if response.status >= 400:
         reason = found.get("reason") if isinstance(found, dict) else None
+        if response.status == 404 and reason == response.reason:  # it does not say what
+            reason = f"{reason}: {path}"
         raise Refused(f"the broker refuses: {reason or response.reason}")
     return found
 

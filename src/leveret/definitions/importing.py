@@ -15,7 +15,7 @@ from typing import Final
 
 from leveret.auth import Directory
 from leveret.auth.hashes import PasswordHash, hash_password, read_hash
-from leveret.auth.users import tags_of
+from leveret.auth.users import require_valid, tags_of
 from leveret.definitions import checks
 from leveret.definitions.book import Book
 from leveret.definitions.limits import QUEUES
@@ -111,6 +111,7 @@ class Importer:
     def _check_user(self, row: Row) -> None:
         if "tags" not in row:
             raise PreconditionFailed("tags_not_present")
+        require_valid(text(row, "name"), _tags(row))
         self._hash_of(row)
         limits = row.get("limits") or {}
         faults = self._book.user_limits.faults(limits)
@@ -127,9 +128,7 @@ class Importer:
 
     def _put_user(self, row: Row) -> None:
         name = text(row, "name")
-        tags = row["tags"]
-        words = tags if isinstance(tags, str) else [str(tag) for tag in _list(tags)]
-        self._directory.users.put(name, self._hash_of(row), tags_of(words))
+        self._directory.users.put(name, self._hash_of(row), _tags(row))
         limits = row.get("limits")
         if limits:
             self._book.user_limits.put(name, limits)
@@ -260,7 +259,10 @@ def _policy(row: Row) -> dict[str, object]:
     }
 
 
-def _list(value: object) -> list[object]:
-    if not isinstance(value, list):
+def _tags(row: Row) -> tuple[str, ...]:
+    tags = row["tags"]
+    if isinstance(tags, str):
+        return tags_of(tags)
+    if not isinstance(tags, list):
         raise PreconditionFailed("tags are a list or a text")
-    return value
+    return tags_of(str(tag) for tag in tags)

@@ -84,6 +84,8 @@ class Objects:
     def check_queue(self, row: Row) -> None:
         vhost = self._vhost(row)
         name = _name(row, "name")
+        if not name:
+            raise PreconditionFailed("a queue has a name")
         durable = flag(row, "durable", True)
         auto_delete = flag(row, "auto_delete", False)
         arguments = _arguments(row)

@@ -74,14 +74,14 @@ class Mover:
         kind: str,
         goal: Goal,
         keep_attempts: bool,
-        may_write: Callable[[str, str, str], bool],
+        may_write: Callable[[str, str, str, str], bool],
     ) -> None:
         assert kind in KINDS
         self.kind = kind
         self._source = source
         self._goal = goal
         self._keep_attempts = keep_attempts
-        self._may_write = may_write  # vhost, "queue" or "exchange", name
+        self._may_write = may_write  # vhost, "queue" or "exchange", name, routing key
         self.done: i64 = 0  # messages that went, or would go
         self.skipped: dict[str, int] = {}  # messages that stay, by reason
         self.targets: dict[str, int] = {}  # messages that went, or would go, by queue
@@ -161,7 +161,7 @@ class Mover:
             return NO_QUEUE
         if queue.owner is not None:
             return EXCLUSIVE
-        if not self._may_write(vhost.name, "queue", name):
+        if not self._may_write(vhost.name, "queue", name, ""):
             return REFUSED
         aim.queues.append(queue)
         return ""
@@ -174,9 +174,10 @@ class Mover:
             return NO_EXCHANGE
         if aim.picked.due_ms != 0:
             return SCHEDULED
-        if exchange.internal or not self._may_write(goal.vhost.name, "exchange", goal.exchange):
-            return REFUSED
         key = aim.address.routing_key if goal.key is None else goal.key
+        vhost = goal.vhost.name
+        if exchange.internal or not self._may_write(vhost, "exchange", goal.exchange, key):
+            return REFUSED
         aim.address = Address(goal.exchange, key)
         aim.via = goal.exchange
         found: list[Target] = []

@@ -31,12 +31,16 @@ class Failure(msgspec.Struct):
 
 def json(body: Any, *, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """A JSON response."""
+    return Response(encoded(body), status, headers, media_type="application/json")
+
+
+def encoded(body: Any) -> bytes:
+    """A value as JSON, whatever names are in it."""
     try:
-        data = _encode(body)
+        return _encode(body)
     except UnicodeEncodeError:  # a name that somebody sent, and that is not text
         shown = plain_json.dumps(msgspec.to_builtins(body), ensure_ascii=False)
-        data = shown.encode("utf-8", "replace")
-    return Response(data, status, headers, media_type="application/json")
+        return shown.encode("utf-8", "replace")
 
 
 async def on_http_error(request: Request, fault: Exception) -> Response:
@@ -54,9 +58,16 @@ async def on_refusal(request: Request, fault: Exception) -> Response:
     assert isinstance(fault, LeveretError)
     status = status_of(request, fault)
     if status == 404:
-        return json(Failure(_ERROR_WORDS[404], "Not Found"), status=404)
+        return _missing(request, str(fault))
     phrase = http.HTTPStatus(status).phrase
     return json(Failure(_ERROR_WORDS.get(status, phrase), str(fault)), status=status)
+
+
+def _missing(request: Request, reason: str) -> Response:
+    """RabbitMQ: what is asked for is not found; what something is done with has a name."""
+    if request.method in ("PUT", "POST"):
+        return json(Failure("not_found", reason), status=404)
+    return json(Failure(_ERROR_WORDS[404], "Not Found"), status=404)
 
 
 def status_of(request: Request, fault: HTTPException | LeveretError) -> int:

@@ -60,7 +60,7 @@ from leveret.http.listing import with_list_query
 from leveret.http.operations import Needs, Operation, endpoints_of, routes_of
 from leveret.http.pace import Pace
 from leveret.http.rates import Rates
-from leveret.http.routing import Routes
+from leveret.http.routing import Routes, routed
 
 # Paths that are called so often that what is around a call must not cost more than the call.
 _EXPRESS: Final = ("/enqueue", "/dequeue", "/ack", "/nack", "/extend")
@@ -89,7 +89,7 @@ class _App(Starlette):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            scope = {**scope, "path": scope["raw_path"].decode("latin-1")}
+            scope = {**scope, "path": routed(scope["raw_path"].decode("latin-1"))}
         await super().__call__(scope, receive, send)
 
 

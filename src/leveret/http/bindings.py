@@ -24,6 +24,7 @@ from leveret.engine.names import require_not_default
 from leveret.engine.queue import Queue
 from leveret.engine.target import Target
 from leveret.engine.vhost import Vhost
+from leveret.errors import NotFound
 from leveret.http.access import facts_of, part_of
 from leveret.http.answers import json
 from leveret.http.listing import LIST_QUERY, answer_list
@@ -196,9 +197,15 @@ async def list_pair(request: Request) -> Response:
 
 
 def _named(request: Request, vhost: Vhost) -> Bound:
-    """The binding that the path names by its properties key, encoded once or twice."""
+    """The binding that the path names by its properties key, encoded once or twice.
+
+    RabbitMQ: or by its routing key, with characters such as `*` as they are.
+    """
     raw = request.path_params["properties_key"]
-    wanted = {raw, part_of(request, "properties_key")}
+    decoded = part_of(request, "properties_key")
+    wanted = {raw, decoded}
+    if "~" not in decoded:
+        wanted.add(properties_key(decoded, {}))
     for bound in _between(request, vhost):
         if properties_key(bound.routing_key, bound.arguments) in wanted:
             return bound
@@ -213,8 +220,11 @@ async def make_binding(request: Request) -> Response:
     vhost = used_vhost(request)
     body = await body_of(request, NewBinding)
     source, target = _pair(request, vhost)
-    if target is None or source not in vhost.exchanges:
-        raise HTTPException(404, "Not Found")
+    vhost.exchange(source)
+    if target is None:
+        what = "queue" if part_of(request, "kind") == QUEUE else "exchange"
+        name = part_of(request, "destination")
+        raise NotFound(f"no {what} '{name}' in vhost '{vhost.name}'")
     key = require_short("routing_key", body.routing_key)
     arguments = arguments_of(body.arguments)
     _require_binding(request, vhost, source, target, key)

@@ -10,7 +10,6 @@ from email import policy
 from email.parser import BytesParser
 from typing import Any, Final
 
-import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -18,12 +17,12 @@ from starlette.responses import Response
 from leveret.definitions.exporting import Row, categories, categories_of, head
 from leveret.definitions.importing import Importer
 from leveret.http.access import facts_of, part_of
+from leveret.http.answers import encoded
 from leveret.http.bodies import made, no_vhost, read_object
 from leveret.http.operations import Needs, Operation, Query, whole_body
 from leveret.http.slices import policies_applied, work_off, work_off_in_turns
 
 DOCUMENT_BYTES_MAX: Final = 64 * 1024 * 1024
-_encode: Final = msgspec.json.Encoder().encode
 
 
 async def export_all(request: Request) -> Response:
@@ -43,11 +42,11 @@ async def export_vhost(request: Request) -> Response:
 
 async def _written(request: Request, said: Row, lists: list[tuple[str, Iterator[Row]]]) -> Response:
     """The document, written row by row."""
-    pieces = [_encode(said)[:-1]]
+    pieces = [encoded(said)[:-1]]
     for name, rows in lists:
-        encoded: list[bytes] = []
-        await work_off(_encoded(rows, encoded))
-        pieces.append(b',"%b":[%b]' % (name.encode(), b",".join(encoded)))
+        written: list[bytes] = []
+        await work_off(_written_rows(rows, written))
+        pieces.append(b',"%b":[%b]' % (name.encode(), b",".join(written)))
     pieces.append(b"}")
     headers = {"Cache-Control": "no-cache"}
     wanted = request.query_params.get("download")
@@ -56,9 +55,9 @@ async def _written(request: Request, said: Row, lists: list[tuple[str, Iterator[
     return Response(b"".join(pieces), 200, headers, media_type="application/json")
 
 
-def _encoded(rows: Iterator[Row], into: list[bytes]) -> Iterator[None]:
+def _written_rows(rows: Iterator[Row], into: list[bytes]) -> Iterator[None]:
     for row in rows:
-        into.append(_encode(row))
+        into.append(encoded(row))
         yield
 
 
@@ -124,6 +123,7 @@ def _operations(root: str) -> tuple[Operation, ...]:
             group="definitions",
             needs=Needs.ADMINISTRATOR,
             body=dict[str, Any],
+            body_bytes_max=DOCUMENT_BYTES_MAX,
             status=204,
         ),
         Operation(
@@ -144,6 +144,7 @@ def _operations(root: str) -> tuple[Operation, ...]:
             group="definitions",
             needs=Needs.ADMINISTRATOR,
             body=dict[str, Any],
+            body_bytes_max=DOCUMENT_BYTES_MAX,
             status=204,
         ),
     )

@@ -1,7 +1,7 @@
 """Health checks for load balancers and monitors: 200 where all is well, 503 and why where not.
 
-They need the tag `monitoring`; the aliveness of a vhost can be asked for by whoever sees it. Checks
-of clusters and mirrors are always well on a single node.
+The aliveness of a vhost can be asked for by whoever sees it. Checks of clusters and mirrors are
+always well on a single node.
 """
 
 from functools import partial
@@ -15,8 +15,8 @@ from starlette.responses import Response
 
 from leveret.http.access import facts_of, part_of
 from leveret.http.answers import json
-from leveret.http.nodes import require_node
-from leveret.http.operations import Needs, Operation
+from leveret.http.nodes import LOW_ON_DISK, LOW_ON_MEMORY, require_node
+from leveret.http.operations import Operation
 from leveret.http.visibility import seen_vhost
 
 PORT_MAX: Final = 65535
@@ -30,6 +30,8 @@ _PROTOCOLS: Final = {
     "http": {"http"},
     "https": {"https"},
 }
+# RabbitMQ: names of what is short.
+_RESOURCES: Final = {LOW_ON_MEMORY: "memory", LOW_ON_DISK: "disk space"}
 _UNIT_MS: Final = {
     "days": 86_400_000,
     "weeks": 7 * 86_400_000,
@@ -66,7 +68,8 @@ async def check_alarms(request: Request) -> Response:
     alarms = facts.alarms()
     if not alarms:
         return json(OK)
-    found = [{"node": facts.node_name, "resource": alarm} for alarm in alarms]
+    resources = [_RESOURCES.get(alarm, alarm) for alarm in alarms]
+    found = [{"node": facts.node_name, "resource": resource} for resource in resources]
     return _failed(Check(status="failed", reason="; ".join(alarms), alarms=found))
 
 
@@ -148,7 +151,6 @@ _check: Final = partial(
     Operation,
     method="GET",
     group="health",
-    needs=Needs.MONITORING,
     answer=Check,
     failures=((503, Check),),
 )

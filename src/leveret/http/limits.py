@@ -8,11 +8,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leveret.errors import NotFound, PreconditionFailed
-from leveret.http.access import facts_of, part_of, user_of
+from leveret.http.access import facts_of, part_of, user_of, vhost_of
 from leveret.http.answers import json
 from leveret.http.bodies import made, no_vhost, object_of, require_keys
 from leveret.http.operations import Needs, Operation
-from leveret.http.vhosts import governed_vhost, visible_vhosts
+from leveret.http.vhosts import visible_vhosts
 
 _SEE_USERS: Final = {"administrator", "monitoring"}
 
@@ -45,7 +45,7 @@ async def list_vhost_limits(request: Request) -> Response:
 
 async def get_vhost_limits(request: Request) -> Response:
     facts = facts_of(request)
-    vhost = governed_vhost(request)
+    vhost = vhost_of(request)
     facts.broker.vhost(vhost)
     values = facts.book.vhost_limits.get(vhost)
     return json([VhostLimits(vhost, values)] if values is not None else [])

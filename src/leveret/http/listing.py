@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp
 
-from leveret.http.answers import Failure, json
+from leveret.http.answers import Failure, encoded, json
 from leveret.http.operations import Handler, Operation, Query
 from leveret.http.pace import Pace
 from leveret.http.queue_access import pace_of
@@ -34,8 +34,6 @@ PIECE_ITEMS_MAX: Final = 256  # encoded at once
 PAGE_DIGITS_MAX: Final = 9
 _SHORT: Final = 64  # a list that is answered at once, with its length
 _AT_A_TIME: Final = 8  # items between two looks at the time
-
-_encode: Final = msgspec.json.Encoder().encode
 
 LIST_QUERY: Final = (
     Query("columns", "keys to answer, with commas between; dots lead into objects"),
@@ -285,13 +283,13 @@ async def array_pieces(
             batch.append(project(msgspec.to_builtins(item), columns) if columns else item)
         is_late = index % _AT_A_TIME == 0 and perf_counter() - started > SLICE_S
         if batch and (is_late or len(batch) >= PIECE_ITEMS_MAX):
-            piece = lead + _encode(batch)[1:-1]
+            piece = lead + encoded(batch)[1:-1]
             lead = b","
             batch = []
             await pace.rest(perf_counter() - started)
             yield piece
             started = perf_counter()
-    yield lead + _encode(batch)[1:-1] + b"]" if batch or lead == b"[" else b"]"
+    yield lead + encoded(batch)[1:-1] + b"]" if batch or lead == b"[" else b"]"
 
 
 # Lists of few objects, which their handlers answer as a whole

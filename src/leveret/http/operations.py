@@ -61,6 +61,10 @@ _MISSING: Final = {
 }
 
 
+_LOOKING: Final = ("GET", "HEAD")
+_FOREIGN: Final = ("cross-site", "same-site")  # of `Sec-Fetch-Site`, which browsers alone send
+
+
 class Query(msgspec.Struct, frozen=True):
     """A parameter of the query."""
 
@@ -81,6 +85,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     needs: Needs = Needs.MANAGEMENT
     query: tuple[Query, ...] = ()
     body: Any = None  # type of the JSON body; None: no body
+    body_bytes_max: int = BODY_BYTES_MAX
     answer: Any = None  # type of the JSON answer; None: no body
     media: str = "application/json"  # of the answer
     status: int = 200  # of success; 201 stands for 201 (made) or 204 (changed)
@@ -126,7 +131,7 @@ class Endpoint:
         if operation is None:
             raise HTTPException(405, "Method Not Allowed", self._allow)
         if method == "GET" or not operation.is_audited:
-            await _admit(request, operation.needs)
+            await _admit(request, operation)
             return await operation.handler(request)
         return await _answer_change(request, operation)
 
@@ -135,7 +140,7 @@ async def _answer_change(request: Request, operation: Operation) -> ASGIApp:
     """Answer a request that may change something, and keep account of it."""
     status = 500
     try:
-        await _admit(request, operation.needs)
+        await _admit(request, operation)
         response = await operation.handler(request)
         status = response.status_code if isinstance(response, Response) else operation.status
         return response
@@ -154,16 +159,29 @@ def _note(request: Request, status: int) -> None:
         audit.note(user.name, host_of(request), request.method, path, str(status))
 
 
-async def _admit(request: Request, needs: Needs) -> None:
-    """Let the request pass, with its user in its state, or refuse it."""
+async def _admit(request: Request, operation: Operation) -> None:
+    """Let the request pass, with its user in its state, or refuse it.
+
+    A body comes before its handler begins, or what that has checked may be gone when it has come.
+    """
+    needs = operation.needs
     if needs is Needs.METRICS:
         needs = _needs_for_metrics(request)
     if needs is Needs.NOTHING or needs is Needs.JOBS:
         return
+    _require_own_page(request)
     user = await login(request)
     request.state.user = user
     if needs is not Needs.LOGIN and not _INCLUDED[needs].intersection(user.tags):
         raise HTTPException(401, _MISSING[needs])
+    if operation.body is not None:
+        request.scope[WHOLE_BODY] = await whole_body(request, operation.body_bytes_max)
+
+
+def _require_own_page(request: Request) -> None:
+    """Browsers add a login that they remember to what pages of others make them send."""
+    if request.method not in _LOOKING and request.headers.get("sec-fetch-site", "none") in _FOREIGN:
+        raise HTTPException(403, "the request was sent by a page from elsewhere")
 
 
 def _needs_for_metrics(request: Request) -> Needs:

@@ -7,15 +7,17 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from leveret.auth.user import ADMINISTRATOR
 from leveret.definitions.exporting import global_parameters, parameters
-from leveret.definitions.parameters import CLUSTER_NAME
+from leveret.definitions.parameters import CLUSTER_NAME, VHOST_LIMITS
+from leveret.definitions.policies import OPERATOR_POLICY
 from leveret.errors import NotFound
-from leveret.http.access import facts_of, part_of
+from leveret.http.access import facts_of, part_of, user_of
 from leveret.http.answers import json
 from leveret.http.bodies import made, no_vhost, object_of, require_keys
 from leveret.http.operations import Needs, Operation
 from leveret.http.slices import policies_applied
-from leveret.http.vhosts import governed_vhost, visible_vhosts
+from leveret.http.vhosts import governed_vhost, governed_vhosts
 
 
 class ParameterInfo(msgspec.Struct):
@@ -47,10 +49,10 @@ class ClusterName(msgspec.Struct):
 
 
 async def list_parameters(request: Request) -> Response:
-    visible = set(visible_vhosts(request))
+    governed = governed_vhosts(request)
     rows = parameters(facts_of(request).book)
     component = request.path_params.get("component")
-    found = [row for row in rows if row["vhost"] in visible]
+    found = [row for row in rows if row["vhost"] in governed]
     if component is not None:
         found = [row for row in found if row["component"] == part_of(request, "component")]
     return json(found)
@@ -74,7 +76,7 @@ async def get_parameter(request: Request) -> Response:
 
 async def put_parameter(request: Request) -> Response:
     facts = facts_of(request)
-    component, vhost, name = _parts(request)
+    component, vhost, name = _settable(request)
     if vhost not in facts.broker.vhosts:
         return no_vhost()
     body = await object_of(request)
@@ -88,8 +90,9 @@ async def put_parameter(request: Request) -> Response:
 
 async def delete_parameter(request: Request) -> Response:
     facts = facts_of(request)
+    parts = _settable(request)
     with facts.turn():
-        was_there = facts.book.parameters.drop(*_parts(request))
+        was_there = facts.book.parameters.drop(*parts)
     if not was_there:
         raise NotFound("no such parameter")
     await policies_applied(facts)
@@ -99,6 +102,14 @@ async def delete_parameter(request: Request) -> Response:
 
 def _parts(request: Request) -> tuple[str, str, str]:
     return part_of(request, "component"), governed_vhost(request), part_of(request, "name")
+
+
+def _settable(request: Request) -> tuple[str, str, str]:
+    """The same, to change it: what limits others is for administrators, by whatever path."""
+    component, vhost, name = _parts(request)
+    if component in (OPERATOR_POLICY, VHOST_LIMITS) and ADMINISTRATOR not in user_of(request).tags:
+        raise HTTPException(401, "Not administrator user")
+    return component, vhost, name
 
 
 async def list_globals(request: Request) -> Response:
@@ -158,7 +169,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/parameters",
         handler=list_parameters,
-        about="All runtime parameters of the vhosts that the user may see.",
+        about="All runtime parameters of the vhosts that the user may open.",
         group="parameters",
         needs=Needs.POLICYMAKER,
         answer=list[ParameterInfo],

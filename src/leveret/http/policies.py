@@ -17,7 +17,7 @@ from leveret.http.bodies import made, no_vhost, object_of, require_keys
 from leveret.http.facts import BrokerFacts
 from leveret.http.operations import Needs, Operation
 from leveret.http.slices import policies_applied
-from leveret.http.vhosts import governed_vhost, visible_vhosts
+from leveret.http.vhosts import governed_vhost, governed_vhosts
 
 BookOf = Callable[[BrokerFacts], PolicyBook]
 Handler = Callable[[Request], Awaitable[Response]]
@@ -53,9 +53,9 @@ def _operator(facts: BrokerFacts) -> PolicyBook:
 
 def _list_all(book_of: BookOf) -> Handler:
     async def list_all(request: Request) -> Response:
-        visible = set(visible_vhosts(request))
+        governed = governed_vhosts(request)
         found = book_of(facts_of(request)).all()
-        return json([policy_row(*row) for row in found if row[0] in visible])
+        return json([policy_row(*row) for row in found if row[0] in governed])
 
     return list_all
 
@@ -128,9 +128,8 @@ def _operations(root: str, what: str, needs: Needs, book_of: BookOf) -> tuple[Op
             method="GET",
             path=root,
             handler=_list_all(book_of),
-            about=f"All {what} of the vhosts that the user may see.",
+            about=f"All {what} of the vhosts that the user may open.",
             group="policies",
-            needs=needs,
             answer=list[PolicyInfo],
         ),
         Operation(
@@ -139,7 +138,6 @@ def _operations(root: str, what: str, needs: Needs, book_of: BookOf) -> tuple[Op
             handler=_list_vhost(book_of),
             about=f"The {what} of a vhost.",
             group="policies",
-            needs=needs,
             answer=list[PolicyInfo],
         ),
         Operation(

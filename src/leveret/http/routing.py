@@ -5,17 +5,31 @@ parts of a path choose which ones are tried at all. A route whose own first two 
 parameter is tried for every path, in its place among the others.
 """
 
+import re
 from collections.abc import Sequence
+from typing import Final
 
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
+
+_API: Final = "/api/"
+# Where the name of an exchange stands; an empty one is the default exchange's.
+_NO_EXCHANGE: Final = re.compile("^(/api/exchanges/[^/]+|/api/bindings/[^/]+/e)//")
+
+
+def routed(path: str) -> str:
+    """A path as routes know it. RabbitMQ: a slash at its end means nothing; clients send some."""
+    if not path.startswith(_API) or path == _API:
+        return path
+    if "//" in path:
+        path = _NO_EXCHANGE.sub(r"\1/amq.default/", path)
+    return path.removesuffix("/")
 
 
 class Routes(Router):
     """All routes of the application, by the beginning of their paths."""
 
     def __init__(self, routes: Sequence[Route]) -> None:
-        # A path with a slash too many is unknown, as in RabbitMQ.
         super().__init__(routes, redirect_slashes=False)
         begins = {_begin(route.path) for route in routes}
         self._routers = {begin: _router(routes, begin) for begin in begins if "{" not in begin}

@@ -128,6 +128,7 @@ async def cancel_task(request: Request) -> Response:
     if shovel is not None:
         if not {"administrator", "policymaker"}.intersection(user.tags):
             raise HTTPException(401, "Not policymaker user")
+        _require_open(user, shovel.vhost)
         await facts_of(request).shovels.delete(shovel.vhost, shovel.name)
         return Response(status_code=204)
     task = _task_of(request)

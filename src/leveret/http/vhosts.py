@@ -3,12 +3,13 @@
 from typing import Final
 
 import msgspec
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from leveret.engine.vhost import Vhost
 from leveret.errors import PreconditionFailed
-from leveret.http.access import facts_of, part_of, user_of, vhost_of
+from leveret.http.access import facts_of, part_of, user_of
 from leveret.http.answers import Failure, json
 from leveret.http.bodies import made, object_of
 from leveret.http.facts import BrokerFacts
@@ -16,6 +17,7 @@ from leveret.http.operations import Needs, Operation
 from leveret.http.overview import vhost_bytes, vhost_stats, vhost_totals
 from leveret.http.rates import Rate, Rates
 from leveret.http.stats import PublisherStats, rates_of
+from leveret.http.visibility import NO_VHOST_ACCESS
 
 CLASSIC: Final = "classic"
 _EVERYTHING: Final = ".*"
@@ -73,9 +75,19 @@ def visible_vhosts(request: Request) -> list[str]:
 
 def governed_vhost(request: Request) -> str:
     """The vhost of the path. RabbitMQ: administrators need no permission to govern one."""
-    if "administrator" in user_of(request).tags:
-        return part_of(request, "vhost")
-    return vhost_of(request)
+    vhost = part_of(request, "vhost")
+    user = user_of(request)
+    if "administrator" not in user.tags and not user.may_open(vhost):
+        raise HTTPException(401, NO_VHOST_ACCESS)
+    return vhost
+
+
+def governed_vhosts(request: Request) -> set[str]:
+    """All such vhosts. Who monitors sees more of them, but not the passwords in parameters."""
+    user = user_of(request)
+    is_administrator = "administrator" in user.tags
+    names = facts_of(request).broker.vhosts
+    return {name for name in names if is_administrator or user.may_open(name)}
 
 
 async def list_vhosts(request: Request) -> Response:

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Final
 
-from leveret.auth import WRITE, User
+from leveret.auth import READ, WRITE, User
 from leveret.engine.broker import Broker
 from leveret.engine.filters import READY, SCHEDULED, Filter
 from leveret.engine.message import Message
@@ -26,7 +26,7 @@ from leveret.engine.picking import Look, Picked, plan
 from leveret.engine.queue import Queue
 from leveret.engine.streams.stream import Stream
 from leveret.engine.walk import arrived_ms
-from leveret.errors import LeveretError, NotFound, PreconditionFailed
+from leveret.errors import AccessRefused, LeveretError, NotFound, PreconditionFailed
 from leveret.tasks.task import CANCELLED, DONE, FAILED, RUNNING, Order, Task, Trial
 
 log = logging.getLogger(__name__)
@@ -209,6 +209,7 @@ class _Work:
 
     def __init__(self, broker: Broker, order: Order, user: User) -> None:
         self.order = order
+        self._broker = broker
         vhost = broker.vhost(order.source.vhost)
         self.queue: Queue = vhost.queue(order.source.queue, None)
         if isinstance(self.queue, Stream):
@@ -221,7 +222,6 @@ class _Work:
         goal = Goal(goal_vhost, "", None, None)
         if order.to is not None:
             goal = Goal(goal_vhost, order.to.queue, order.to.exchange, order.to.routing_key)
-        self._allowed: dict[tuple[str, str, str], bool] = {}
         self._user = user
         self.mover = Mover(self.queue, order.kind, goal, order.keep_attempts, self._may_write)
         states = order.filter.states if order.filter is not None else [READY, SCHEDULED]
@@ -252,6 +252,8 @@ class _Work:
         """Look at the next messages, and do what is ordered with those that are meant."""
         if self.queue.deleted:
             raise NotFound(f"queue '{self.queue.name}' is deleted")
+        if not self._may(READ, self.queue.vhost, "queue", self.queue.name):
+            raise AccessRefused(f"user '{self._user.name}' may no longer read from the queue")
         filtering = self.order.filter
         count = self._turn_messages if filtering is None else LOOK_MESSAGES
         seqs = list(self._plan[self.at : self.at + count])
@@ -277,12 +279,14 @@ class _Work:
             and filtering.matches(one.message, arrived_ms(self.queue, one.message.seq), now_ms)
         ]
 
-    def _may_write(self, vhost: str, what: str, name: str) -> bool:
-        key = (vhost, what, name)
-        allowed = self._allowed.get(key)
-        if allowed is None:
-            shown = name if name or what == "queue" else "amq.default"
-            user = self._user
-            allowed = user.may_open(vhost) and user.may(WRITE, vhost, what, shown)
-            self._allowed[key] = allowed
-        return allowed
+    def _may(self, permission: str, vhost: str, what: str, name: str) -> bool:
+        """Whether the user may do this now: permissions change while a task runs."""
+        return self._user.may_open(vhost) and self._user.may(permission, vhost, what, name)
+
+    def _may_write(self, vhost: str, what: str, name: str, key: str) -> bool:
+        if what == "queue":
+            return self._may(WRITE, vhost, what, name)
+        exchange = self._broker.vhost(vhost).exchange(name)
+        if exchange.kind == "topic" and not self._user.may_topic(WRITE, vhost, name, key):
+            return False
+        return self._may(WRITE, vhost, what, name or "amq.default")
