@@ -55,10 +55,11 @@ def _section(command: Any, path: str) -> str:
     own = [p for p in command.params if p.param_type_name == "option" and p.name not in shared]
     words = " ".join(_word(each) for each in arguments)
     lines = [f"\n## `{' '.join((path, words)).strip()}`\n", f"{command.help}\n"]
-    if own:
-        lines += ["| option | |", "| --- | --- |"]
-        lines += [f"| `{', '.join((*p.opts, *p.secondary_opts))}` | {_cell(p)} |" for p in own]
-        lines.append("")
+    told = [f"| `{_word(p)}` | {_cell(p)} |" for p in arguments if p.help]
+    rows = [f"| `{', '.join((*p.opts, *p.secondary_opts))}` | {_cell(p)} |" for p in own]
+    if told or rows:
+        head = "| argument, option | |" if told else "| option | |"
+        lines += [head, "| --- | --- |", *told, *rows, ""]
     return "\n".join(lines)
 
 

@@ -240,8 +240,9 @@ class Settings:
     )
     consumer_timeout_ms: int = _option(
         1_800_000,
-        "A consumer that holds a message unacknowledged for this long loses its channel; 0 turns"
-        " this off.",
+        "A consumer of a quorum queue that holds a message unacknowledged for this long is"
+        " cancelled, and the message goes back; 0 turns this off. Other queues have a timeout where"
+        " x-consumer-timeout or a policy gives them one.",
         unit="ms",
         low=0,
         high=2**31 - 1,
