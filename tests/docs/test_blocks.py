@@ -117,8 +117,8 @@ def test_every_page_with_code_is_run_or_has_a_reason() -> None:
 
 @pytest.fixture
 def url() -> Iterator[BrokerUrl]:
-    settings = {"oauth2_resource_server_id": "broker", "oauth2_secret": Secret(SECRET)}
-    with broker(http=True, **settings) as found:
+    secret = Secret(SECRET)
+    with broker(http=True, oauth2_resource_server_id="broker", oauth2_secret=secret) as found:
         yield found
 
 

@@ -5,6 +5,7 @@ Pages that are generated are compared as a whole by `make tidy`, and are left ou
 
 import re
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
 
@@ -19,6 +20,8 @@ from tests.docs.words import (
     targets,
     variables,
 )
+from tools.benchmark.scaling import CURVES
+from tools.benchmark.scenarios import SCENARIOS
 
 pytestmark = pytest.mark.interpreted_only("documents are the same for both forms")
 GENERATED = ("docs/cli.md", "docs/configuration.md", "docs/metrics.md")
@@ -31,6 +34,8 @@ FOREIGN_FLAGS = {"--cacert"}
 FAMILIES = ("jobs", "login", "oauth2", "tls")
 CALL = re.compile(r"(?:(GET|PUT|POST|DELETE),? )?(?<![\w.:/])(/(?:\{[^}]*\}|[\w/…%.-])+)")
 FILE = re.compile(r"(?!lake/)(?:[\w.-]+/)+[\w.-]+\.(?:py|sh|md|toml|txt|js|css|json)")
+# A table there has names of its own in the first column.
+IDS = "docs/differences.md"
 # Where a path may begin.
 FOLDERS = ("src", "src/leveret", "src/leveret/http", "docs", "", "tests/cluster")
 
@@ -83,6 +88,33 @@ def test_targets_of_make_exist() -> None:
     named = re.compile(r"(?:^|\s|`)make ([a-z-]+)")
     faults = {(name, target) for name, code in all_code() for target in named.findall(code)}
     assert {fault for fault in faults if fault[1] not in targets()} == set()
+
+
+def test_rows_of_the_benchmark_exist() -> None:
+    known = {row.key for row in SCENARIOS} | {curve.key for curve in CURVES} | {"all"}
+    lists = {found for _, code in all_code() for found in re.findall(r"ROWS=([a-z,-]+)", code)}
+    assert {row for found in lists for row in found.split(",")} - known == set()
+
+
+def test_arguments_and_headers_are_in_the_sources() -> None:
+    words = set(re.findall(r"x-[a-z0-9-]+", sources()))
+    words.update(re.findall(r"^\| `(x-[a-z-]+)`", (ROOT / IDS).read_text(), re.MULTILINE))
+    named = re.compile(r"x-[a-z-]+[a-z]")
+    faults = {(page.name, span) for page in WRITTEN for span in page.spans if named.fullmatch(span)}
+    assert {fault for fault in faults if fault[1] not in words} == set()
+
+
+def test_classes_and_methods_of_the_map_exist() -> None:
+    words = set(re.findall(r"\w+", sources()))
+    named = re.compile(r"([A-Z][a-z]+\w*)(?:\.(\w+))?(?:\(.*\))?")
+    pages_of_code = [page for page in WRITTEN if page.name in ("ARCHITECTURE.md", "docs/raft.md")]
+    found = [match for page in pages_of_code for s in page.spans if (match := named.fullmatch(s))]
+    assert [m[0] for m in found if m[1] not in words or (m[2] and m[2] not in words)] == []
+
+
+@cache
+def sources() -> str:
+    return "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
 
 
 def test_files_exist() -> None:
