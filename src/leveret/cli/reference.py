@@ -78,7 +78,11 @@ def _word(argument: Any) -> str:
 
 
 def _cell(option: Any) -> str:
-    return str(option.help or "").replace("|", "\\|")
+    about = str(option.help or "").replace("|", "\\|")
+    is_told = isinstance(option.default, int | float | str) and option.default not in ("", False)
+    if is_told and not getattr(option, "is_flag", False):
+        about += f" Default: `{option.default}`."
+    return about
 
 
 if __name__ == "__main__":
