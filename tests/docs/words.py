@@ -127,9 +127,16 @@ def _parts_of(path: str) -> tuple[str, ...]:
 
 
 def is_served(path: str, method: str = "") -> bool:
-    """Whether an operation answers the path; `…` and what is in braces stand for anything."""
+    """Whether an operation answers the path; `…` and what is in braces stand for anything.
+
+    A path that begins with `…` is the end of one.
+    """
     parts = _parts_of(path)
-    return any(_fits(route, parts) for verb, route in _routes() if method in ("", verb))
+    routes = [route for verb, route in _routes() if method in ("", verb)]
+    if parts[0] == "…":
+        parts = parts[1:]
+        routes = [route[-len(parts) :] for route in routes]
+    return any(_fits(route, parts) for route in routes)
 
 
 def _fits(route: tuple[str, ...], parts: tuple[str, ...]) -> bool:

@@ -42,6 +42,14 @@ def example(name: str) -> Any:
     return importlib.import_module(f"examples.{name}")
 
 
+def test_all_of_them_are_run_here() -> None:
+    run = {"jobs_async", "jobs_enqueue", "jobs_operate", "jobs_outbox", "jobs_worker"}
+    assert {path.stem for path in EXAMPLES.glob("*.py")} - run == {
+        path.stem
+        for path in EXAMPLES.glob("bus_*.py")  # tests/bus runs whatever is there
+    }
+
+
 def test_jobs_are_put_in_taken_by_hand_and_operated(url: BrokerUrl) -> None:
     with Client(address(url), token=token(url), namespace=NAMESPACE) as client:
         ids = example("jobs_enqueue").main(client)
