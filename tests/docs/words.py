@@ -136,6 +136,7 @@ def is_served(path: str, method: str = "") -> bool:
     if parts[0] == "…":
         parts = parts[1:]
         routes = [route[-len(parts) :] for route in routes]
+        routes = [route for route in routes if route[0] == parts[0]]  # no name of a queue, say
     return any(_fits(route, parts) for route in routes)
 
 
