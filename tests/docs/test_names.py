@@ -33,6 +33,7 @@ FOREIGN_FLAGS = {"--cacert"}
 # The first words of settings that come in families: a name that begins so is one of them.
 FAMILIES = ("jobs", "login", "oauth2", "tls")
 CALL = re.compile(r"(?:(GET|PUT|POST|DELETE),? )?(?<![\w.:/…])(…?/(?:\{[^}]*\}|[\w/…%.-])+)")
+HOST = re.compile(r"(?:https?://)?[\w.@:]+:\d+(?=/)")
 FILE = re.compile(r"(?!lake/)(?:[\w.-]+/)+[\w.-]+\.(?:py|sh|md|toml|txt|js|css|json)")
 # The page that says that it leaves out /api.
 SHORT = "docs/insight.md"
@@ -73,7 +74,7 @@ def test_paths_of_the_api_are_served() -> None:
     faults = [
         f"{name}: {method} {path}"
         for name, code in all_code()
-        for method, path in CALL.findall(code)
+        for method, path in CALL.findall(HOST.sub("", code))
         if (method or path.startswith("/api/"))
         and not is_served(f"/api{path}" if name == SHORT else path, method)
     ]
