@@ -1,7 +1,7 @@
 """Fixtures for pytest: a broker for each test, and the clock that moves it.
 
-`pytest_plugins = ["leveret.testing.pytest_plugin"]` in a conftest.py brings them. They do not come by
-themselves with the package: every run of pytest beside it would pay for the import.
+`pytest_plugins = ["leveret.testing.pytest_plugin"]` in a conftest.py brings them. They do not
+come by themselves with the package: every run of pytest beside it would pay for the import.
 """
 
 from collections.abc import Iterator
