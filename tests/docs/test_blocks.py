@@ -9,18 +9,22 @@ import ast
 import asyncio
 import importlib
 import importlib.util
+import inspect
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pika
 import pytest
 
-import leveret
+import leveret.bus
+from leveret.bus import Bus, fanout
+from leveret.bus.testing import FakeBus, FakeHub
 from leveret.config.option import Secret
 from leveret.testing.broker import BrokerUrl, broker
 from tests.docs.pages import Block, blocks
@@ -30,7 +34,7 @@ pytestmark = pytest.mark.interpreted_only("documents are the same for both forms
 BLOCKS = blocks("python")
 # Pages, or blocks of them by number.
 NOT_RUN = {
-    "docs/bus.md 2-7": "parts of programs; tests/bus and the examples have them whole",
+    "docs/bus.md 2-7": "parts of programs; test_parts_of_the_page_of_the_bus_run runs each alone",
     "docs/jobs-workers.md 1": "a worker goes on until a signal; its example is run",
     "docs/lake.md": "needs a lake; tests/spark reads what `pipeline files` prints",
     "docs/raft.md": "the order of calls, not a program",
@@ -144,6 +148,63 @@ def on_test_ports(text: str, url: BrokerUrl) -> str:
     text = text.replace("15672", str(url.http_port)).replace("5672", str(url.port))
     text = text.replace("ConnectionParameters(", f"ConnectionParameters(port={url.port}, ")
     return text.replace("@localhost/", f"@localhost:{url.port}/")
+
+
+# ---- parts of programs on the bus
+
+
+@dataclass
+class OrderPlaced:
+    """An event of the page."""
+
+    order_id: int
+
+
+@dataclass
+class StockCounted:
+    """Another one."""
+
+    count: int
+
+
+def register_handlers(bus: Bus) -> None:
+    @bus.on(OrderPlaced)
+    async def fail(event: OrderPlaced) -> int:
+        return 503
+
+
+def names_for(url: BrokerUrl, bus: Bus) -> Names:
+    own = (FakeBus, FakeHub, OrderPlaced, StockCounted, register_handlers)
+    return {
+        **{name: getattr(leveret.bus, name) for name in leveret.bus.__all__},
+        **{each.__name__: each for each in own},
+        "__name__": "document",
+        "bus": bus,
+        "events": [OrderPlaced(1)],
+        "histogram": None,
+        "layout": fanout.layout("shop-billing"),
+        "url": url,
+    }
+
+
+@pytest.mark.parametrize("number", sorted(left_out("docs/bus.md")))
+def test_parts_of_the_page_of_the_bus_run(number: int, url: BrokerUrl) -> None:
+    block = [block for block in BLOCKS if block.page == "docs/bus.md"][number]
+    bus = FakeBus(fanout.layout("shop-billing"))
+    names = names_for(url, bus)
+    code = code_of(block, block.text)
+    if code.co_flags & inspect.CO_COROUTINE:
+        register_handlers(bus)
+        asyncio.run(within(bus, code, names))
+    else:
+        run(code, names)
+    for name in [name for name in names if name.startswith("test_")]:
+        asyncio.run(names[name]())
+
+
+async def within(bus: Bus, code: Any, names: Names) -> None:
+    async with bus:
+        await eval(code, names)  # noqa: S307  # the documents are our own
 
 
 def test_the_fixtures_are_there_after_one_line(tmp_path: Path) -> None:
