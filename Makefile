@@ -61,7 +61,7 @@ test: ## Everything: checks, then the whole suite in both forms at once
 
 .PHONY: check
 check: venv lint types tidy ## The quick round before a commit: format, lint, types, tidy, unit tests
-	@$(INTERPRETED) $(PYTEST) --form=interpreted -q tests/unit tests/http
+	@$(INTERPRETED) $(PYTEST) --form=interpreted -q tests/unit tests/http tests/docs
 
 .PHONY: test-interpreted
 test-interpreted: venv suite-interpreted ## The suite on the sources as Python

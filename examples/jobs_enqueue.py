@@ -22,7 +22,7 @@ def main(client: Client) -> list[int]:
     ids += client.enqueue_many(jobs)
 
     # Not before a time.
-    tomorrow = datetime.now(UTC) + timedelta(days=1)  # noqa: TID251
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
     ids.append(client.enqueue("report", {"name": "daily"}, deliver_after=tomorrow))
 
     # However often this program is started, and whatever becomes of an answer: one job.

@@ -167,11 +167,17 @@ def start_wheel() -> subprocess.Popen[bytes]:
     """Begins to build the wheel."""
     if not has_compiler():
         print("setup: no C compiler or no headers of Python: this will be the pure Python form")
-    print("setup: building Leveret (about a minute when the core has changed)", flush=True)
+    print(f"setup: building Leveret{compiling()}", flush=True)
     prune_build()
     shutil.rmtree(WHEELS, ignore_errors=True)
     options = ["--no-build-isolation", "--no-deps", "--no-index", "--wheel-dir", str(WHEELS)]
     return subprocess.Popen([*PIP, "wheel", *options, "."], cwd=ROOT, env=environment())
+
+
+def compiling() -> str:
+    if os.environ.get("LEVERET_PURE") or not has_compiler():
+        return ""
+    return " (compiling takes minutes if the core has changed; LEVERET_PURE=1 leaves it out)"
 
 
 def finish_wheel(building: subprocess.Popen[bytes]) -> None:

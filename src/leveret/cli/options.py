@@ -23,7 +23,7 @@ Password = Annotated[
     str | None, typer.Option("--password", envvar="LEVERET_PASSWORD", help="The password.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-Vhost = Annotated[str, typer.Option("--vhost", help="Vhost of the queue.")]
+Vhost = Annotated[str, typer.Option("--vhost", help="In this vhost.")]
 DEFAULT_URL = "http://127.0.0.1:15672"
 
 

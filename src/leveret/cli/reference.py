@@ -55,10 +55,11 @@ def _section(command: Any, path: str) -> str:
     own = [p for p in command.params if p.param_type_name == "option" and p.name not in shared]
     words = " ".join(_word(each) for each in arguments)
     lines = [f"\n## `{' '.join((path, words)).strip()}`\n", f"{command.help}\n"]
-    if own:
-        lines += ["| option | |", "| --- | --- |"]
-        lines += [f"| `{', '.join((*p.opts, *p.secondary_opts))}` | {_cell(p)} |" for p in own]
-        lines.append("")
+    told = [f"| `{_word(p)}` | {_cell(p)} |" for p in arguments if p.help]
+    rows = [f"| `{', '.join((*p.opts, *p.secondary_opts))}` | {_cell(p)} |" for p in own]
+    if told or rows:
+        head = "| argument, option | |" if told else "| option | |"
+        lines += [head, "| --- | --- |", *told, *rows, ""]
     return "\n".join(lines)
 
 
@@ -77,7 +78,11 @@ def _word(argument: Any) -> str:
 
 
 def _cell(option: Any) -> str:
-    return str(option.help or "").replace("|", "\\|")
+    about = str(option.help or "").replace("|", "\\|")
+    is_told = isinstance(option.default, int | float | str) and option.default not in ("", False)
+    if is_told and not getattr(option, "is_flag", False):
+        about += f" Default: `{option.default}`."
+    return about
 
 
 if __name__ == "__main__":

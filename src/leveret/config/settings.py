@@ -93,10 +93,14 @@ class Settings:
         "leveret", "Name of this node.", pattern=r"[A-Za-z0-9_.@-]{1,255}", metavar="NAME"
     )
     cluster_listen: str = _option(
-        "", "Address for the other nodes of a cluster.", metavar="HOST:PORT"
+        "",
+        "Address for the other nodes of a cluster. Nodes cannot be joined yet: it is refused.",
+        metavar="HOST:PORT",
     )
     cluster_peers: str = _option(
-        "", "The nodes of the cluster, separated by commas.", metavar="NAME=HOST:PORT,…"
+        "",
+        "The nodes of the cluster, separated by commas. Refused as well.",
+        metavar="NAME=HOST:PORT,…",
     )
     default_user: str = _option(
         "guest",
@@ -232,16 +236,17 @@ class Settings:
     )
     memory_high: float = _option(
         0.6,
-        "Memory above which publishers are blocked: a share of the machine's memory when at most"
-        " 1, otherwise bytes.",
+        "Memory of messages above which publishers are blocked: a share of what the process may use"
+        " when at most 1, otherwise bytes.",
         unit="share or bytes",
         low=0.01,
         metavar="SHARE|BYTES",
     )
     consumer_timeout_ms: int = _option(
         1_800_000,
-        "A consumer that holds a message unacknowledged for this long loses its channel; 0 turns"
-        " this off.",
+        "A consumer of a quorum queue that holds a message unacknowledged for this long is"
+        " cancelled, and the message goes back; 0 turns this off. Other queues have a timeout where"
+        " x-consumer-timeout or a policy gives them one.",
         unit="ms",
         low=0,
         high=2**31 - 1,

@@ -8,7 +8,8 @@
             ...                                   # any AMQP client
             clock.advance(minutes=5)
 
-With pytest, the fixtures `leveret_url` and `leveret_clock` do the same without an import.
+With pytest, `pytest_plugins = ["leveret.testing.pytest_plugin"]` in a conftest.py gives the
+fixtures `leveret_url` and `leveret_clock`, which do the same.
 """
 
 from leveret.testing.broker import BrokerUrl, broker

@@ -1,6 +1,7 @@
-"""Fixtures for pytest: a broker for the whole module, and one with a clock to move.
+"""Fixtures for pytest: a broker for each test, and the clock that moves it.
 
-They are there as soon as Leveret is installed.
+`pytest_plugins = ["leveret.testing.pytest_plugin"]` in a conftest.py brings them. They do not
+come by themselves with the package: every run of pytest beside it would pay for the import.
 """
 
 from collections.abc import Iterator
