@@ -240,10 +240,11 @@ PLACE: Final = (
     Query("namespace", "the namespace", required=True),
     Query("topic", "the topic", required=True),
 )
-REFUSALS: Final = tuple((status, Problem) for status in (400, 401, 403, 413, 429, 500, 503))
+REFUSALS: Final = tuple(
+    (status, Problem) for status in (400, 401, 403, 404, 405, 413, 429, 500, 503)
+)
 SETTLE_REFUSALS: Final = (
     *REFUSALS,
-    (404, Problem),
     (409, Problem),
     (207, list[Settled]),
 )
