@@ -17,7 +17,7 @@ from leveret.jobs.address import DEFAULT_NAMESPACE, address_of
 from leveret.jobs.async_links import LINKS_MAX, AsyncLinks
 from leveret.jobs.calls import Call
 from leveret.jobs.faults import CallFailed, NotAuthenticated, TimedOut, fault_of
-from leveret.jobs.job import Job, JobInfo, NewJob
+from leveret.jobs.job import Enqueued, Job, JobInfo, NewJob
 from leveret.jobs.outcomes import require_done
 from leveret.jobs.retrying import TIMEOUT_S, maybe_pause_s
 from leveret.jobs.service.items import Schedule, TopicSettings, TopicStats
@@ -87,7 +87,11 @@ class AsyncClient:
 
     async def enqueue_many(self, jobs: Sequence[NewJob]) -> list[int]:
         """Put in all of these, or none; their ids in the same order."""
-        return await self._do(calls.enqueue(jobs, self.namespace)) if jobs else []
+        return (await self.enqueue_batch(jobs)).ids
+
+    async def enqueue_batch(self, jobs: Sequence[NewJob]) -> Enqueued:
+        """The same; also how many were there already, by their idempotency keys."""
+        return await self._do(calls.enqueue(jobs, self.namespace)) if jobs else Enqueued([], 0)
 
     async def dequeue(
         self,

@@ -16,7 +16,7 @@ from leveret.jobs import calls
 from leveret.jobs.address import DEFAULT_NAMESPACE, address_of
 from leveret.jobs.calls import Call
 from leveret.jobs.faults import CallFailed, NotAuthenticated, fault_of
-from leveret.jobs.job import Job, JobInfo, NewJob
+from leveret.jobs.job import Enqueued, Job, JobInfo, NewJob
 from leveret.jobs.links import Links
 from leveret.jobs.outcomes import require_done
 from leveret.jobs.retrying import TIMEOUT_S, maybe_pause_s
@@ -86,7 +86,11 @@ class Client:
 
     def enqueue_many(self, jobs: Sequence[NewJob]) -> list[int]:
         """Put in all of these, or none; their ids in the same order."""
-        return self._do(calls.enqueue(jobs, self.namespace)) if jobs else []
+        return (self.enqueue_batch(jobs)).ids
+
+    def enqueue_batch(self, jobs: Sequence[NewJob]) -> Enqueued:
+        """The same; also how many were there already, by their idempotency keys."""
+        return self._do(calls.enqueue(jobs, self.namespace)) if jobs else Enqueued([], 0)
 
     def dequeue(
         self,

@@ -67,8 +67,10 @@ class Intake:
         self._to_forget: list[KeyOf] = []
         self._keys_past_redis = False  # were written, which Redis does not know
 
-    async def take(self, jobs: list[NewJob]) -> list[int]:
-        """Take a batch, all or nothing; the ids in the order of the jobs."""
+    async def take(self, jobs: list[NewJob]) -> tuple[list[int], int]:
+        """Take a batch, all or nothing; the ids in the order of the jobs, and how many of them
+        were known by their keys.
+        """
         now_ms = self._tables.clock.now_ms()
         places, distinct = _distinct(jobs)
         self._require(distinct)
@@ -82,7 +84,8 @@ class Intake:
         else:
             self._memory.require()
             raise AssertionError
-        return [given[place] for place in places]
+        new = sum(id == own for id, own in zip(given, ids, strict=True))
+        return [given[place] for place in places], len(jobs) - new
 
     def _require(self, jobs: list[NewJob]) -> None:
         for topic in {(job.namespace, job.topic) for job in jobs}:
