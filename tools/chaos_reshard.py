@@ -145,11 +145,14 @@ def main() -> int:
     return 1 if found.account.faults else 0
 
 
-def plan_of(workers: int, producers: int, seed: int, pause_s: float = 0.05) -> Plan:
+def plan_of(
+    workers: int, producers: int, seed: int, pause_s: float = 0.05, slack_s: float = 5.0
+) -> Plan:
     return Plan(
         workers=workers,
         producers=producers,
         pause_s=pause_s,
+        slack_s=slack_s,
         seed=seed,
         databases=3,
         shards=2,
