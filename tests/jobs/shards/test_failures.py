@@ -441,6 +441,35 @@ def test_a_push_that_arrives_after_its_call_failed_is_void(
     asyncio.run(main())
 
 
+def test_a_job_whose_call_still_waits_is_not_swept(place: Place, redis_server: RedisServer) -> None:
+    """Redis takes longer than the sweeper: it may yet say that the key is another job's."""
+    still = msgspec.structs.replace(QUICK, sweep_after_s=600.0, flush_interval_ms=600_000)
+
+    async def main() -> None:
+        async with proxy(redis_server.port) as line:
+            behind = place.at(redis_url=_through(line, place.redis_url))
+            beside = place.node("b", settings=still)
+            async with beside as other, behind.node(settings=still) as store:
+                hold_flushers(other)
+                ids = await other.enqueue([new(payload=b"first", idempotency_key="k")])
+                line.stall()
+                late = new(payload=b"late", idempotency_key="k")
+                async with asyncio.TaskGroup() as group:
+                    call = group.create_task(store.enqueue([late]))
+                    await eventually(lambda: len(store._wal.outstanding) == 1)
+                    await store._sweeper.sweep(0.0)
+                    assert not await place.rows("SELECT FROM items")
+                    line.flow()
+                assert call.result() == ids
+                assert await until(other, "t", 1) == [b"first"]
+            redis_server.wipe()
+            async with place.node("b") as other:
+                assert await other.enqueue([late]) == ids  # as the tables have it
+                assert await drain(other, "t") == []
+
+    asyncio.run(main())
+
+
 # ---- stopping
 
 
