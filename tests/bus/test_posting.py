@@ -53,7 +53,7 @@ def listener(*chunks: bytes, pause_s: float = 0.0) -> Iterator[str]:
     finally:
         ended.set()
         server.close()
-        thread.join(10)
+        thread.join(30)
 
 
 def test_posts_body_and_headers_and_gives_the_status(target: Target) -> None:
@@ -91,7 +91,7 @@ def test_no_more_run_at_once_than_allowed(target: Target) -> None:
     together = threading.Barrier(3)
 
     def answer(_: object) -> int:
-        together.wait(10)
+        together.wait(30)
         return 200
 
     async def many(found: Poster) -> None:
