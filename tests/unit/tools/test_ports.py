@@ -18,8 +18,12 @@ COUNT = 100
 
 def test_processes_that_ask_at_once_get_different_ports() -> None:
     code = ASKS.format(root=str(Path(ports.__file__).parents[1]), count=COUNT)
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    asking = [subprocess.Popen([sys.executable, "-c", code], text=True, **pipes) for _ in range(3)]
+    asking = [
+        subprocess.Popen(
+            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(3)
+    ]
     found = [ports.free_port() for _ in range(COUNT)]
     for process in asking:
         assert process.stdout is not None
