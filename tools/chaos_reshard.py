@@ -118,7 +118,7 @@ def _change(to: int, dsns: list[str], step: str | None, write: int | None) -> No
         if name == step:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    asked = Asked(tuple(dsns), to, ahead_from=2)
+    asked = Asked(tuple(dsns), to, ahead_from=1)  # so that there is always something to copy
     done = reshard(lambda: copy_parts, asked, lambda progress: None, on_step)
     if write is not None:
         os.write(write, json.dumps(asdict(done)).encode())
