@@ -118,7 +118,7 @@ def _change(to: int, dsns: list[str], step: str | None, write: int | None) -> No
         if name == step:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    asked = Asked(tuple(dsns), to, ahead_from=2)
+    asked = Asked(tuple(dsns), to, ahead_from=1)  # so that there is always something to copy
     done = reshard(lambda: copy_parts, asked, lambda progress: None, on_step)
     if write is not None:
         os.write(write, json.dumps(asdict(done)).encode())
@@ -145,11 +145,14 @@ def main() -> int:
     return 1 if found.account.faults else 0
 
 
-def plan_of(workers: int, producers: int, seed: int, pause_s: float = 0.05) -> Plan:
+def plan_of(
+    workers: int, producers: int, seed: int, pause_s: float = 0.05, slack_s: float = 5.0
+) -> Plan:
     return Plan(
         workers=workers,
         producers=producers,
         pause_s=pause_s,
+        slack_s=slack_s,
         seed=seed,
         databases=3,
         shards=2,

@@ -26,6 +26,7 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
     for part, below in {
         "errors": "",
         "clock": "",
+        "addresses": "",
         "checksum": "",
         "build_info": "",
         "histogram": "",
@@ -35,11 +36,11 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
         "journal": "errors checksum wire",
         "engine": "errors checksum wire journal",
         "storage": "errors checksum histogram wire journal engine",
-        "auth": "errors patterns engine",
+        "auth": "errors addresses patterns engine",
         "definitions": "errors patterns wire engine auth",
         "arrow": "errors wire journal engine storage",
         "embedded": "errors clock engine",
-        "amqp": "errors wire engine auth",
+        "amqp": "errors addresses wire engine auth",
         "perf": "errors wire amqp",
         "tasks": "errors engine auth",
         "leases": "errors engine",
@@ -49,8 +50,8 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
         "cluster": "errors checksum wire journal engine storage",
         "pipeline": "errors clock wire jobs",
         "pyspark_leveret": "errors wire amqp arrow shovels",
-        "http": "errors histogram build_info config patterns wire engine auth definitions arrow "
-        "tasks leases shovels jobs",
+        "http": "errors addresses histogram build_info config patterns wire engine auth "
+        "definitions arrow tasks leases shovels jobs",
         "metrics": "errors histogram build_info engine storage http",
         "runtime": "errors clock build_info histogram config patterns wire journal engine storage "
         "auth definitions amqp arrow tasks leases shovels jobs http metrics",

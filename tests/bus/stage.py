@@ -20,7 +20,7 @@ FAST: Final = BusSettings(
     early_wait_ms_max=40,
     heartbeat_s=2,
     probe_every_ms=300,
-    answer_timeout_ms=2_000,
+    answer_timeout_ms=5_000,
     stop_deadline_ms=3_000,
 )
 pytestmark_bus = [

@@ -29,7 +29,7 @@ async def url(clock: ManualClock) -> AsyncIterator[BrokerUrl]:
 
 
 async def until_depth(url: str, queue: str, count: int) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while await depth(url, queue) != count:
             pass  # each look is a conversation with the broker
 

@@ -53,7 +53,7 @@ def listener(*chunks: bytes, pause_s: float = 0.0) -> Iterator[str]:
     finally:
         ended.set()
         server.close()
-        thread.join(10)
+        thread.join(30)
 
 
 def test_posts_body_and_headers_and_gives_the_status(target: Target) -> None:
@@ -91,7 +91,7 @@ def test_no_more_run_at_once_than_allowed(target: Target) -> None:
     together = threading.Barrier(3)
 
     def answer(_: object) -> int:
-        together.wait(10)
+        together.wait(30)
         return 200
 
     async def many(found: Poster) -> None:
@@ -111,12 +111,12 @@ def test_no_answer_in_time_is_a_failure_and_frees_the_thread(target: Target) -> 
         return 200
 
     async def twice(found: Poster) -> int:
-        with pytest.raises(PostFailed, match=r"no answer within 0\.2 s"):
+        with pytest.raises(PostFailed, match="no answer within 2 s"):
             await found.post({}, b"")
         return await found.post({}, b"")
 
     target.answer = answer
-    with poster(target.url, concurrency=1, timeout_s=0.2) as found:
+    with poster(target.url, concurrency=1, timeout_s=2.0) as found:
         assert asyncio.run(twice(found)) == 200
 
 
@@ -125,11 +125,11 @@ def test_server_that_drips_does_not_hold_a_request_beyond_its_deadline() -> None
         with pytest.raises(PostFailed, match="no answer within"):
             await found.post({}, b"")
 
-    drips = [b"HTTP/1.1 200 OK\r\n", *(b"X: 1\r\n" for _ in range(90))]
+    drips = [b"HTTP/1.1 200 OK\r\n", *(b"X: 1\r\n" for _ in range(900))]
     started_s = time.monotonic()
     with listener(*drips, pause_s=0.1) as url, poster(url, timeout_s=0.5) as found:
         asyncio.run(once(found))
-    assert time.monotonic() - started_s < 9  # the whole of it would take that long
+    assert time.monotonic() - started_s < 45  # the whole of it would take twice as long
 
 
 @pytest.mark.parametrize("said", [b"SSH-2.0-x\r\n", b"HTTP/1.1 abc\r\n\r\n"])

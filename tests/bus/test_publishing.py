@@ -208,7 +208,7 @@ async def test_blocked(prefix: str) -> None:
             async with bus:
                 with pytest.raises(PublishBlocked):
                     for _ in range(2_000):
-                        await bus.publish(Shipped(1, "x" * 50_000), timeout_ms=2_000)
+                        await bus.publish(Shipped(1, "x" * 50_000), timeout_ms=5_000)
                 publishing = asyncio.get_running_loop().create_task(bus.publish(Shipped(2)))
                 await queue.purge()
                 await publishing
@@ -265,13 +265,13 @@ async def test_a_batch_waits_for_its_confirms(node: Node, prefix: str) -> None:
     async with bus:
         for number in range(500):
             await bus.send(Placed(number))
-        assert await bus.wait_for_confirms(10_000)
+        assert await bus.wait_for_confirms(30_000)
         await seen.wait(500)
         gone = await bus.send(Placed(1), PublishOptions(routing_key=f"{prefix}.nowhere"))
-        assert not await bus.wait_for_confirms(10_000)
+        assert not await bus.wait_for_confirms(30_000)
         (failure,) = bus.take_failures()
         assert isinstance(failure, Unroutable) and failure.message_id == gone
-        assert await bus.wait_for_confirms(10_000), "a failure is told once"
+        assert await bus.wait_for_confirms(30_000), "a failure is told once"
 
 
 async def test_a_batch_is_not_confirmed_while_the_broker_is_silent(node: Node, prefix: str) -> None:
@@ -281,7 +281,7 @@ async def test_a_batch_is_not_confirmed_while_the_broker_is_silent(node: Node, p
             await bus.send(Placed(1))
             assert not await bus.wait_for_confirms(100)
             line.reset()
-            assert await bus.wait_for_confirms(10_000)
+            assert await bus.wait_for_confirms(30_000)
 
 
 async def test_what_a_handler_publishes_belongs_to_the_same_trace(node: Node, prefix: str) -> None:

@@ -21,7 +21,7 @@ from tests.bus.nodes import Node
 from tests.bus.stage import FAST, Placed
 
 pytestmark = pytest.mark.compiled_only("the library is the same in both forms")
-WAIT_S = 10
+WAIT_S = 30
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-STOP_TIMEOUT_S: Final = 15.0
+STOP_TIMEOUT_S: Final = 30.0
 WAIT_TIMEOUT_S: Final = 30.0
 
 

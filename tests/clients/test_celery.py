@@ -150,7 +150,7 @@ def test_inspect_and_ping_by_broadcast(app: Celery) -> None:
     inspect = app.control.inspect(destination=[node], timeout=WAIT_S, limit=1)
     assert inspect.ping() == {node: {"ok": "pong"}}
     assert "add" in inspect.registered()[node]
-    assert app.control.ping(timeout=1) == [{node: {"ok": "pong"}}]
+    assert app.control.ping(timeout=WAIT_S, limit=1) == [{node: {"ok": "pong"}}]
 
 
 def test_revoked_task_does_not_run(app: Celery) -> None:

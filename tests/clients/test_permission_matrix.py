@@ -303,5 +303,5 @@ def test_exploding_pattern_does_no_harm(url: BrokerUrl, connection: Any, admin: 
     ):
         assert refusal(connection, do).startswith("ACCESS_REFUSED")
     admin.queue_declare("q", passive=True)
-    assert time.perf_counter() - began < 5
+    assert time.perf_counter() - began < 30
     ask(url, "DELETE", "/api/topic-permissions/%2F/u")

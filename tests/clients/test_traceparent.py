@@ -27,7 +27,7 @@ def published(channel: object, queue: str, **more: object) -> None:
 
 
 def trace_of(channel: object, queue: str) -> dict[str, object]:
-    for _, properties, _ in channel.consume(queue, inactivity_timeout=10):  # type: ignore[attr-defined]
+    for _, properties, _ in channel.consume(queue, inactivity_timeout=30):  # type: ignore[attr-defined]
         assert properties is not None, "nothing came"
         channel.cancel()  # type: ignore[attr-defined]
         return {name: properties.headers[name] for name in HEADERS}
@@ -55,7 +55,7 @@ def test_into_the_parking_queue() -> None:
     with broker() as url, channel_of(url) as channel:
         channel.queue_declare("q", arguments={"x-delivery-limit": 0})
         published(channel, "q")
-        for method, _, _ in channel.consume("q", inactivity_timeout=10):
+        for method, _, _ in channel.consume("q", inactivity_timeout=30):
             channel.basic_reject(method.delivery_tag, requeue=True)
             break
         channel.cancel()

@@ -29,7 +29,7 @@ from typing import Final, cast
 
 from tests.compat import wire
 
-ANSWER_S: Final = 5.0
+ANSWER_S: Final = 30.0
 CAPABILITIES: Final[dict[str, bool]] = {
     "publisher_confirms": True,
     "exchange_exchange_bindings": True,
@@ -443,7 +443,7 @@ class Channel:
             raise NoAnswer(f"basic.get was answered by {answer}")
         return answer if answer.name == "basic.get-ok" else None
 
-    def get_soon(self, queue: str, *, no_ack: bool = True, wait_s: float = 3.0) -> Method:
+    def get_soon(self, queue: str, *, no_ack: bool = True, wait_s: float = ANSWER_S) -> Method:
         """One message by basic.get, asked for until it is there."""
         deadline_s = time.monotonic() + wait_s
         while True:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from tests.compat.client import (
+    ANSWER_S,
     Channel,
     Connection,
     Event,
@@ -173,8 +174,8 @@ class Stage:
     # --- looking ---
 
     def count(self, queue: str, channel: Channel, want: int) -> int:
-        """The number of ready messages, asked for until it is as wanted or a second has passed."""
-        deadline_s = time.monotonic() + 1.0
+        """The number of ready messages, asked for until it is as wanted or a while has passed."""
+        deadline_s = time.monotonic() + ANSWER_S
         while True:
             answer = self.require(channel.call("queue.declare", queue=queue, passive=True))
             number = answer.fields["message_count"]
@@ -189,7 +190,7 @@ class Stage:
         answer = channel.call("queue.declare", queue=queue, passive=True)
         return is_method(answer, "queue.declare-ok")
 
-    def until(self, wanted: Callable[[], bool], what: str, wait_s: float = 3.0) -> None:
+    def until(self, wanted: Callable[[], bool], what: str, wait_s: float = ANSWER_S) -> None:
         """Waits for something that a broker does by itself."""
         deadline_s = time.monotonic() + wait_s
         while not wanted():

@@ -12,7 +12,6 @@ from tests.compat.stage import Stage
 from tests.compat.wire import Typed
 
 Given = Mapping[str, object]
-COUNT_WAIT_S: Final = 8.0
 
 
 def stream(
@@ -94,7 +93,7 @@ def consumed(
 def counted(t: Stage, queue: str, messages: int) -> str:
     """What a passive declare says, asked until it counts so many; RabbitMQ counts now and then."""
     channel = t.channel()
-    t.until(lambda: t.count(queue, channel, messages) == messages, "the count", COUNT_WAIT_S)
+    t.until(lambda: t.count(queue, channel, messages) == messages, "the count")
     return show(channel.call("queue.declare", queue=queue, passive=True))
 
 

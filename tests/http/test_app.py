@@ -9,6 +9,7 @@ from starlette.types import ASGIApp, Message
 
 from leveret.http.answers import Failure, json
 from leveret.http.app import make_app
+from leveret.http.facts import Jobs
 from tests.http.stand_in import Facts
 
 
@@ -17,7 +18,15 @@ class BrokenFacts(Facts):
         raise ZeroDivisionError("secret detail")
 
 
-def ask(app: ASGIApp, path: str, method: str = "GET") -> tuple[int, dict[str, str], Any]:
+class BrokenJobs(Facts):
+    @property
+    def jobs(self) -> Jobs:
+        raise ZeroDivisionError("secret detail")
+
+
+def ask(
+    app: ASGIApp, path: str, method: str = "GET", token: str = ""
+) -> tuple[int, dict[str, str], Any]:
     """Status, headers and JSON body of one request, without a socket."""
     sent: list[Message] = []
     scope = {
@@ -29,7 +38,7 @@ def ask(app: ASGIApp, path: str, method: str = "GET") -> tuple[int, dict[str, st
         "root_path": "",
         "scheme": "http",
         "query_string": b"",
-        "headers": [],
+        "headers": [(b"authorization", f"Bearer {token}".encode())] if token else [],
     }
 
     async def receive() -> Message:
@@ -93,6 +102,13 @@ def test_fault_inside_is_a_json_500_without_details() -> None:
     status, _, body = ask(make_app(BrokenFacts()), "/api/health")
     assert status == 500
     assert body == {"error": "Internal Server Error", "reason": "Internal Server Error"}
+
+
+def test_fault_inside_the_jobs_service_is_a_problem_without_details() -> None:
+    status, headers, body = ask(make_app(BrokenJobs()), "/stats", token="any")
+    assert (status, headers["content-type"]) == (500, "application/problem+json")
+    assert (body["status"], body["title"]) == (500, "Internal Server Error")
+    assert "secret" not in str(body)
 
 
 def test_a_name_that_is_not_text_is_shown_as_well_as_it_can_be() -> None:

@@ -262,7 +262,7 @@ def test_stopping_node_breaks_reads_off(tmp_path: Path) -> None:
         fill(url, MANY)
         connection, answer = begin(url)
         began = time.monotonic()
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 40  # the reader does not read: it would take for ever
     assert_breaks_off(answer)
     connection.close()
 

@@ -49,7 +49,7 @@ def test_whoever_hangs_up_on_several_requests_ends_them_all() -> None:
         connection.connection_made(Unused({"socket": peer}))
         connection.data_received(GET * 3)
         connection.connection_lost(ConnectionResetError())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await asyncio.gather(*state.tasks)
 
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -10,7 +10,7 @@ import pytest
 from leveret.testing.broker import BrokerUrl, broker
 from tests.http.asking import ask
 
-WAIT_S = 10.0
+WAIT_S = 30.0
 
 
 class Client:

@@ -15,7 +15,7 @@ GET_HEALTH = b"GET /api/health HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 async def answer(reader: asyncio.StreamReader) -> bytes:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         head = await reader.readuntil(b"\r\n\r\n")
         length = int(head.lower().partition(b"content-length: ")[2].split()[0])
         return head + await reader.readexactly(length)
@@ -44,7 +44,7 @@ def test_front_stops_with_an_idle_connection_open_and_leaves_the_signals_alone()
         front = HttpFront("127.0.0.1", 0, Facts())
         address = front.bind()
         handlers = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
-        async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(30), asyncio.TaskGroup() as group:
             group.create_task(front.run())
             reader, writer = await asyncio.open_connection(*address)
             writer.write(GET_HEALTH)
@@ -65,7 +65,7 @@ def test_front_that_is_stopped_before_it_runs_ends_and_closes_its_socket() -> No
         front = HttpFront("127.0.0.1", 0, Facts())
         address = front.bind()
         front.stop()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await front.run()
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection(*address)

@@ -2,6 +2,8 @@
 
 import asyncio
 import inspect
+import re
+import socket
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -31,20 +33,21 @@ from tests.jobs.scripted import (
     stalls,
 )
 
+LONG_S = 30.0  # a deadline that nobody is to reach
 Ask = Callable[..., Any]  # what is asked of a client, by the name of the method
 
 
-def by_thread(url: str, script: Callable[[Ask], Any], timeout_s: float) -> Any:
-    with Client(url, token="t", namespace="n", timeout_s=timeout_s) as client:
+def by_thread(url: str, script: Callable[[Ask], Any], timeout_s: float, token: Any = "t") -> Any:
+    with Client(url, token=token, namespace="n", timeout_s=timeout_s) as client:
         return script(lambda method, *args, **more: getattr(client, method)(*args, **more))
 
 
-def by_loop(url: str, script: Callable[[Ask], Any], timeout_s: float) -> Any:
+def by_loop(url: str, script: Callable[[Ask], Any], timeout_s: float, token: Any = "t") -> Any:
     """The same calls of the asynchronous client, each in the same loop."""
     with asyncio.Runner() as runner:
 
         async def made() -> AsyncClient:
-            return AsyncClient(url, token="t", namespace="n", timeout_s=timeout_s)
+            return AsyncClient(url, token=token, namespace="n", timeout_s=timeout_s)
 
         client = runner.run(made())
 
@@ -66,7 +69,7 @@ def outcome(asking: Any, acts: list[Act], script: Callable[[Ask], Any]) -> tuple
     """What the script returned, or the exception, and the requests that were sent."""
     with scripted(*acts) as server:
         try:
-            found = asking(server.url, script, 2.0)
+            found = asking(server.url, script, LONG_S)
         except Exception as fault:
             found = fault
         return found, server.seen
@@ -74,7 +77,7 @@ def outcome(asking: Any, acts: list[Act], script: Callable[[Ask], Any]) -> tuple
 
 def test_a_connection_is_used_again(asking: Any) -> None:
     with scripted(*[answers(b"[1]")] * 3) as server:
-        asking(server.url, lambda ask: [ask("enqueue", "t", b"x") for _ in range(3)], 2.0)
+        asking(server.url, lambda ask: [ask("enqueue", "t", b"x") for _ in range(3)], LONG_S)
         assert (server.connections, len(server.seen)) == (1, 3)
 
 
@@ -90,7 +93,7 @@ def test_a_connection_that_was_closed_while_idle_costs_no_job(asking: Any) -> No
 
     def script(ask: Ask) -> Any:
         first = ask("enqueue", "t", b"x")
-        assert closed.wait(10)
+        assert closed.wait(LONG_S)
         return first, ask("enqueue", "t", b"y")
 
     found, seen = outcome(asking, [answers_and_closes(b"[1]", closed), answers(b"[2]")], script)
@@ -117,7 +120,7 @@ def test_a_lost_answer_is_asked_for_again_where_a_key_makes_that_safe(asking: An
 def test_no_call_outlasts_its_deadline(asking: Any) -> None:
     with scripted(stalls) as server:
         with pytest.raises(TimedOut):
-            asking(server.url, lambda ask: ask("stats"), 0.2)
+            asking(server.url, lambda ask: ask("stats"), 2.0)
         assert len(server.seen) == 1
 
 
@@ -125,7 +128,7 @@ def test_nobody_there_is_told_as_such(asking: Any) -> None:
     with scripted() as server:
         url = server.url
     with pytest.raises(Unreachable) as raised:
-        asking(url, lambda ask: ask("stats"), 0.3)
+        asking(url, lambda ask: ask("stats"), LONG_S)
     assert not raised.value.was_sent
 
 
@@ -180,6 +183,93 @@ def test_a_time_without_a_zone_is_refused_before_anything_is_sent(asking: Any) -
     found, seen = outcome(asking, [], lambda ask: ask("enqueue", "t", 1, deliver_after=moment))
     assert isinstance(found, ValueError)
     assert seen == []
+
+
+# Tokens that end
+
+
+REFUSES = answers(b"{}", "401 Unauthorized")
+
+
+class Source:
+    """Gives one token after the other: t1, t2 …"""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def __call__(self) -> str:
+        self.asked += 1
+        return f"t{self.asked}"
+
+
+def tokens_sent(requests: list[bytes]) -> list[bytes]:
+    return [found[1] for one in requests if (found := re.search(rb"Bearer (\S+)\r\n", one))]
+
+
+def test_a_token_that_has_ended_is_renewed_and_kept(asking: Any) -> None:
+    source = Source()
+    with scripted(answers(b"[]"), REFUSES, answers(b"[]"), answers(b"[]")) as server:
+        asking(server.url, lambda ask: [ask("dequeue", "topic") for _ in range(3)], LONG_S, source)
+    assert tokens_sent(server.seen) == [b"t1", b"t1", b"t2", b"t2"]
+    assert source.asked == 2
+
+
+def test_a_call_is_sent_again_once_with_another_token_and_no_more(asking: Any) -> None:
+    source = Source()
+    with scripted(*[REFUSES] * 4) as server:
+        for _ in range(2):
+            with pytest.raises(NotAuthenticated):
+                asking(server.url, lambda ask: ask("enqueue", "topic", b""), LONG_S, source)
+    assert tokens_sent(server.seen) == [b"t1", b"t2", b"t3", b"t4"]
+
+
+def test_a_source_that_fails_is_told_and_asked_again_by_the_next_call(asking: Any) -> None:
+    failures = [OSError("the issuer is away")]
+
+    def source() -> str:
+        if failures:
+            raise failures.pop()
+        return "late"
+
+    def script(ask: Ask) -> Any:
+        with pytest.raises(NotAuthenticated, match="the issuer is away") as caught:
+            ask("dequeue", "topic")
+        assert caught.value.status == 0  # nobody was asked
+        return ask("dequeue", "topic")
+
+    with scripted(answers(b"[]")) as server:
+        assert asking(server.url, script, LONG_S, source) == []
+    assert tokens_sent(server.seen) == [b"late"]
+
+
+def test_a_coroutine_function_gives_tokens_too() -> None:
+    source = Source()
+
+    async def given() -> str:
+        await asyncio.sleep(0)
+        return source()
+
+    with scripted(REFUSES, answers(b"[]")) as server:
+        assert by_loop(server.url, lambda ask: ask("dequeue", "topic"), LONG_S, given) == []
+    assert tokens_sent(server.seen) == [b"t1", b"t2"]
+
+
+def test_calls_that_are_refused_together_ask_for_one_token() -> None:
+    source = Source()
+
+    async def run(url: str) -> None:
+        async with AsyncClient(url, token=source, namespace="n", timeout_s=LONG_S) as client:
+            await asyncio.gather(*(client.dequeue("topic") for _ in range(5)))
+
+    def refuses_the_first(peer: socket.socket) -> None:
+        together.wait(LONG_S)
+        REFUSES(peer)
+
+    together = threading.Barrier(5)
+    with scripted(*[refuses_the_first] * 5, *[answers(b"[]")] * 5) as server:
+        asyncio.run(run(server.url))
+    assert sorted(tokens_sent(server.seen)) == [b"t1"] * 5 + [b"t2"] * 5
+    assert source.asked == 2
 
 
 def test_both_clients_have_the_same_methods() -> None:

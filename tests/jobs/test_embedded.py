@@ -228,7 +228,7 @@ def test_a_consumer_of_amqp_and_one_of_http_share_a_topic(api: Api, channel: Any
     api.enqueue(TOPIC, *[b"%d" % n for n in range(20)])
     channel.basic_qos(prefetch_count=5)
     over_amqp = []
-    for _, _, body in channel.consume(TOPIC, auto_ack=False, inactivity_timeout=10):
+    for _, _, body in channel.consume(TOPIC, auto_ack=False, inactivity_timeout=30):
         over_amqp.append(body)
         if len(over_amqp) == 5:
             break

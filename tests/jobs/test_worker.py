@@ -34,7 +34,7 @@ class Stage:
 
     def __init__(self, url: BrokerUrl, **options: Any) -> None:
         given: dict[str, Any] = {"token": token(url), "namespace": NAMESPACE}
-        self.worker = Worker(address(url), **given, **options)
+        self.worker = Worker(address(url), **{**given, **options})
         self.client = AsyncClient(address(url), **given)
 
     async def until(self, is_true: Callable[[], Awaitable[bool]]) -> None:
@@ -332,6 +332,40 @@ def test_long_tasks_keep_their_leases() -> None:
     with broker(http=True, clock=clock) as url:
         play(url, script, lease_s=3.0)
     assert [(job.attempt, job.is_lost) for job in held] == [(1, False)] * 2
+
+
+@pytest.mark.parametrize("is_coroutine", [False, True])
+def test_a_worker_outlives_its_token(is_coroutine: bool) -> None:
+    """It ends while a job is at work: the job is acknowledged, and the next one is taken."""
+    clock = ManualClock()
+    made: list[str] = []
+    done: list[int] = []
+
+    with broker(http=True, clock=clock) as url:
+
+        def source() -> str:
+            made.append(url.node.jobs.sign(["*"], "worker", 60))
+            return made[-1]
+
+        async def awaited() -> str:
+            return source()
+
+        async def script(stage: Stage) -> None:
+            @stage.worker.task("long")
+            async def waits(job: Job) -> None:
+                clock.advance(seconds=61)
+                done.append(job.id)
+
+            async with asyncio.TaskGroup() as group:
+                group.create_task(stage.worker.work())
+                for _ in range(3):
+                    await stage.client.enqueue("long", b"")
+                    await stage.until(lambda: stage.is_settled("long"))
+                stage.worker.stop()
+
+        play(url, script, token=awaited if is_coroutine else source, lease_s=600.0)
+    assert len(done) == len(set(done)) == 3
+    assert len(made) >= 4  # the first, and one after each end
 
 
 def test_a_task_whose_lease_is_lost_is_cancelled_and_not_acknowledged(url: BrokerUrl) -> None:

@@ -14,7 +14,7 @@ from tests.oauth2.conftest import ALL, Sign
 
 
 def asked(url: BrokerUrl, authorization: str, path: str = "/api/queues") -> int:
-    with closing(HTTPConnection(url.host, url.http_port, timeout=10)) as client:
+    with closing(HTTPConnection(url.host, url.http_port, timeout=30)) as client:
         client.request("GET", path, headers={"Authorization": authorization})
         answer = client.getresponse()
         answer.read()

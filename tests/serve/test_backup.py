@@ -197,7 +197,7 @@ def test_backup_under_load_holds_one_moment(tmp_path: Path) -> None:
             thread.stopping.set()
         broker.process.send_signal(signal.SIGKILL)
         for thread in threads:
-            thread.join(10)
+            thread.join(30)
 
     confirmed, issued, taken = marks[0]
     ctl("restore", str(file), "--data", str(tmp_path / "restored"))
@@ -239,7 +239,7 @@ def test_kill_during_a_backup_leaves_nothing_behind(tmp_path: Path) -> None:
         broker.process.kill()
         _, said = backup.communicate(timeout=30)
         publisher.stopping.set()
-        publisher.join(10)
+        publisher.join(30)
         confirmed = publisher.confirmed
     if backup.returncode:
         assert len(said.splitlines()) == 1

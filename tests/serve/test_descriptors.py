@@ -59,4 +59,4 @@ def test_clients_cannot_take_the_descriptors_that_files_and_http_need(tmp_path: 
 
 
 def connect(port: int, clients: ExitStack) -> socket.socket:
-    return clients.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
+    return clients.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))

@@ -44,10 +44,10 @@ def serving(
 @pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
 def test_ready_line_names_two_ports_that_answer(tmp_path: Path, loop: str) -> None:
     with serving(tmp_path, "--event-loop", loop) as (_, ready):
-        with socket.create_connection((ready[1], int(ready[2])), timeout=10) as client:
+        with socket.create_connection((ready[1], int(ready[2])), timeout=30) as client:
             client.sendall(b"AMQP\x00\x00\x09\x01")
             assert client.recv(1) == b"\x01"
-        connection = HTTPConnection(ready[3], int(ready[4]), timeout=10)
+        connection = HTTPConnection(ready[3], int(ready[4]), timeout=30)
         connection.request("GET", "/api/health")
         assert connection.getresponse().status == 200
         connection.close()
@@ -58,7 +58,7 @@ def test_clients_come_by_ipv6_as_well(tmp_path: Path) -> None:
         parameters = pika.ConnectionParameters("::1", int(ready[2]))
         with pika.BlockingConnection(parameters) as client:
             client.channel()  # answered: the node knows of the connection
-            connection = HTTPConnection("::1", int(ready[4]), timeout=10)
+            connection = HTTPConnection("::1", int(ready[4]), timeout=30)
             login = base64.b64encode(b"guest:guest").decode()
             connection.request(
                 "GET", "/api/connections", headers={"Authorization": f"Basic {login}"}

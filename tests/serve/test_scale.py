@@ -9,7 +9,7 @@ from tools.scale import BODY_BYTES, measure_messages, measure_queues
 
 QUEUES = 1_000
 MESSAGES = 60_000
-START_S = 15.0  # a twentieth of this is usual; machines that run tests are busy
+START_S = 60.0  # an eightieth of this is usual; machines that run tests are busy
 
 
 def test_queues_are_all_there_after_a_kill(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_everything_confirmed_before_the_end_is_there_after_it(
         process.send_signal(number)
         assert process.wait(timeout=20) == 0
         for publisher in publishers:
-            publisher.join(10)
+            publisher.join(30)
             # The peer was told: no publish was left without an answer or the end of its connection.
             assert isinstance(publisher.ending, pika.exceptions.ConnectionClosedByBroker)
             assert publisher.ending.reply_code == 320
@@ -119,7 +119,7 @@ def test_clients_that_do_not_get_on_are_cut_off_without_a_fault(tmp_path: Path) 
             process.send_signal(signal.SIGTERM)
             assert process.wait(timeout=30) == 0
             for client in (slow, lane):
-                client.settimeout(1)
+                client.settimeout(30)
                 with contextlib.suppress(ConnectionResetError):
                     assert client.recv(100) == b""
     told = errors.read_text()
@@ -130,7 +130,7 @@ def test_clients_that_do_not_get_on_are_cut_off_without_a_fault(tmp_path: Path) 
 def wait_until_nobody_listens(port: int) -> None:
     with pytest.raises(ConnectionRefusedError):
         while True:
-            socket.create_connection(("127.0.0.1", port), timeout=10).close()
+            socket.create_connection(("127.0.0.1", port), timeout=30).close()
             time.sleep(0.01)
 
 
@@ -138,7 +138,7 @@ class HTTPConnectionOf(HTTPConnection):
     """A connection that a with-block closes."""
 
     def __init__(self, port: int) -> None:
-        super().__init__("127.0.0.1", port, timeout=10)
+        super().__init__("127.0.0.1", port, timeout=30)
 
     def __enter__(self) -> "HTTPConnectionOf":
         return self
@@ -150,14 +150,21 @@ class HTTPConnectionOf(HTTPConnection):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_second_signal_ends_at_once(tmp_path: Path, number: signal.Signals) -> None:
     with serving(tmp_path) as (process, ready):
-        # A peer that does not go when it is told to: the node gives it some time.
-        with socket.create_connection(("127.0.0.1", int(ready[2])), timeout=10) as peer:
+        # A peer that does not go when it is told to, and a request that does not go on: the node
+        # gives them some time.
+        with (
+            socket.create_connection(("127.0.0.1", int(ready[2])), timeout=30) as peer,
+            begin_request(int(ready[4]), "/api/queues/%2F/x"),
+        ):
             peer.sendall(b"AMQP\x00\x00\x09\x01")
             assert peer.recv(1) == b"\x01"
+            with HTTPConnectionOf(int(ready[4])) as plain:  # answered: the request has come, too
+                plain.request("GET", "/api/health")
+                assert plain.getresponse().status == 200
             process.send_signal(number)
             wait_until_nobody_listens(int(ready[2]))
             process.send_signal(number)
-            assert process.wait(timeout=10) == 128 + number
+            assert process.wait(timeout=30) == 128 + number
 
 
 def test_the_log_has_no_secrets(tmp_path: Path) -> None:

@@ -64,11 +64,8 @@ class Served:
         """All bodies, taken out."""
         with self.channel() as opened:
             bodies = []
-            for method, _, body in opened.consume(queue, auto_ack=True, inactivity_timeout=1.0):
-                if method is None:
-                    break
-                bodies.append(body)
-            opened.cancel()
+            while (found := opened.basic_get(queue, auto_ack=True))[0] is not None:
+                bodies.append(found[2])
         return bodies
 
 

@@ -14,7 +14,7 @@ from leveret.cli.app import app
 from leveret.clock import Clock
 from leveret.jobs import Client, NewJob, TopicSettings
 from leveret.pipeline.flows.jobs_report import report_over_http
-from leveret.pipeline.flows.load_jobs import JobsTarget, load_jobs, put_in
+from leveret.pipeline.flows.load_jobs import JobsTarget, Loaded, load_jobs, put_in
 from leveret.pipeline.transforms.loading import as_jobs
 from tests.jobs.service import token
 from tests.jobs.stores import ShardsService
@@ -140,13 +140,16 @@ def test_files_are_loaded_as_jobs_once_however_often(
     second.write_text("id\n1500\n1501\n")
     to = JobsTarget(site_of(served, tmp_path), "shop", "import", rate=100_000)
     files = [first, second]
-    assert load_jobs(spark, files, None, to, "monday") == 1_502
+    assert load_jobs(spark, files, None, to, "monday") == Loaded(new=1_502, known=0)
     words = ["load", *map(str, files), "--jobs", "shop/import", "--id", "monday"]
     again = CliRunner().invoke(app, ["pipeline", *words, "--url", served.http, "--json"])
     assert again.exit_code == 0, again.output
-    assert json.loads(again.stdout) == {"jobs": 1_502, "id": "monday"}
+    assert json.loads(again.stdout) == {"jobs": 0, "known": 1_502, "id": "monday"}
+    first.write_text(first.read_text() + "1502\n")
+    more = CliRunner().invoke(app, ["pipeline", *words, "--url", served.http])
+    assert more.stdout == "put in 1 job; 1,502 were there already\n"
     with client_of(served) as client:
-        assert [job["id"] for job in payloads(client, "import", 1_502)] == list(range(1_502))
+        assert [job["id"] for job in payloads(client, "import", 1_503)] == list(range(1_503))
         # Another load of the same rows is another one.
         load_jobs(spark, [second], None, to, "tuesday")
         assert [job["id"] for job in payloads(client, "import", 2)] == [1500, 1501]

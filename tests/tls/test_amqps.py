@@ -158,12 +158,12 @@ def test_version_one_point_one_is_refused(authority: TestAuthority, secured: Bro
 def test_peer_that_never_agrees_on_tls_is_dropped(server: Pair) -> None:
     files: dict[str, Any] = {"tls_cert": server.cert, "tls_key": server.key}
     with broker(amqps_port=0, handshake_timeout_ms=200, **files) as url:
-        with socket.create_connection(address(url), 10) as silent:
+        with socket.create_connection(address(url), 30) as silent:
             assert silent.recv(1) == b""
 
 
 def test_plain_amqp_on_the_port_of_tls_is_dropped(secured: BrokerUrl) -> None:
-    with socket.create_connection(address(secured), 10) as plain:
+    with socket.create_connection(address(secured), 30) as plain:
         plain.sendall(b"AMQP\x00\x00\x09\x01")
         with contextlib.suppress(ConnectionResetError):
             while plain.recv(100):  # an alert of TLS, perhaps

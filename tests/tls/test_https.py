@@ -21,7 +21,7 @@ GUEST = {"Authorization": "Basic " + b64encode(b"guest:guest").decode()}
 
 def asked(url: BrokerUrl, context: ssl.SSLContext, path: str) -> int:
     assert url.node.https_address is not None
-    client = HTTPSConnection("localhost", url.node.https_address[1], timeout=10, context=context)
+    client = HTTPSConnection("localhost", url.node.https_address[1], timeout=30, context=context)
     with closing(client):
         client.request("GET", path, headers=GUEST)
         answer = client.getresponse()
@@ -44,7 +44,7 @@ def test_client_that_trusts_another_authority_does_not_ask(
 
 
 def test_plain_port_still_answers(secured: BrokerUrl) -> None:
-    with socket.create_connection((secured.host, secured.http_port), 10) as client:
+    with socket.create_connection((secured.host, secured.http_port), 30) as client:
         client.sendall(b"GET /api/health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         assert client.recv(15) == b"HTTP/1.1 200 OK"
 

@@ -30,7 +30,7 @@ def test_exploding_pattern_takes_linear_time() -> None:
     began = time.perf_counter()
     for pattern in ("(a+)+$", "^(a|a)*$", "^(([a-z])+.)+[A-Z]([a-z])+$", "(.*a){20}$"):
         assert not Pattern(pattern).matches("a" * 30_000 + "!")
-    assert time.perf_counter() - began < 5  # a backtracking engine would not end in this life
+    assert time.perf_counter() - began < 30  # a backtracking engine would not end in this life
 
 
 @pytest.mark.parametrize("pattern", ["(?=a)b", "(?<!a)b", r"(a)\1", "(", "[", "a{1001}", "*"])

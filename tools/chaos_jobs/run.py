@@ -1,7 +1,7 @@
 """One run: servers, nodes, workers and producers; kills; the end; the books.
 
 While it runs the tables are watched for leases that ended and were not taken back; when the kills
-are over everything must be done within a lease and `SLACK_S`.
+are over everything must be done within a lease and the slack of the plan.
 """
 
 import asyncio
@@ -25,7 +25,6 @@ from tools.chaos_jobs import actor, ledger
 from tools.ports import free_port
 from tools.services import Postgres, RedisServer
 
-SLACK_S: Final = 5.0
 READY_S: Final = 60.0
 STILL_S: Final = 60.0  # at the end: so long nothing was done any more
 _LEFT: Final = "SELECT count(*) FROM items"
@@ -45,6 +44,7 @@ class Plan:
     worker_kills_s: float = 1.0  # between two
     pause_s: float = 0.02  # of a producer
     lease_s: float = 3.0
+    slack_s: float = 5.0  # beyond its lease, after which a job counts as stuck
     seed: int = 1
     databases: int = 2
     shards: int = 2  # databases that nodes are given at first
@@ -132,7 +132,7 @@ class Run:
         codes = [node.end(signal.SIGTERM) for node in self.nodes]
         self._end_actors()
         account = ledger.balance(ledger.read(self._books))
-        if late > SLACK_S:
+        if late > self._plan.slack_s:
             account.faults.append(f"a job was stuck for {late:.1f} s beyond its lease")
         if any(codes):
             account.faults.append(f"nodes ended with {codes}")
@@ -206,7 +206,7 @@ class Run:
         async def ask() -> float:
             total = 0.0
             for dsn in self._dsns:
-                connection = await asyncpg.connect(dsn, timeout=10)
+                connection = await asyncpg.connect(dsn, timeout=READY_S)
                 total += float(await connection.fetchval(sql))
                 await connection.close()
             return total

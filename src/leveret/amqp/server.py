@@ -7,8 +7,10 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol, cast
 
+from leveret.addresses import maybe_dual_stack
 from leveret.amqp.closing import force_close
 from leveret.amqp.connection import Connection
 from leveret.amqp.link import Front
@@ -59,16 +61,17 @@ class AmqpServer:
     ) -> tuple[str, int]:
         """Accept connections, through TLS where there is a context; the address that was bound."""
         limits = self._limits
-        server = await self._loop.create_server(
+        create = partial(
+            self._loop.create_server,
             self._make_protocol,
-            host,
-            port,
             backlog=_BACKLOG,
             reuse_address=True,
             ssl=context,
             ssl_handshake_timeout=limits.handshake_ms / 1000 if context is not None else None,
             ssl_shutdown_timeout=limits.close_ms / 1000 if context is not None else None,
         )
+        both = maybe_dual_stack(host, port, _BACKLOG)
+        server = await (create(host, port) if both is None else create(sock=both))
         self._servers.append(server)
         name = server.sockets[0].getsockname()
         return name[0], name[1]

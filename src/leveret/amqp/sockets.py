@@ -25,6 +25,7 @@ import socket
 from collections.abc import Callable
 from typing import Final, cast
 
+from leveret.addresses import plain_host
 from leveret.amqp.closing import fail_internally, lost
 from leveret.amqp.connection import Connection
 from leveret.amqp.connection_state import RUNNING
@@ -411,4 +412,5 @@ def _address(name: tuple[object, ...] | None) -> str:
     """An end of a socket, for people. IPv6 has two more fields than host and port."""
     if not name:
         return "?"
-    return f"[{name[0]}]:{name[1]}" if len(name) > 2 else f"{name[0]}:{name[1]}"
+    host = plain_host(str(name[0]))
+    return f"[{host}]:{name[1]}" if ":" in host else f"{host}:{name[1]}"

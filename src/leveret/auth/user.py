@@ -8,6 +8,8 @@ a front that keeps one asks again when it is told that the user's access changed
 from collections.abc import Callable
 from typing import Final
 
+from leveret.addresses import plain_host
+
 CONFIGURE: Final = "configure"
 WRITE: Final = "write"
 READ: Final = "read"
@@ -84,5 +86,5 @@ Then = Callable[[User | Refusal], None]
 
 def is_loopback(host: str) -> bool:
     """Whether an address is of this machine itself."""
-    host = host.removeprefix("::ffff:")
+    host = plain_host(host)
     return host.startswith("127.") or host in ("::1", "localhost")

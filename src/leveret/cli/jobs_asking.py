@@ -8,6 +8,7 @@ that of the environment, or one made from the secret in the data directory of a 
 import inspect
 from base64 import b64encode
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -21,7 +22,7 @@ from leveret.errors import ConfigError
 from leveret.jobs.address import DEFAULT_NAMESPACE, TOKEN_VARIABLE
 from leveret.jobs.client import Client
 
-_LASTS_S: Final = 3600  # `top` may run for a while
+_LASTS_S: Final = 3600  # a command that runs for longer makes another one
 
 Token = Annotated[
     str | None, typer.Option("--token", envvar=TOKEN_VARIABLE, help="The token of the caller.")
@@ -58,7 +59,8 @@ def asks_jobs(function: Callable[..., None]) -> Callable[..., None]:
         namespace, output = given.pop("namespace"), Output(given.pop("as_json"))
         with one_line_on_failure("leveret jobs"):
             if token is None and data is not None:
-                token = _made_token(data)
+                _made_token(data)  # where none can be made that is told at once
+                token = partial(_made_token, data)  # `top` may outlast one
             with Client(url, token=token, namespace=namespace) as client:
                 function(client, output, **given)
 
@@ -70,7 +72,7 @@ def asks_jobs(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _made_token(data: Path) -> str:
-    """A token for a few minutes and all namespaces, by the secret of a node on this machine."""
+    """A token for an hour and all namespaces, by the secret of a node on this machine."""
     from leveret.runtime.job_tokens import ALL, SECRET_FILE, make_token, secret_in
     from leveret.storage.disk import LOCK_FILE
 

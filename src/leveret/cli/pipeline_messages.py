@@ -158,8 +158,11 @@ def _load_jobs(
     spark = site.session("load")
     name = load_id or id_of(files)
     to = flows.JobsTarget(site, namespace, topic, token, rate)
-    count = flows.load_jobs(spark, files, kind, to, name)
-    output.done(f"put in {count:,} jobs", {"jobs": count, "id": name})
+    loaded = flows.load_jobs(spark, files, kind, to, name)
+    text = f"put in {loaded.new:,} {'job' if loaded.new == 1 else 'jobs'}"
+    if loaded.known:
+        text += f"; {loaded.known:,} were there already"
+    output.done(text, {"jobs": loaded.new, "known": loaded.known, "id": name})
 
 
 @flow

@@ -54,7 +54,9 @@ class Settings:
     )
     host: str = _option(
         "127.0.0.1",
-        "Address to listen on. One that other machines can reach needs a password: default_pass.",
+        "Address to listen on; 0.0.0.0 is all of IPv4, :: all of IPv6 and IPv4 (where the system"
+        " cannot do both with one socket: IPv6). One that other machines can reach needs a"
+        " password: default_pass.",
         pattern=r"\S+",
         metavar="HOST",
     )

@@ -9,6 +9,7 @@ from urllib.parse import unquote
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from leveret.addresses import plain_host
 from leveret.auth import Credentials, Refusal, User, is_loopback
 from leveret.http.facts import BrokerFacts
 
@@ -23,7 +24,7 @@ def facts_of(request: Request) -> BrokerFacts:
 
 def host_of(request: Request) -> str:
     """The address that the request comes from."""
-    return request.client.host if request.client is not None else "127.0.0.1"
+    return plain_host(request.client.host) if request.client is not None else "127.0.0.1"
 
 
 async def login(request: Request) -> User:

@@ -56,6 +56,7 @@ from leveret.http import (
 )
 from leveret.http.answers import json, on_crash, on_http_error, on_hung_up, on_refusal
 from leveret.http.facts import BrokerFacts
+from leveret.http.jobs_access import first_part, or_problem
 from leveret.http.listing import with_list_query
 from leveret.http.operations import Needs, Operation, endpoints_of, routes_of
 from leveret.http.pace import Pace
@@ -97,10 +98,10 @@ def make_app(facts: BrokerFacts) -> Starlette:
     """The application over one node."""
     app = _App(
         exception_handlers={
-            HTTPException: on_http_error,
+            HTTPException: or_problem(_JOBS, on_http_error),
             LeveretError: on_refusal,
             ClientDisconnect: on_hung_up,
-            Exception: on_crash,
+            Exception: or_problem(_JOBS, on_crash),
         },
     )
     app.router = Routes(routes_of(OPERATIONS))
@@ -185,4 +186,9 @@ OPERATIONS: Final = (
     *definitions.OPERATIONS,
     *openapi.OPERATIONS,
     *assets.OPERATIONS,
+)
+
+# How the paths of the jobs API begin.
+_JOBS: Final = frozenset(
+    first_part(operation.path) for operation in OPERATIONS if operation.needs is Needs.JOBS
 )

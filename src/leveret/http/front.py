@@ -12,6 +12,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
+from leveret.addresses import maybe_dual_stack
 from leveret.http.facts import BrokerFacts
 from leveret.http.listener import Listener
 
@@ -60,6 +61,9 @@ class HttpFront:
 
 
 def _bound(host: str, port: int) -> socket.socket:
+    both = maybe_dual_stack(host, port, _BACKLOG)
+    if both is not None:
+        return both
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     family, address = found[0][0], found[0][4]
     bound = socket.create_server(address, family=family, backlog=_BACKLOG)

@@ -37,6 +37,8 @@ _DETAILS: Final = {
     Outcome.STALE: "the lease is over, or another one holds the job",
 }
 
+KNOWN: Final = "Jobs-Known"  # header of the answer: jobs that were there already, by their keys
+
 # What a call does with jobs of one topic that it treats alike, and when their leases then end.
 Action = Callable[[Call, Settle, list[Handle]], Awaitable[list[tuple[Outcome, int]]]]
 
@@ -48,7 +50,8 @@ async def enqueue(call: Call) -> Response:
     limits.require_batch(jobs, call.now_ms())
     for namespace, index in _first_of_each(jobs).items():
         call.require(namespace, index)
-    return json(await call.store.enqueue(jobs))
+    ids, known = await call.store.put_in(jobs)
+    return json(ids, headers={KNOWN: str(known)})
 
 
 def _first_of_each(jobs: list[NewJob]) -> dict[str, int]:
@@ -240,10 +243,11 @@ PLACE: Final = (
     Query("namespace", "the namespace", required=True),
     Query("topic", "the topic", required=True),
 )
-REFUSALS: Final = tuple((status, Problem) for status in (400, 401, 403, 413, 429, 500, 503))
+REFUSALS: Final = tuple(
+    (status, Problem) for status in (400, 401, 403, 404, 405, 413, 429, 500, 503)
+)
 SETTLE_REFUSALS: Final = (
     *REFUSALS,
-    (404, Problem),
     (409, Problem),
     (207, list[Settled]),
 )

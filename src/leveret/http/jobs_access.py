@@ -2,7 +2,8 @@
 
 A call is let in by a token (`Authorization: Bearer`) that names its namespaces, or by the login of
 an administrator, who may use all. Every handler of the service is wrapped by `job_call`, which
-looks at that first and turns whatever goes wrong into `application/problem+json`.
+looks at that first and turns whatever goes wrong into `application/problem+json`. What no handler
+is asked for, a path that is none or a method that it does not have, is refused by `or_problem`.
 """
 
 import http
@@ -37,6 +38,7 @@ MEDIA: Final = "application/problem+json"
 RETRY_AFTER_S: Final = 1  # where nothing else is known
 CLIENT_GONE: Final = 499  # nobody reads the answer
 _GONE: Final = "Client Gone"
+_INSIDE: Final = "the service has a fault, which its log tells"
 _CHALLENGE: Final = 'Bearer realm="jobs"'
 _BAD_TOKEN: Final = 'Bearer realm="jobs", error="invalid_token"'
 
@@ -114,6 +116,26 @@ def job_call(handler: JobHandler) -> Callable[[Request], Awaitable[Response]]:
             return _refused(fault)
 
     return answer
+
+
+ErrorHandler = Callable[[Request, Exception], Awaitable[Response]]
+
+
+def or_problem(first_parts: frozenset[str], usual: ErrorHandler) -> ErrorHandler:
+    """Answers errors as usual, but where a path begins as those of the service do."""
+
+    async def answer(request: Request, fault: Exception) -> Response:
+        if first_part(request.scope["path"]) not in first_parts:
+            return await usual(request, fault)
+        if isinstance(fault, HTTPException):
+            return problem(fault.status_code, fault.detail, headers=dict(fault.headers or {}))
+        return problem(500, _INSIDE)
+
+    return answer
+
+
+def first_part(path: str) -> str:
+    return path.split("/", 2)[1] if path.startswith("/") else ""
 
 
 async def _admitted(request: Request) -> frozenset[str]:

@@ -12,7 +12,7 @@ from leveret.errors import JobsInvalid, TokenRefused
 from leveret.http.access import facts_of, part_of, user_of
 from leveret.http.answers import Failure, json
 from leveret.http.jobs import PLACE, REFUSALS, SETTLE_REFUSALS, number_of, place_of, settle
-from leveret.http.jobs_access import ALL, MEDIA, Call, Problem, job_call, problem
+from leveret.http.jobs_access import ALL, MEDIA, Call, job_call, problem
 from leveret.http.jobs_shapes import (
     Dead,
     Deleted,
@@ -228,7 +228,6 @@ def _operation(method: str, path: str, handler: Any, about: str, **more: Any) ->
 
 _TOPIC: Final = "/topics/{namespace}/{topic}"
 _SCHEDULE: Final = "/schedules/{namespace}/{name}"
-_MISSING: Final = (*REFUSALS, (404, Problem))
 _SETTLED: Final = {
     "body": Settle | list[Settle],
     "answer": Settled | list[Settled],
@@ -245,7 +244,6 @@ OPERATIONS: Final = (
         "One job in whatever state, with its failures.",
         query=(*PLACE, Query("id", "the id of the job", required=True)),
         answer=JobInfo,
-        failures=_MISSING,
     ),
     _operation(
         "GET",
@@ -294,9 +292,7 @@ OPERATIONS: Final = (
         body=Schedule,
         status=204,
     ),
-    _operation(
-        "DELETE", _SCHEDULE, delete_schedule, "End a schedule.", status=204, failures=_MISSING
-    ),
+    _operation("DELETE", _SCHEDULE, delete_schedule, "End a schedule."),
     Operation(
         method="POST",
         path="/api/jobs/token",

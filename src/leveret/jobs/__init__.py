@@ -15,7 +15,7 @@ _HOMES: Final = {
     "leveret.jobs.client": "Client",
     "leveret.jobs.faults": "BadAnswer CallFailed InvalidCall NotAllowed NotAuthenticated OverRate "
     "ServiceDraining ServiceFailed StaleLease TimedOut UnknownJob Unreachable",
-    "leveret.jobs.job": "Failure Job JobInfo NewJob",
+    "leveret.jobs.job": "Enqueued Failure Job JobInfo NewJob",
     "leveret.jobs.lane": "Dead Retry",
     "leveret.jobs.service.items": "Schedule TopicSettings TopicStats",
     "leveret.jobs.service.store": "Outcome",

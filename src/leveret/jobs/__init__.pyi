@@ -16,7 +16,7 @@ from leveret.jobs.faults import (
     UnknownJob,
     Unreachable,
 )
-from leveret.jobs.job import Failure, Job, JobInfo, NewJob
+from leveret.jobs.job import Enqueued, Failure, Job, JobInfo, NewJob
 from leveret.jobs.lane import Dead, Retry
 from leveret.jobs.service.items import Schedule, TopicSettings, TopicStats
 from leveret.jobs.service.store import Outcome
@@ -28,6 +28,7 @@ __all__ = [
     "Worker",
     "Dead",
     "Retry",
+    "Enqueued",
     "Failure",
     "Job",
     "JobInfo",

@@ -16,12 +16,13 @@ from leveret.jobs import calls
 from leveret.jobs.address import DEFAULT_NAMESPACE, address_of
 from leveret.jobs.async_links import LINKS_MAX, AsyncLinks
 from leveret.jobs.calls import Call
-from leveret.jobs.faults import CallFailed, TimedOut, fault_of
-from leveret.jobs.job import Job, JobInfo, NewJob
+from leveret.jobs.faults import CallFailed, NotAuthenticated, TimedOut, fault_of
+from leveret.jobs.job import Enqueued, Job, JobInfo, NewJob
 from leveret.jobs.outcomes import require_done
 from leveret.jobs.retrying import TIMEOUT_S, maybe_pause_s
 from leveret.jobs.service.items import Schedule, TopicSettings, TopicStats
 from leveret.jobs.service.store import Outcome
+from leveret.jobs.tokens import AsyncTokens, AsyncTokenSource
 
 T = TypeVar("T")
 
@@ -33,14 +34,16 @@ class AsyncClient:
         self,
         url: str | None = None,
         *,
-        token: str | None = None,
+        token: str | AsyncTokenSource | None = None,
         namespace: str = DEFAULT_NAMESPACE,
         timeout_s: float = TIMEOUT_S,
         tls: ssl.SSLContext | None = None,
         connections_max: int = LINKS_MAX,
     ) -> None:
         self.namespace = namespace
-        self._address = address_of(url, token, tls)
+        given, source = (None, token) if callable(token) else (token, None)
+        self._address = address_of(url, given, tls)
+        self._tokens = AsyncTokens(self._address, source)
         self._timeout_s = timeout_s
         self._links = AsyncLinks(self._address, connections_max)
 
@@ -84,7 +87,11 @@ class AsyncClient:
 
     async def enqueue_many(self, jobs: Sequence[NewJob]) -> list[int]:
         """Put in all of these, or none; their ids in the same order."""
-        return await self._do(calls.enqueue(jobs, self.namespace)) if jobs else []
+        return (await self.enqueue_batch(jobs)).ids
+
+    async def enqueue_batch(self, jobs: Sequence[NewJob]) -> Enqueued:
+        """The same; also how many were there already, by their idempotency keys."""
+        return await self._do(calls.enqueue(jobs, self.namespace)) if jobs else Enqueued([], 0)
 
     async def dequeue(
         self,
@@ -218,12 +225,19 @@ class AsyncClient:
             raise TimedOut(text) from fault
 
     async def _until_done(self, call: Call[T], deadline: asyncio.Timeout) -> T:
-        request = self._address.requests.encode(call.method, call.path, call.body)
+        requests = await self._tokens.current()
+        may_renew = self._tokens.can_renew()
         tries = 0
         while True:
             tries += 1
             try:
+                request = requests.encode(call.method, call.path, call.body)
                 return await self._try(call, request)
+            except NotAuthenticated:  # nothing was done
+                if not may_renew:
+                    raise
+                may_renew = False
+                requests = await self._tokens.renewed(requests)
             except CallFailed as fault:
                 left_s = (deadline.when() or 0.0) - asyncio.get_running_loop().time()
                 pause_s = maybe_pause_s(fault, call, tries, left_s)

@@ -16,7 +16,7 @@ import msgspec
 
 from leveret.jobs.faults import BadAnswer
 from leveret.jobs.http1 import Answer
-from leveret.jobs.job import Job, JobInfo, NewJob, in_zone, payload_bytes
+from leveret.jobs.job import Enqueued, Job, JobInfo, NewJob, in_zone, payload_bytes
 from leveret.jobs.service.items import Schedule, TopicSettings, TopicStats
 from leveret.jobs.service.store import Outcome
 
@@ -73,8 +73,8 @@ _RESULTS: Final = msgspec.json.Decoder(list[_Result])
 _ENCODER: Final = msgspec.json.Encoder()
 
 
-def enqueue(jobs: Sequence[NewJob], namespace: str) -> Call[list[int]]:
-    """Put in all of these jobs, or none; their ids in the same order."""
+def enqueue(jobs: Sequence[NewJob], namespace: str) -> Call[Enqueued]:
+    """Put in all of these jobs, or none."""
     items = [
         _Item(
             job.namespace or namespace,
@@ -88,7 +88,7 @@ def enqueue(jobs: Sequence[NewJob], namespace: str) -> Call[list[int]]:
         for job in jobs
     ]
     is_repeatable = all(job.idempotency_key is not None for job in jobs)
-    decode = partial(_ids, count=len(items))
+    decode = partial(_enqueued, count=len(items))
     return Call("POST", "/enqueue", _ENCODER.encode(items), decode, is_repeatable)
 
 
@@ -229,8 +229,10 @@ def _in_path(name: str) -> str:
     return quote(name, safe="")
 
 
-def _ids(answer: Answer, count: int) -> list[int]:
-    return _each(_decoded(_IDS, answer), answer, count)
+def _enqueued(answer: Answer, count: int) -> Enqueued:
+    ids = _each(_decoded(_IDS, answer), answer, count)
+    known = answer.headers.get("jobs-known", "")
+    return Enqueued(ids, int(known) if known.isdecimal() else None)
 
 
 def _outcomes(answer: Answer, count: int) -> list[Outcome]:

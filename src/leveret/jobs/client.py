@@ -15,13 +15,14 @@ from typing import TypeVar
 from leveret.jobs import calls
 from leveret.jobs.address import DEFAULT_NAMESPACE, address_of
 from leveret.jobs.calls import Call
-from leveret.jobs.faults import CallFailed, fault_of
-from leveret.jobs.job import Job, JobInfo, NewJob
+from leveret.jobs.faults import CallFailed, NotAuthenticated, fault_of
+from leveret.jobs.job import Enqueued, Job, JobInfo, NewJob
 from leveret.jobs.links import Links
 from leveret.jobs.outcomes import require_done
 from leveret.jobs.retrying import TIMEOUT_S, maybe_pause_s
 from leveret.jobs.service.items import Schedule, TopicSettings, TopicStats
 from leveret.jobs.service.store import Outcome
+from leveret.jobs.tokens import Tokens, TokenSource
 
 T = TypeVar("T")
 
@@ -33,15 +34,17 @@ class Client:
         self,
         url: str | None = None,
         *,
-        token: str | None = None,
+        token: str | TokenSource | None = None,
         namespace: str = DEFAULT_NAMESPACE,
         timeout_s: float = TIMEOUT_S,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self.namespace = namespace
-        self._address = address_of(url, token, tls)
+        given, source = (None, token) if callable(token) else (token, None)
+        address = address_of(url, given, tls)
+        self._tokens = Tokens(address, source)
         self._timeout_s = timeout_s
-        self._links = Links(self._address)
+        self._links = Links(address)
 
     def __enter__(self) -> "Client":
         return self
@@ -83,7 +86,11 @@ class Client:
 
     def enqueue_many(self, jobs: Sequence[NewJob]) -> list[int]:
         """Put in all of these, or none; their ids in the same order."""
-        return self._do(calls.enqueue(jobs, self.namespace)) if jobs else []
+        return (self.enqueue_batch(jobs)).ids
+
+    def enqueue_batch(self, jobs: Sequence[NewJob]) -> Enqueued:
+        """The same; also how many were there already, by their idempotency keys."""
+        return self._do(calls.enqueue(jobs, self.namespace)) if jobs else Enqueued([], 0)
 
     def dequeue(
         self,
@@ -209,12 +216,19 @@ class Client:
     def _do(self, call: Call[T]) -> T:
         """Send a call, and again where that is harmless, until the deadline."""
         deadline = time.monotonic() + self._timeout_s + call.wait_s
-        request = self._address.requests.encode(call.method, call.path, call.body)
+        requests = self._tokens.current()
+        may_renew = self._tokens.can_renew()
         tries = 0
         while True:
             tries += 1
             try:
+                request = requests.encode(call.method, call.path, call.body)
                 return self._try(call, request, deadline)
+            except NotAuthenticated:  # nothing was done
+                if not may_renew:
+                    raise
+                may_renew = False
+                requests = self._tokens.renewed(requests)
             except CallFailed as fault:
                 pause_s = maybe_pause_s(fault, call, tries, deadline - time.monotonic())
                 if pause_s is None:

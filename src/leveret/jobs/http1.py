@@ -33,6 +33,7 @@ class Requests:
     """Makes requests to one address with one token, or with the login that the address has."""
 
     def __init__(self, address: SplitResult, token: str | None) -> None:
+        self._address = address
         host = address.netloc.rpartition("@")[2]
         lines = [f"Host: {host}", "Accept: application/json", "User-Agent: leveret-jobs"]
         if token:
@@ -45,6 +46,10 @@ class Requests:
             raise ValueError("an address or a token has characters that no header may have")
         self._prefix = address.path.rstrip("/")
         self._headers = text.encode()
+
+    def with_token(self, token: str) -> "Requests":
+        """The same with another token."""
+        return Requests(self._address, token)
 
     def encode(self, method: str, path: str, body: bytes | None) -> bytes:
         """The bytes of one request; `path` is encoded already."""

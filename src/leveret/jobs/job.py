@@ -25,6 +25,13 @@ class NewJob(msgspec.Struct, kw_only=True):
     fair_key: str | None = None  # keys take turns among jobs of the same priority
 
 
+class Enqueued(msgspec.Struct):
+    """What became of jobs that were put in."""
+
+    ids: list[int]  # in the order of the jobs
+    known: int | None  # so many were there already, by their keys; None: the service does not say
+
+
 class Job(msgspec.Struct, kw_only=True):
     """A job under a lease: the worker's own until `lease_expires_at`."""
 

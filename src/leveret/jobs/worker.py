@@ -27,6 +27,7 @@ from leveret.jobs.async_client import AsyncClient
 from leveret.jobs.async_links import LINKS_MAX
 from leveret.jobs.lane import Handler, Lane, Task
 from leveret.jobs.service.items import LEASE_MS_DEFAULT, LEASE_MS_MAX, LEASE_MS_MIN
+from leveret.jobs.tokens import AsyncTokenSource
 
 _LOG = logging.getLogger("leveret.jobs")
 CONCURRENCY: Final = 10
@@ -44,14 +45,16 @@ class Worker:
         self,
         url: str | None = None,
         *,
-        token: str | None = None,
+        token: str | AsyncTokenSource | None = None,
         namespace: str = DEFAULT_NAMESPACE,
         concurrency: int = CONCURRENCY,
         lease_s: float = _LEASE_S,
         stop_s: float = STOP_S,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        address_of(url, token, tls)  # a wrong address is told here, not by every call
+        address_of(
+            url, None if callable(token) else token, tls
+        )  # a wrong address is told here, not by every call
         self._url = url
         self._token = token
         self._tls = tls

@@ -110,8 +110,11 @@ class Node:
         self._serves_http = serves_http
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def start(self) -> None:
-        """Listen. Raises OSError where an address cannot be used, ConfigError where none may be."""
+    async def start(self, on_recovered: Callable[[], None] | None = None) -> None:
+        """Listen. Raises OSError where an address cannot be used, ConfigError where none may be.
+
+        `on_recovered` is told when all that is on disk was read: the loop is not blocked from then.
+        """
         loop = asyncio.get_running_loop()
         self._certificates = _certificates(self.settings)
         self.turns = Turns(self.broker, self._clock, loop)
@@ -132,6 +135,8 @@ class Node:
                 free_min_bytes=self.settings.disk_free_min,
             )
             self.turns.add_flusher(self._store.flush)
+        if on_recovered is not None:
+            on_recovered()
         self.turns.add_flusher(self.amqp.flush)
         if self._tracer is not None:
             self.turns.add_flusher(self._tracer.flush)

@@ -2,7 +2,9 @@
 
 The ready line on stdout is a promise to scripts and is printed once, when all ports accept
 connections. SIGTERM and SIGINT drain the node and the exit code is 0; a second signal ends the
-process at once; SIGHUP reads certificates again. A node that cannot start says why in one line on
+process at once; SIGHUP reads certificates again. Until the node has recovered there is nothing to
+drain, and the loop would not run for as long: one signal ends the process at once, with code 0,
+which recovery survives as it survives a kill. A node that cannot start says why in one line on
 stderr, and the code is 1.
 """
 
@@ -40,12 +42,11 @@ def serve(settings: Settings) -> int:
 
 async def _serve(settings: Settings) -> int:
     stopping = asyncio.Event()
-    _stop_on_signals(stopping)
     _raise_descriptor_limit()
     node = Node(settings, Clock(), disk=Disk(settings.data))
     gc.disable()  # a start makes many objects that stay: looking through them is most of its time
     try:
-        await node.start()
+        await node.start(on_recovered=lambda: _stop_on_signals(stopping))
     except OSError as fault:
         sys.stderr.write(f"leveret serve: cannot start: {_reason(fault, settings)}\n")
         return 1
@@ -107,6 +108,7 @@ def _raise_descriptor_limit() -> None:
 
 
 def _stop_on_signals(stopping: asyncio.Event) -> None:
+    """Drain from now on; before, signals ended the process (`cli.main`)."""
     loop = asyncio.get_running_loop()
 
     def on_signal(number: int) -> None:

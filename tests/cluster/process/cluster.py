@@ -25,7 +25,7 @@ from tests.proxy import Proxy, Way, proxy
 from tools.ports import HOST, free_port
 
 START_S: Final = 30.0
-ANSWER_S: Final = 10.0
+ANSWER_S: Final = 30.0
 _READY: Final = re.compile(rb"ready client=(\d+) listen=(\d+)")
 
 Told = dict[str, Any]
@@ -240,7 +240,7 @@ class Cluster:
     async def status(self, number: int, group: int = 1) -> Told:
         return await self.ask(number, {"do": "status", "group": group})
 
-    async def change(self, change: str, *arguments: int, within_s: float = 10.0) -> None:
+    async def change(self, change: str, *arguments: int, within_s: float = 30.0) -> None:
         """A change of the members, a handover, or a snapshot; asked again while it is refused."""
         async with asyncio.timeout(within_s):
             while True:

@@ -38,7 +38,7 @@ PROMISED: Final = Bounds(election_s=5.0, resume_s=10.0)
 # In the suite, where a machine that also compiles and runs other tests can stand still for seconds:
 # there a cluster that does not get over a fault at all must be told from one that had to wait.
 # `python -m tests.cluster.process` holds what is promised.
-PATIENT: Final = Bounds(election_s=3 * PROMISED.election_s, resume_s=2 * PROMISED.resume_s)
+PATIENT: Final = Bounds(election_s=4 * PROMISED.election_s, resume_s=2 * PROMISED.resume_s)
 
 
 @dataclass

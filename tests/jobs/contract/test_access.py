@@ -54,6 +54,37 @@ def test_another_namespace_is_403_everywhere(api: Api) -> None:
         assert "somebody-elses" in answer.body["detail"], call
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "status", "allowed"),
+    [
+        ("GET", "/enqueue", 405, "POST"),  # by the express lane
+        ("DELETE", "/enqueue", 405, "POST"),
+        ("POST", "/dequeue?topic=t", 405, "GET"),
+        ("POST", "/topics/a/b", 405, "PUT"),
+        ("DELETE", "/dead/redrive", 405, "POST"),
+        ("GET", "/topics/a", 404, ""),
+        ("GET", "/topics/a/b/", 404, ""),
+        ("GET", "/dead/", 404, ""),
+        ("POST", "/schedules/a/b/c", 404, ""),
+        ("GET", "/enqueue/more", 404, ""),
+    ],
+)
+def test_a_call_that_there_is_not_is_a_problem_too(
+    api: Api, method: str, path: str, status: int, allowed: str
+) -> None:
+    answer = api.call(method, path)
+    assert (answer.status, answer.headers["content-type"]) == (status, PROBLEM)
+    title = {404: "Not Found", 405: "Method Not Allowed"}[status]
+    assert (answer.body["status"], answer.body["title"]) == (status, title)
+    assert allowed in answer.headers.get("allow", "").split(", ")
+
+
+def test_a_path_of_nobody_is_answered_as_the_management_api_does(api: Api) -> None:
+    for path in ("/api/jobs/nothing", "/api/enqueue", "/enqueues", "/nothing"):
+        answer = api.call("GET", path)
+        assert (answer.status, answer.body["error"]) == (404, "Object Not Found"), path
+
+
 def test_a_token_for_all_namespaces_is_good_everywhere(api: Api, service: Service) -> None:
     master = Api(service.port, service.token("*"), api.namespace)
     for call in calls(api, api.namespace):

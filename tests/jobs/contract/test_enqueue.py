@@ -106,6 +106,21 @@ def test_a_key_twice_in_a_batch_is_one_job(api: Api) -> None:
     assert len(api.dequeue(TOPIC)) == 1
 
 
+def test_the_answer_tells_how_many_were_known_by_their_keys(api: Api) -> None:
+    def known(*keys: str | None) -> str:
+        items = [api.item(TOPIC, b"", idempotency_key=key) for key in keys]
+        answer = api.call("POST", "/enqueue", items)
+        assert answer.status == 200, answer.data
+        told: str = answer.headers["jobs-known"]
+        return told
+
+    assert known(None, "a", "b") == "0"
+    assert known("b", "c", None, "a") == "2"
+    assert known("d", "d", "d") == "2"  # the first of them was new
+    assert known("d") == "1"
+    assert len(api.dequeue(TOPIC)) == 6
+
+
 def test_namespaces_have_keys_of_their_own(api: Api, service: Service) -> None:
     other = api_of(service)
     assert api.enqueue(TOPIC, b"", idempotency_key="k") != other.enqueue(

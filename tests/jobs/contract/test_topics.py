@@ -142,7 +142,7 @@ def test_whoever_waits_for_a_slot_gets_it(api: Api) -> None:
 
     with ThreadPoolExecutor(1) as worker:
         waiting = worker.submit(wait)
-        begun.wait(10)
+        begun.wait(30)
         assert api.ack(TOPIC, first) == 200
         assert payload(waiting.result(15)[0]) == b"2"
 

@@ -16,9 +16,11 @@ from leveret.jobs.service.items import NewJob
 from leveret.jobs.service.shards import ShardsSettings, ShardsStore, open_store
 from leveret.jobs.service.shards.routing import slot_of
 
-STOP_S = 10.0
+WITHIN_S = 30.0
 # Short times, so that what waits for time does not make tests wait; no deadline a test depends on.
-QUICK = ShardsSettings(probe_s=0.1, tick_s=0.1, sweep_after_s=0.4, flush_interval_ms=100)
+QUICK = ShardsSettings(
+    probe_s=0.1, tick_s=0.1, sweep_after_s=0.4, flush_interval_ms=100, deadline_s=WITHIN_S
+)
 
 
 @dataclass(frozen=True)
@@ -44,29 +46,55 @@ class Place:
     def at(self, **changes: Any) -> "Place":
         return replace(self, **changes)
 
-    @asynccontextmanager
-    async def node(
-        self, name: str = "a", clock: Clock | None = None, settings: ShardsSettings = QUICK
-    ) -> AsyncIterator[ShardsStore]:
-        """A node that runs, and is stopped at the end."""
+    async def started(
+        self,
+        name: str = "a",
+        clock: Clock | None = None,
+        settings: ShardsSettings = QUICK,
+        missing: int = 0,
+    ) -> ShardsStore:
+        """A node that runs; all servers are there but so many shards, and it has found them.
+
+        A server that is slow to answer counts as down, which keeps no node from starting.
+        """
         store = self.store(name, clock, settings)
         await store.start()
+        await eventually(lambda: is_whole(store, missing))
+        return store
+
+    @asynccontextmanager
+    async def node(
+        self,
+        name: str = "a",
+        clock: Clock | None = None,
+        settings: ShardsSettings = QUICK,
+        missing: int = 0,
+    ) -> AsyncIterator[ShardsStore]:
+        """The same, stopped at the end."""
+        store = await self.started(name, clock, settings, missing)
         try:
             yield store
         finally:
-            await store.stop(STOP_S)
+            await store.stop(WITHIN_S)
 
     async def rows(self, sql: str, *arguments: object, shard: int | None = None) -> list[Any]:
         """What databases answer, one after the other."""
         found: list[Any] = []
         for dsn in self.dsns if shard is None else [self.dsns[shard]]:
-            connection = await asyncpg.connect(dsn, timeout=10)
+            connection = await asyncpg.connect(dsn, timeout=WITHIN_S)
             found += await connection.fetch(sql, *arguments)
             await connection.close()
         return found
 
     async def is_empty(self, table: str) -> bool:
         return not await self.rows(f"SELECT FROM {table}")
+
+
+def is_whole(store: ShardsStore, missing: int = 0) -> bool:
+    """Whether a node has all that it needs but so many shards."""
+    up = sum(shard.is_up for shard in store._shards)
+    has_servers = store._memory.is_up and store._routes.is_loaded
+    return has_servers and up == len(store._shards) - missing and store._numbers.number is not None
 
 
 async def abandon(store: ShardsStore) -> None:
@@ -107,7 +135,9 @@ async def refuses(work: Any, kind: type[JobsError] = JobsError) -> str:
     raise AssertionError(f"no {kind.__name__} was raised")
 
 
-async def eventually(is_so: Callable[[], bool | Awaitable[bool]], within_s: float = 20.0) -> None:
+async def eventually(
+    is_so: Callable[[], bool | Awaitable[bool]], within_s: float = WITHIN_S
+) -> None:
     """Wait until something is so that nobody tells."""
     async with asyncio.timeout(within_s):
         while True:

@@ -9,7 +9,10 @@ pytestmark = pytest.mark.compiled_only("the store is the same in both forms")
 
 
 def test_every_job_is_done_once_whatever_is_killed(seed: int) -> None:
-    plan = Plan(seconds=9, workers=5, producers=2, node_kills=3, lease_s=2.0, seed=seed)
+    # What is stuck for good is still found in the end: a busy machine may take its time.
+    plan = Plan(
+        seconds=9, workers=5, producers=2, node_kills=3, lease_s=2.0, slack_s=60.0, seed=seed
+    )
     account = run(plan, print)
     print(account)
     assert account.faults == []

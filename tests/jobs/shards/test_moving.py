@@ -96,12 +96,11 @@ def test_a_replay_after_a_move_brings_nothing_back(place: Place) -> None:
     topic = "n", topic_on(0)
 
     async def main() -> None:
-        store = place.store("a")
-        await store.start()
+        store = await place.started("a")
         await store.enqueue([new(topic[1], b"1")])
         await abandon(store)
         async with place.node("b") as other:
-            (job,) = await other.dequeue(*topic, 1, None, 10_000)
+            (job,) = await other.dequeue(*topic, 1, None, 30_000)
             await other.ack(*topic, [Handle(job.id)])
             async with mover(place.dsns) as moving:
                 await moving.move(topic, 1)
@@ -124,7 +123,7 @@ def test_the_copy_of_the_map_in_redis_serves_while_the_first_shard_is_down(place
         async with place.node():
             pass
         gone = place.at(dsns=["postgresql://leveret@127.0.0.1:1/none", place.dsns[1]])
-        async with gone.node("b") as store:
+        async with gone.node("b", missing=1) as store:
             await store.enqueue([new(topic[1], b"1")])
             assert await drain(store, topic[1]) == [b"1"]
 

@@ -243,19 +243,18 @@ def test_a_copy_that_comes_too_late_brings_nothing_back(place: Place) -> None:
 
 def test_a_replay_after_the_change_brings_nothing_back(place: Place) -> None:
     async def main() -> None:
-        store = place.store("a")
-        await store.start()
+        store = await place.started("a")
         await store.enqueue([new(MOVING, b"1")])
         await abandon(store)
         async with place.node("b") as other:
-            (job,) = await other.dequeue("n", MOVING, 1, None, 10_000)
+            (job,) = await other.dequeue("n", MOVING, 1, None, 30_000)
             await other.ack("n", MOVING, [Handle(job.id)])
             done = await resharded(place, 3)
             assert done.topics == []  # nothing is left of it but its mark
             assert len(await place.rows("SELECT FROM flush_marks", shard=2)) == 1
             assert await other.dequeue("n", MOVING, 1, None, 0) == []  # and learns of the change
         gone = place.at(dsns=["postgresql://leveret@127.0.0.1:1/none", *place.dsns[1:]])
-        async with gone.node("a") as store:  # cannot ask the shard that had the job
+        async with gone.node("a", missing=1) as store:  # cannot ask the shard that had the job
             assert await drain(store, MOVING) == []
         assert not await place.rows("SELECT FROM items", shard=2)
 

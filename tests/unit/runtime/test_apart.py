@@ -11,7 +11,7 @@ from leveret.engine.broker import Broker
 from leveret.runtime.apart import Apart
 from leveret.runtime.turns import Turns
 
-WITHIN_S = 10.0
+WITHIN_S = 30.0
 
 
 def make_apart() -> Apart:

@@ -25,7 +25,7 @@ class Collector:
         self.may_go.set()
 
     def export(self, batch: list[Span]) -> bool:
-        self.may_go.wait(10)
+        self.may_go.wait(30)
         if self.fails:
             raise ConnectionError("password=hidden")
         self.spans.extend(batch)

@@ -55,6 +55,9 @@ class Store(Protocol):
 
     async def enqueue(self, jobs: list[NewJob]) -> list[int]: ...
 
+    async def put_in(self, jobs: list[NewJob]) -> tuple[list[int], int]:
+        """As `enqueue`; also how many were not kept because their keys were known."""
+
     async def dequeue(
         self, namespace: str, topic: str, limit: int, lease_ms: int | None, wait_ms: int
     ) -> list[LeasedJob]:

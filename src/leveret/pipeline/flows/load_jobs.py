@@ -15,6 +15,7 @@ from functools import reduce
 from pathlib import Path
 from typing import Any, Final
 
+from pyspark import Accumulator
 from pyspark.sql import DataFrame, SparkSession
 
 from leveret.jobs.faults import CallFailed, OverRate, ServiceDraining, TimedOut, Unreachable
@@ -42,10 +43,18 @@ class JobsTarget:
     rate: int | None = None  # jobs a second
 
 
+@dataclass(frozen=True)
+class Loaded:
+    """What became of the rows of files."""
+
+    new: int
+    known: int  # were there already, by their keys; a call that lost its answer counts, too
+
+
 def load_jobs(
     spark: SparkSession, files: Sequence[Path], kind: str | None, to: JobsTarget, load_id: str
-) -> int:
-    """Put in all rows of files; how many."""
+) -> Loaded:
+    """Put in all rows of files."""
     tables = tables_of(spark, files, kind)
     frames = [
         as_jobs(table, f"{load_id}/{label}")
@@ -53,27 +62,33 @@ def load_jobs(
     ]
     frame = reduce(lambda one, two: one.unionByName(two), frames)
     count = frame.count()
-    put_in(frame, to)
-    return count
+    known = put_in(frame, to)
+    return Loaded(count - known, known)
 
 
-def put_in(frame: DataFrame, to: JobsTarget) -> None:
-    """Put in what `as_jobs` made; returns when the service has all of it on disk."""
-    frame.coalesce(1).foreachPartition(Sender(to))
+def put_in(frame: DataFrame, to: JobsTarget) -> int:
+    """Put in what `as_jobs` made; returns when the service has all of it on disk.
+
+    The answer is how many jobs were there already, as far as the service says.
+    """
+    known = frame.sparkSession.sparkContext.accumulator(0)
+    frame.coalesce(1).foreachPartition(Sender(to, known))
+    return known.value
 
 
 class Sender:
     """Sends the rows of a partition, in a process of Spark's."""
 
-    def __init__(self, to: JobsTarget) -> None:
+    def __init__(self, to: JobsTarget, known: Accumulator[int]) -> None:
         self._to = to
+        self._known = known
 
     def __call__(self, rows: Iterator[Any]) -> None:
         access = JobsAccess(self._to.site, self._to.token, self._to.namespace)
         began_s, sent = time.monotonic(), 0
         try:
             for batch in _batches(rows, self._to):
-                _enqueue(access, batch)
+                self._known.add(_enqueue(access, batch))
                 sent += len(batch)
                 if self._to.rate is not None:
                     due_s = began_s + sent / self._to.rate
@@ -106,13 +121,12 @@ def _batches(rows: Iterator[Any], to: JobsTarget) -> Iterator[list[NewJob]]:
         yield batch
 
 
-def _enqueue(access: JobsAccess, batch: list[NewJob]) -> None:
-    """Until they are in: keys make it harmless to ask again."""
+def _enqueue(access: JobsAccess, batch: list[NewJob]) -> int:
+    """Until they are in: keys make it harmless to ask again. How many were there already."""
     until_s = time.monotonic() + RETRY_S
     while True:
         try:
-            access.client().enqueue_many(batch)
-            return
+            return access.client().enqueue_batch(batch).known or 0
         except CallFailed as fault:
             if not isinstance(fault, _NOT_NOW) or time.monotonic() > until_s:
                 raise

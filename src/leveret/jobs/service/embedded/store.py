@@ -84,6 +84,9 @@ class EmbeddedStore:
     # In
 
     async def enqueue(self, jobs: list[NewJob]) -> list[int]:
+        return (await self.put_in(jobs))[0]
+
+    async def put_in(self, jobs: list[NewJob]) -> tuple[list[int], int]:
         self._require_open()
         alarms = self._host.alarms()
         if alarms:
@@ -93,33 +96,40 @@ class EmbeddedStore:
             for job in jobs:
                 counts[job.namespace] = counts.get(job.namespace, 0) + 1
             self._rates.take(counts, self._now_ms)
-            ids = self._put_all(jobs)
+            ids, known = self._put_all(jobs)
             self._unsafe.update(ids)
         try:
             await self._host.synced()
         finally:
             self._unsafe.difference_update(ids)
-        return ids
+        return ids, known
 
-    def _put_all(self, jobs: list[NewJob]) -> list[int]:
-        """Put all jobs in or, where one cannot be, none."""
+    def _put_all(self, jobs: list[NewJob]) -> tuple[list[int], int]:
+        """Put all jobs in or, where one cannot be, none; how many were known by their keys."""
         topics = [self._topic(job.namespace, job.topic) for job in jobs]
         _require_room(topics, jobs)
-        return [self._put(topic, job) for topic, job in zip(topics, jobs, strict=True)]
+        ids: list[int] = []
+        known = 0
+        for topic, job in zip(topics, jobs, strict=True):
+            first = self._first_id(topic, job)
+            known += first is not None
+            ids.append(self._put(topic, job) if first is None else first)
+        return ids, known
+
+    def _first_id(self, topic: Topic, job: NewJob) -> int | None:
+        """The id of the job that came first under the same key."""
+        if job.idempotency_key is None:
+            return None
+        return keys.first_id(topic.vhost, job.idempotency_key, self._now_ms)
 
     def _put(self, topic: Topic, job: NewJob) -> int:
-        key = job.idempotency_key
-        if key is not None:
-            first = keys.first_id(topic.vhost, key, self._now_ms)
-            if first is not None:
-                return first
         id = self._ids.next(self._now_ms)
         if job.fair_key is not None and topic.queue.ready.lanes is None:
             fairness.note_fair(self._host.broker.register, job.namespace, job.topic)
         is_taken = topic.put(envelope_of(job, id, self._now_ms), job.payload)
         assert is_taken, "there was room for it"
-        if key is not None:
-            keys.remember(topic.vhost, key, id)
+        if job.idempotency_key is not None:
+            keys.remember(topic.vhost, job.idempotency_key, id)
         topic.enqueued += 1
         return id
 

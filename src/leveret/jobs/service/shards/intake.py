@@ -67,22 +67,32 @@ class Intake:
         self._to_forget: list[KeyOf] = []
         self._keys_past_redis = False  # were written, which Redis does not know
 
-    async def take(self, jobs: list[NewJob]) -> list[int]:
-        """Take a batch, all or nothing; the ids in the order of the jobs."""
+    async def take(self, jobs: list[NewJob]) -> tuple[list[int], int]:
+        """Take a batch, all or nothing; the ids in the order of the jobs, and how many of them
+        were known by their keys.
+        """
         now_ms = self._tables.clock.now_ms()
         places, distinct = _distinct(jobs)
         self._require(distinct)
         await self._count_rate(jobs)
         ids = self._numbers.ids(len(distinct), now_ms)
         batch = [_entry(job, id, now_ms) for job, id in zip(distinct, ids, strict=True)]
+        self._wal.unanswered.update(ids)  # the sweeper leaves them alone
+        try:
+            given = await self._bring(batch, now_ms)
+        finally:
+            self._wal.unanswered.difference_update(ids)
+        new = sum(id == own for id, own in zip(given, ids, strict=True))
+        return [given[place] for place in places], len(jobs) - new
+
+    async def _bring(self, batch: list[Entry], now_ms: int) -> list[int]:
+        """The id of each job, or of the first one with its key."""
         if self._memory.is_up:
-            given = await self._buffer(batch, now_ms)
-        elif self._tables.settings.is_slow_mode:
-            given = await self._write_through(batch)
-        else:
-            self._memory.require()
-            raise AssertionError
-        return [given[place] for place in places]
+            return await self._buffer(batch, now_ms)
+        if self._tables.settings.is_slow_mode:
+            return await self._write_through(batch)
+        self._memory.require()
+        raise AssertionError
 
     def _require(self, jobs: list[NewJob]) -> None:
         for topic in {(job.namespace, job.topic) for job in jobs}:

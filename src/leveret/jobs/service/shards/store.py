@@ -266,11 +266,14 @@ class ShardsStore:
     # ---- in and out
 
     async def enqueue(self, jobs: list[NewJob]) -> list[int]:
+        return (await self.put_in(jobs))[0]
+
+    async def put_in(self, jobs: list[NewJob]) -> tuple[list[int], int]:
         if self._is_draining:
             raise JobsDraining("the service is stopping")
         if not jobs:
-            return []
-        ids = await self._intake.take(jobs)
+            return [], 0
+        ids, known = await self._intake.take(jobs)
         for one in jobs:
             self._counters.of((one.namespace, one.topic)).enqueued += 1
         for topic in topics_of(jobs):
@@ -278,7 +281,7 @@ class ShardsStore:
                 self._signal(topic)
             else:
                 self._bells.ring(topic)
-        return ids
+        return ids, known
 
     async def dequeue(
         self, namespace: str, topic: str, limit: int, lease_ms: int | None, wait_ms: int

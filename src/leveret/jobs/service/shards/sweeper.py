@@ -73,7 +73,13 @@ class Sweeper:
         # While a flusher is busy with what Redis has, the log would bring the same once more.
         patience = PATIENCE if self._tables.behind else 1
         before_s = asyncio.get_running_loop().time() - age_s * patience
-        old = [id for id, place in self._wal.outstanding.items() if place.added_s <= before_s]
+        # A call that waits for Redis may yet be told that its key is known, or that there is no
+        # room: a job of it that were in its table by then would be a second one, or one too many.
+        old = [
+            id
+            for id, place in self._wal.outstanding.items()
+            if place.added_s <= before_s and id not in self._wal.unanswered
+        ]
         for ids in _chunks(old):
             await self._settle_marked(ids)
             await self._put([id for id in ids if id in self._wal.outstanding])

@@ -57,6 +57,7 @@ class Wal:
         self.origin = uuid.uuid4()  # of this log, told to the shards; kept in its files
         self.outstanding: dict[int, Place] = {}  # in the order in which they were written
         self.undone: dict[int, Place] = {}  # taken back here, and not yet there
+        self.unanswered: set[int] = set()  # of calls that may still find them known, or fail
         self._counts: Counter[int] = Counter()  # of both, by segment
         self._files: dict[int, int] = {}  # descriptors by segment
         self._last = 0  # the segment that is written
