@@ -20,7 +20,7 @@ from aio_pika.abc import ConnectionParameter
 from yarl import URL
 
 from leveret.bus.settings import BusSettings
-from leveret.errors import NotConnected
+from leveret.errors import ConfigError, NotConnected
 
 CLOSE_S: Final = 1.0  # for goodbyes
 
@@ -30,6 +30,19 @@ _log: Final = logging.getLogger(__name__)
 
 class Silent(Exception):
     """The broker did not answer in time; the connection was cut."""
+
+
+def require_address(url: str) -> None:
+    """Raise ConfigError for what is no address of a broker; a wrong one is not tried for long."""
+    try:
+        address = URL(url)
+        is_usable = address.scheme in ("amqp", "amqps") and bool(address.host)
+    except ValueError:
+        is_usable = False
+    if not is_usable:
+        # It is not repeated here, because it may have a password in it.
+        form = "amqp://user:password@host:port/vhost, with special characters percent-encoded"
+        raise ConfigError(f"the broker's address is {form}")
 
 
 class _Transports(aiormq.connection.TransportFactory):
@@ -89,6 +102,11 @@ class BrokerConnection:
     @property
     def server_properties(self) -> Mapping[str, Any]:
         return self._underlay.server_properties
+
+    @property
+    def frame_bytes_max(self) -> int:
+        """As agreed with the broker; 0 is no limit."""
+        return int(self._underlay.connection_tune.frame_max or 0)
 
     @property
     def closing(self) -> "asyncio.Future[Any]":
