@@ -119,13 +119,17 @@ class Consumer:
         self._pool = ThreadPoolExecutor(settings.threads_max, thread_name_prefix="leveret-bus")
         self._stopping = asyncio.Event()
         self._working: set[asyncio.Task[None]] = set()
+        self._is_careful = False  # a message came that the client library could not decode
         backoff = Backoff(rng, settings.backoff_ms_min, settings.backoff_ms_max)
         self.link = Link(name, self._open, backoff, settings.probe_every_ms / 1000)
 
     # Connecting
 
     async def _open(self) -> ConsumingSession:
-        connection = await BrokerConnection.open(self._url, self._name, self._settings)
+        connection = await BrokerConnection.open(
+            self._url, self._name, self._settings, is_careful=self._is_careful
+        )
+        connection.closing.add_done_callback(self._on_closed)
         try:
             await declare(connection, self._layout.consuming)
             channel = await connection.channel()
@@ -137,6 +141,12 @@ class Consumer:
         except BaseException:
             await connection.close()
             raise
+
+    def _on_closed(self, closing: "asyncio.Future[Any]") -> None:
+        fault = None if closing.cancelled() else closing.exception()
+        if isinstance(fault, aiormq.exceptions.InvalidFrameError) and not self._is_careful:
+            _log.warning("%s: a message cannot be decoded; more care is taken now", self._name)
+            self._is_careful = True
 
     async def _consume(self, session: ConsumingSession) -> None:
         channel = session.channel
