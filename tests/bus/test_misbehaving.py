@@ -193,7 +193,9 @@ async def test_a_topology_that_was_changed_meanwhile_is_a_publish_that_failed(
 ) -> None:
     queue = f"{prefix}.events"
     async with proxy(node.port) as line:
-        bus = Bus(line.url, plain(queue), settings=FAST)
+        # No probe that repairs what the test takes away.
+        settings = replace(PATIENT, probe_every_ms=60_000)
+        bus = Bus(line.url, plain(queue), settings=settings)
 
         @bus.on(Placed)
         async def note(event: Placed) -> None: ...

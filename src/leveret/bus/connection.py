@@ -24,6 +24,7 @@ from leveret.bus.transports import Transports
 from leveret.errors import ConfigError, NotConnected
 
 CLOSE_S: Final = 1.0  # for goodbyes
+CANCELS_MAX: Final = 5  # of a goodbye that does not end
 # A broker that passes so much within the time for an answer is not silent. Heartbeats are less.
 BUSY_BYTES: Final = 4_096
 
@@ -80,9 +81,11 @@ class BrokerConnection:
         connection = _Connection(address, transport_factory=transports)
         try:
             await connection.connect(timeout=settings.connect_timeout_ms / 1000)
+        except asyncio.CancelledError:
+            transports.cut()
+            raise
         except (OSError, TimeoutError, aiormq.AMQPError) as fault:
-            if transports.writer is not None:
-                transports.writer.transport.abort()
+            transports.cut()
             await connection.close()  # nothing is open, but it would look after itself later
             text = str(fault) or type(fault).__name__
             raise NotConnected(f"{_without_password(address)}: {text}") from fault
@@ -144,8 +147,7 @@ class BrokerConnection:
 
     def cut(self) -> None:
         """Drop the socket, without goodbye."""
-        if self._transports.writer is not None:
-            self._transports.writer.transport.abort()
+        self._transports.cut()
 
     async def close(self) -> None:
         """Say goodbye, shortly; then cut."""
@@ -155,6 +157,12 @@ class BrokerConnection:
         self.cut()
         if not closing.done():
             await asyncio.wait({closing}, timeout=CLOSE_S)
+        # aiormq takes a first cancellation for the end of one of its tasks, and waits for the next:
+        # what is left here keeps a loop from ending.
+        for _ in range(CANCELS_MAX):
+            if not closing.done():
+                closing.cancel()
+                await asyncio.wait({closing}, timeout=CLOSE_S / CANCELS_MAX)
 
 
 def _forget(task: "asyncio.Task[Any]") -> None:

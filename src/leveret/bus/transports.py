@@ -51,6 +51,11 @@ class Transports(aiormq.connection.TransportFactory):
         waiting_bytes = self.writer.transport.get_write_buffer_size() + _unsent_bytes(self.writer)
         return self._read_bytes + self._written_bytes - waiting_bytes
 
+    def cut(self) -> None:
+        """Drop the socket, where there is one."""
+        if self.writer is not None:
+            self.writer.transport.abort()
+
     def _count(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         feed, write = reader.feed_data, writer.write
 
