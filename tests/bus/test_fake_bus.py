@@ -8,8 +8,8 @@ from leveret.bus import (
     Delivery,
     MemoryStore,
     Nacked,
+    NotConnected,
     PermanentFault,
-    PublishClosed,
     RetryPolicy,
     SyncBus,
     Unroutable,
@@ -120,7 +120,7 @@ async def test_handlers_publish_and_duplicates_are_known() -> None:
 
 async def test_a_publish_can_be_made_to_fail() -> None:
     bus = FakeBus(fanout.layout("wms-a"))
-    with pytest.raises(PublishClosed):
+    with pytest.raises(NotConnected):
         await bus.publish(Placed(1))
     async with bus:
         bus.fail_next = [Nacked, Nacked]

@@ -214,5 +214,5 @@ async def test_messages_that_are_too_early_are_few(node: Node, prefix: str) -> N
 
 
 def test_the_bounds_of_the_wait_are_checked() -> None:
-    with pytest.raises(AssertionError):
+    with pytest.raises(ValueError, match="early_wait_ms_min"):
         BusSettings(early_wait_ms_min=10, early_wait_ms_max=5)

@@ -10,10 +10,12 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from random import Random, SystemRandom
 from types import TracebackType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar, cast
 
+from leveret.bus import codec
+from leveret.bus.connection import require_address
 from leveret.bus.consuming import Consumer
-from leveret.bus.dispatch import Dispatcher, Handler, MessageHandler, Middleware
+from leveret.bus.dispatch import Dispatcher, M, Middleware, Register
 from leveret.bus.health import Health, listing_fault, vhost_of
 from leveret.bus.idempotency import IdempotencyStore
 from leveret.bus.outgoing import PublishOptions, of_event, require_size
@@ -45,6 +47,7 @@ class Bus:
         rng: Random | None = None,
         management_url: str | None = None,
     ) -> None:
+        require_address(url)
         self._url = url
         self._layout = layout
         self._settings = settings or BusSettings()
@@ -56,6 +59,7 @@ class Bus:
         self._outbox: Outbox | None = None
         self._consumer: Consumer | None = None
         self._ended = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None  # on which it was started
 
     @property
     def layout(self) -> Layout:
@@ -64,24 +68,21 @@ class Bus:
 
     # Handlers
 
-    def on(
-        self, event: type[E], *, retry: RetryPolicy | None = None
-    ) -> Callable[[Handler[E]], Handler[E]]:
+    def on(self, event: type[E], *, retry: RetryPolicy | None = None) -> Register[E]:
         """Register the handler of an event, by its class; it takes the event, and the delivery."""
+        codec.require_event(event)  # a decorator without its class would register nothing
 
-        def register(handler: Handler[E]) -> Handler[E]:
+        def register(handler: Callable[..., Any]) -> Callable[..., Any]:
             self._require_not_started()
             self._dispatcher.add(event, handler, retry)
             return handler
 
-        return register
+        return cast(Register[E], register)
 
-    def on_message(
-        self, *, retry: RetryPolicy | None = None
-    ) -> Callable[[MessageHandler], MessageHandler]:
+    def on_message(self, *, retry: RetryPolicy | None = None) -> Callable[[M], M]:
         """Register the handler of every message without one of its own; it takes the delivery."""
 
-        def register(handler: MessageHandler) -> MessageHandler:
+        def register(handler: M) -> M:
             self._require_not_started()
             self._dispatcher.add_fallback(handler, retry)
             return handler
@@ -91,8 +92,14 @@ class Bus:
     # Starting and stopping
 
     async def start(self, timeout_ms: int = START_TIMEOUT_MS) -> None:
-        """Connect, apply the topology and consume. Raises NotConnected or TopologyMismatch."""
+        """Connect, apply the topology and consume. Raises NotConnected or TopologyMismatch.
+
+        A bus that was stopped, or could not be started, may be started again.
+        """
         self._require_not_started()
+        self._loop = asyncio.get_running_loop()
+        self._ended = asyncio.Event()
+        self._consumer = None
         self._layout = self._layout.with_delays(self._dispatcher.delays_ms)
         settings = self._settings
         backoff = Backoff(self._rng, settings.backoff_ms_min, settings.backoff_ms_max)
@@ -152,7 +159,7 @@ class Bus:
         async with self:
             await self._ended.wait()
 
-    async def __aenter__(self) -> "Bus":
+    async def __aenter__(self) -> Self:
         await self.start()
         return self
 
@@ -198,7 +205,7 @@ class Bus:
 
     async def publish_with(self, event: object, options: PublishOptions) -> str:
         """The same with the options as a value."""
-        publisher = self._require_started(self._publisher)
+        publisher = self._require_started_here(self._publisher)
         message = of_event(event, options, self._layout, self._clock.now_ms(), self._rng)
         require_size(message, self._settings.body_bytes_max)
         await publisher.publish(message, options.timeout_ms)
@@ -206,7 +213,7 @@ class Bus:
 
     async def send(self, event: object, options: PublishOptions | None = None) -> str:
         """Publish without waiting for the confirm; waits while too many are outstanding."""
-        outbox = self._require_started(self._outbox)
+        outbox = self._require_started_here(self._outbox)
         options = options or PublishOptions()
         message = of_event(event, options, self._layout, self._clock.now_ms(), self._rng)
         require_size(message, self._settings.body_bytes_max)
@@ -218,7 +225,7 @@ class Bus:
 
         `take_failures` has what failed; until it is called the answer stays False.
         """
-        return await self._require_started(self._outbox).wait_for_confirms(timeout_ms)
+        return await self._require_started_here(self._outbox).wait_for_confirms(timeout_ms)
 
     def take_failures(self) -> list[BusError]:
         """Why messages of `send` were not confirmed, since the last call."""
@@ -241,8 +248,16 @@ class Bus:
         return Health(False, reason=reason) if reason else Health(True, session.since_ms)
 
     def _require_not_started(self) -> None:
-        if self._publisher is not None:
+        has_loop = self._loop is not None and not self._loop.is_closed()
+        if has_loop and not self._ended.is_set():
             raise RuntimeError("the bus is started already")
+
+    def _require_started_here(self, part: E | None) -> E:
+        started = self._require_started(part)
+        if asyncio.get_running_loop() is not self._loop:
+            # Its tasks are on that loop: here a call would wait for what never comes.
+            raise RuntimeError("the bus was started on another event loop than this one")
+        return started
 
     def _require_started(self, part: E | None) -> E:
         if part is None:

@@ -5,6 +5,8 @@ models are known by their own methods. A class may name its events by `event_nam
 key by `routing_key`; without them the name of the class is both.
 """
 
+import dataclasses
+from types import NoneType
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
@@ -12,6 +14,10 @@ import msgspec
 from leveret.errors import NotDecodable, NotEncodable
 
 CONTENT_TYPE: Final = "application/json"
+KINDS: Final = "a dataclass, a msgspec Struct or a pydantic model"
+
+# JSON too, but no events: whoever publishes one of these has lost what was meant.
+_NO_EVENTS: Final = (NoneType, bool, int, float, str, bytes)
 
 E = TypeVar("E")
 
@@ -28,9 +34,12 @@ def routing_key_of(event: type) -> str:
 
 def encode(event: object) -> bytes:
     """The body of an event. Raises NotEncodable."""
+    if type(event) in _NO_EVENTS:
+        raise NotEncodable(f"{type(event).__name__} is no event: that is {KINDS}")
     try:
         if (dump := getattr(event, "model_dump_json", None)) is not None:
-            return str(dump()).encode()
+            # By alias, because that is how a model reads its fields.
+            return str(dump(by_alias=True)).encode()
         return msgspec.json.encode(event)
     except (TypeError, ValueError, OverflowError, RecursionError) as fault:
         raise NotEncodable(f"{type(event).__name__} cannot be written as JSON: {fault}") from fault
@@ -46,6 +55,13 @@ def decode(body: bytes, event: type[E]) -> E:
         raise NotDecodable(f"the body is no {name_of(event)}: {fault}") from fault
 
 
-def is_event(value: Any) -> bool:
-    """Whether a class can be decoded into: a plain dict says nothing of its fields."""
-    return isinstance(value, type) and value not in (dict, list, str, bytes, int, float)
+def require_event(value: Any) -> None:
+    """Raise TypeError for what is no class that a body can be decoded into."""
+    is_event = isinstance(value, type) and (
+        hasattr(value, "model_validate_json")
+        or hasattr(value, "__attrs_attrs__")
+        or dataclasses.is_dataclass(value)
+        or (issubclass(value, msgspec.Struct | tuple) and value is not tuple)
+    )
+    if not is_event:
+        raise TypeError(f"{value!r} is no class of events: that is {KINDS}")

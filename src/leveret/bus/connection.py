@@ -1,9 +1,10 @@
 """One connection to a broker that answers in time or is cut.
 
-aio-pika's plain connection, with two things added. Every call has a deadline: `ask` waits for it
-without cancelling the call, because a cancelled call of aiormq may itself wait for a socket that
-takes nothing more. And the socket can be cut at once: a peer that is silent is not waited for.
-Nothing is recovered here; whoever lost a connection opens a new one.
+aio-pika's plain connection, with two things added. Every call has a deadline, which large messages
+on their way extend: `ask` waits for it without cancelling the call, because a cancelled call of
+aiormq may itself wait for a socket that takes nothing more. And the socket can be cut at once: a
+peer that is silent is not waited for. Nothing is recovered here; whoever lost a connection opens a
+new one.
 """
 
 import asyncio
@@ -15,14 +16,17 @@ from typing import Any, Final, TypeVar
 import aio_pika
 import aiormq
 import aiormq.abc
-import aiormq.connection
 from aio_pika.abc import ConnectionParameter
 from yarl import URL
 
 from leveret.bus.settings import BusSettings
-from leveret.errors import NotConnected
+from leveret.bus.transports import Transports
+from leveret.errors import ConfigError, NotConnected
 
 CLOSE_S: Final = 1.0  # for goodbyes
+CANCELS_MAX: Final = 5  # of a goodbye that does not end
+# A broker that passes so much within the time for an answer is not silent. Heartbeats are less.
+BUSY_BYTES: Final = 4_096
 
 _T = TypeVar("_T")
 _log: Final = logging.getLogger(__name__)
@@ -32,23 +36,17 @@ class Silent(Exception):
     """The broker did not answer in time; the connection was cut."""
 
 
-class _Transports(aiormq.connection.TransportFactory):
-    """Opens the socket and remembers it."""
-
-    def __init__(self) -> None:
-        self.writer: asyncio.StreamWriter | None = None
-
-    async def create(
-        self, url: URL, **kwargs: Any
-    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        is_tls = url.scheme == "amqps"
-        factory = (
-            aiormq.connection.TLSTransportFactory()
-            if is_tls
-            else aiormq.connection.TCPTransportFactory()
-        )
-        reader, self.writer = await factory.create(url, **kwargs)
-        return reader, self.writer
+def require_address(url: str) -> None:
+    """Raise ConfigError for what is no address of a broker; a wrong one is not tried for long."""
+    try:
+        address = URL(url)
+        is_usable = address.scheme in ("amqp", "amqps") and bool(address.host)
+    except ValueError:
+        is_usable = False
+    if not is_usable:
+        # It is not repeated here, because it may have a password in it.
+        form = "amqp://user:password@host:port/vhost, with special characters percent-encoded"
+        raise ConfigError(f"the broker's address is {form}")
 
 
 class _Connection(aio_pika.Connection):
@@ -62,7 +60,7 @@ class BrokerConnection:
     """One open connection."""
 
     def __init__(
-        self, connection: _Connection, transports: _Transports, settings: BusSettings
+        self, connection: _Connection, transports: Transports, settings: BusSettings
     ) -> None:
         self._connection = connection
         self._transports = transports
@@ -71,16 +69,23 @@ class BrokerConnection:
         self._underlay = connection.transport.connection
 
     @classmethod
-    async def open(cls, url: str, name: str, settings: BusSettings) -> "BrokerConnection":
-        """Connect and log in. Raises NotConnected."""
-        transports = _Transports()
+    async def open(
+        cls, url: str, name: str, settings: BusSettings, *, is_careful: bool = False
+    ) -> "BrokerConnection":
+        """Connect and log in. Raises NotConnected.
+
+        A careful one reads what made the client library give up another one before.
+        """
+        transports = Transports(is_careful=is_careful)
         address = URL(url).update_query(heartbeat=str(settings.heartbeat_s), name=name)
         connection = _Connection(address, transport_factory=transports)
         try:
             await connection.connect(timeout=settings.connect_timeout_ms / 1000)
+        except asyncio.CancelledError:
+            transports.cut()
+            raise
         except (OSError, TimeoutError, aiormq.AMQPError) as fault:
-            if transports.writer is not None:
-                transports.writer.transport.abort()
+            transports.cut()
             await connection.close()  # nothing is open, but it would look after itself later
             text = str(fault) or type(fault).__name__
             raise NotConnected(f"{_without_password(address)}: {text}") from fault
@@ -89,6 +94,11 @@ class BrokerConnection:
     @property
     def server_properties(self) -> Mapping[str, Any]:
         return self._underlay.server_properties
+
+    @property
+    def frame_bytes_max(self) -> int:
+        """As agreed with the broker; 0 is no limit."""
+        return int(self._underlay.connection_tune.frame_max or 0)
 
     @property
     def closing(self) -> "asyncio.Future[Any]":
@@ -104,7 +114,7 @@ class BrokerConnection:
         """Wait for the answer to a call. Without one in time, cut the connection: Silent."""
         asking = asyncio.get_running_loop().create_task(call)
         try:
-            done, _ = await asyncio.wait({asking}, timeout=self._answer_s)
+            done = await self._is_answered(asking)
         except asyncio.CancelledError:
             asking.cancel()
             asking.add_done_callback(_forget)
@@ -117,6 +127,15 @@ class BrokerConnection:
             raise Silent("the channel was closed")
         return asking.result()
 
+    async def _is_answered(self, asking: "asyncio.Task[Any]") -> bool:
+        """Whether a call is over in time; while much passes, the answer may stand behind it."""
+        passed_bytes = self._transports.passed_bytes
+        while True:
+            done, _ = await asyncio.wait({asking}, timeout=self._answer_s)
+            before_bytes, passed_bytes = passed_bytes, self._transports.passed_bytes
+            if done or passed_bytes - before_bytes < BUSY_BYTES:
+                return bool(done)
+
     async def is_blocked(self) -> bool:
         """Whether the broker takes no publishes now."""
         try:
@@ -128,8 +147,7 @@ class BrokerConnection:
 
     def cut(self) -> None:
         """Drop the socket, without goodbye."""
-        if self._transports.writer is not None:
-            self._transports.writer.transport.abort()
+        self._transports.cut()
 
     async def close(self) -> None:
         """Say goodbye, shortly; then cut."""
@@ -139,6 +157,12 @@ class BrokerConnection:
         self.cut()
         if not closing.done():
             await asyncio.wait({closing}, timeout=CLOSE_S)
+        # aiormq takes a first cancellation for the end of one of its tasks, and waits for the next:
+        # what is left here keeps a loop from ending.
+        for _ in range(CANCELS_MAX):
+            if not closing.done():
+                closing.cancel()
+                await asyncio.wait({closing}, timeout=CLOSE_S / CANCELS_MAX)
 
 
 def _forget(task: "asyncio.Task[Any]") -> None:

@@ -7,8 +7,9 @@ Deliveries are worked on in tasks of our own; their number is bounded by the pre
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from random import Random
 from typing import Any, Final
 
@@ -32,6 +33,8 @@ from leveret.bus.topology import DEFAULT_EXCHANGE, Layout, Target
 from leveret.clock import Clock
 from leveret.errors import PublishFailed, Unroutable
 
+CANCEL_S: Final = 5.0  # for handlers that clean up when time to stop is over
+
 _log: Final = logging.getLogger(__name__)
 
 
@@ -51,6 +54,27 @@ class ConsumingSession(Session):
         self.consumer_tag = consumer_tag
         self._retry_queue = layout.retry_queue
         self._retry_exchange = layout.retry_exchange
+        self._waiting: set[asyncio.Task[Any]] = set()  # deliveries that no handler has yet
+        self._lost.add_done_callback(self._on_lost)
+
+    @asynccontextmanager
+    async def place(self, places: asyncio.Semaphore) -> AsyncIterator[None]:
+        """Wait for a handler's place; a session that is lost waits no more."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._waiting.add(task)
+        try:
+            await places.acquire()
+        finally:
+            self._waiting.discard(task)
+        try:
+            yield
+        finally:
+            places.release()
+
+    def _on_lost(self, lost: "asyncio.Future[str]") -> None:
+        for task in self._waiting:
+            task.cancel()
 
     async def probe(self) -> str:
         """Ask on the consumer's own channel, where a cancel would have come before the answer."""
@@ -95,13 +119,17 @@ class Consumer:
         self._pool = ThreadPoolExecutor(settings.threads_max, thread_name_prefix="leveret-bus")
         self._stopping = asyncio.Event()
         self._working: set[asyncio.Task[None]] = set()
+        self._is_careful = False  # a message came that the client library could not decode
         backoff = Backoff(rng, settings.backoff_ms_min, settings.backoff_ms_max)
         self.link = Link(name, self._open, backoff, settings.probe_every_ms / 1000)
 
     # Connecting
 
     async def _open(self) -> ConsumingSession:
-        connection = await BrokerConnection.open(self._url, self._name, self._settings)
+        connection = await BrokerConnection.open(
+            self._url, self._name, self._settings, is_careful=self._is_careful
+        )
+        connection.closing.add_done_callback(self._on_closed)
         try:
             await declare(connection, self._layout.consuming)
             channel = await connection.channel()
@@ -113,6 +141,12 @@ class Consumer:
         except BaseException:
             await connection.close()
             raise
+
+    def _on_closed(self, closing: "asyncio.Future[Any]") -> None:
+        fault = None if closing.cancelled() else closing.exception()
+        if isinstance(fault, aiormq.exceptions.InvalidFrameError) and not self._is_careful:
+            _log.warning("%s: a message cannot be decoded; more care is taken now", self._name)
+            self._is_careful = True
 
     async def _consume(self, session: ConsumingSession) -> None:
         channel = session.channel
@@ -138,10 +172,10 @@ class Consumer:
 
     async def _work(self, session: ConsumingSession, message: Received) -> None:
         try:
-            decision, outcome = await self._decide(message.delivery)
+            decision, outcome = await self._decide(session, message.delivery)
             await self._settle(session, message, decision, outcome)
         except asyncio.CancelledError:
-            # Time to stop is over: the broker gives it to somebody else.
+            # The session is lost, or time to stop is over: the broker gives it to somebody else.
             await self._give_back(session, message)
             raise
         except Exception:
@@ -149,12 +183,14 @@ class Consumer:
             await self._pause(self._settings.early_wait_ms_max)
             await self._give_back(session, message)
 
-    async def _decide(self, delivery: Delivery) -> tuple[Decision, Handled]:
+    async def _decide(
+        self, session: ConsumingSession, delivery: Delivery
+    ) -> tuple[Decision, Handled]:
         due_ms = delivery.due_ms
         if due_ms is not None and self._clock.now_ms() < due_ms:
             return Decision(Act.REQUEUE), TOO_EARLY
-        async with self._slots:
-            if self._stopping.is_set():
+        async with session.place(self._slots):
+            if self._stopping.is_set() or session.is_lost:
                 return Decision(Act.REQUEUE), TOO_EARLY
             outcome = await self._dispatcher.handle(delivery, self._pool)
         policy = self._dispatcher.policy(delivery)
@@ -179,6 +215,9 @@ class Consumer:
         self, session: ConsumingSession, message: Received, decision: Decision, outcome: Handled
     ) -> bool:
         """Publish the copy of a delivery that is not to be lost; whether it is confirmed."""
+        if session.is_lost:
+            # The broker gives the message out again: a copy now would be one too many.
+            return False
         try:
             if decision.act is Act.DELAY:
                 await self._delay(session, message, decision.delay_ms)
@@ -282,6 +321,8 @@ class Consumer:
         for task in set(self._working):
             task.cancel()
         if self._working:
-            await asyncio.wait(set(self._working))
+            _, deaf = await asyncio.wait(set(self._working), timeout=CANCEL_S)
+            if deaf:
+                _log.error("%d handlers were cancelled and run on", len(deaf))
         await self.link.stop()
         self._pool.shutdown(wait=False, cancel_futures=True)

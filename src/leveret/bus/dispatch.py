@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar, overload
 
 from leveret.bus import codec, tracing
 from leveret.bus import headers as names
@@ -26,14 +26,23 @@ from leveret.errors import NotDecodable, PermanentFault
 
 E = TypeVar("E")
 
+R = TypeVar("R", bound=Result | Awaitable[Result])
+
 MessageHandler = Callable[[Delivery], Result | Awaitable[Result]]
-Handler = (
-    Callable[[E, Delivery], Result | Awaitable[Result]] | Callable[[E], Result | Awaitable[Result]]
-)
+M = TypeVar("M", bound=MessageHandler)
 Next = Callable[[Delivery], Awaitable[Handled]]
 Middleware = Callable[[Delivery, Next], Awaitable[Handled]]
 
 _log: Final = logging.getLogger(__name__)
+
+
+class Register(Protocol[E]):
+    """Takes a handler of an event, with or without the delivery, and gives it back as it is."""
+
+    @overload
+    def __call__(self, handler: Callable[[E, Delivery], R], /) -> Callable[[E, Delivery], R]: ...
+    @overload
+    def __call__(self, handler: Callable[[E], R], /) -> Callable[[E], R]: ...
 
 
 @dataclass(frozen=True)
@@ -75,8 +84,7 @@ class Dispatcher:
 
     def add(self, event: type, function: Callable[..., Any], policy: RetryPolicy | None) -> None:
         """Register the handler of an event."""
-        if not codec.is_event(event):
-            raise TypeError(f"{event!r} is no class of events")
+        codec.require_event(event)
         name = codec.name_of(event)
         if name in self._handlers:
             raise ValueError(f"{name} has a handler already")
@@ -87,6 +95,7 @@ class Dispatcher:
         """Register the handler of all other messages."""
         if self._fallback is not None:
             raise ValueError("there is a handler for all other messages already")
+        _require_callable_with(function, 1)
         chosen = policy or RetryPolicy.of(self._layout)
         self._fallback = Registration(function, None, False, chosen)
 
@@ -101,10 +110,12 @@ class Dispatcher:
         _pool.set(pool)
         try:
             return await self._chain(delivery)
-        except Exception as fault:
+        except BaseException as fault:
             return self._failed(delivery, fault)
 
-    def _failed(self, delivery: Delivery, fault: Exception) -> Handled:
+    def _failed(self, delivery: Delivery, fault: BaseException) -> Handled:
+        if not _is_of_handler(fault):
+            raise fault
         if not isinstance(fault, PermanentFault | NotDecodable):
             name = delivery.type or delivery.message_id
             _log.warning("the handler of %s failed", name, exc_info=fault)
@@ -128,7 +139,7 @@ class Dispatcher:
         """What middleware sees of a handler that raised is an outcome too."""
         try:
             return await self._call(delivery)
-        except Exception as fault:
+        except BaseException as fault:
             return self._failed(delivery, fault)
 
     async def _call(self, delivery: Delivery) -> Handled:
@@ -166,9 +177,23 @@ _pool: Final[contextvars.ContextVar[Executor]] = contextvars.ContextVar("leveret
 
 def _layered(layer: Middleware, inner: Next) -> Next:
     async def call(delivery: Delivery) -> Handled:
-        return await layer(delivery, inner)
+        outcome: object = await layer(delivery, inner)
+        if not isinstance(outcome, Handled):
+            raise TypeError(f"{layer!r} returned {outcome!r}, and not what its call gave")
+        return outcome
 
     return call
+
+
+def _is_of_handler(fault: BaseException) -> bool:
+    """Whether it is a failure of the handler; a cancellation is, unless the bus asked for it.
+
+    A handler that exits fails as well: the message would end one process after the other.
+    """
+    if isinstance(fault, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is not None and not task.cancelling()
+    return isinstance(fault, Exception | SystemExit)
 
 
 async def _run(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Result:
@@ -176,10 +201,18 @@ async def _run(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Resu
         result: Result = await function(*arguments)
         return result
     context = contextvars.copy_context()
-    call = functools.partial(context.run, function, *arguments)
+    call = functools.partial(context.run, _called, function, arguments)
     found: Any = await asyncio.get_running_loop().run_in_executor(_pool.get(), call)
     answer: Result = await found if inspect.isawaitable(found) else found
     return answer
+
+
+def _called(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    try:
+        return function(*arguments)
+    except StopIteration as fault:
+        # A future cannot carry it: whoever waits would wait forever.
+        raise RuntimeError("the handler raised StopIteration") from fault
 
 
 def _is_coroutine_function(function: Callable[..., Any]) -> bool:
@@ -193,4 +226,15 @@ def _takes_two(function: Callable[..., Any]) -> bool:
     found = inspect.signature(function).parameters.values()
     wanted = [each for each in found if each.kind in kinds and each.default is each.empty]
     has_rest = any(each.kind is inspect.Parameter.VAR_POSITIONAL for each in found)
-    return has_rest or len(wanted) >= 2
+    takes_two = has_rest or len(wanted) >= 2
+    _require_callable_with(function, 2 if takes_two else 1)
+    return takes_two
+
+
+def _require_callable_with(function: Callable[..., Any], count: int) -> None:
+    """Raise TypeError now, and not with every message."""
+    try:
+        inspect.signature(function).bind(*range(count))
+    except TypeError as fault:
+        text = "the event, or the event and the delivery, or for on_message the delivery"
+        raise TypeError(f"{function!r} cannot be called with {text}: {fault}") from None

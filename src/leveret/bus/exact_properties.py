@@ -37,6 +37,8 @@ def _table(table: dict[str, Any]) -> bytes:
 
 
 def _short(name: str) -> bytes:
+    if not isinstance(name, str):
+        raise TypeError(f"a header's name is a text, not {name!r}")
     data = name.encode()
     if len(data) > NAME_BYTES_MAX:
         raise ValueError(f"a header's name has {len(data)} bytes; {NAME_BYTES_MAX} is the most")

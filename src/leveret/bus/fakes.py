@@ -37,6 +37,7 @@ class Message:
     headers: names.Headers
     timestamp_s: int
     is_redelivered: bool = False
+    correlation_id: str = ""
 
 
 class Inline(Executor):

@@ -110,7 +110,7 @@ class Link(Generic[S]):
             async with asyncio.timeout(timeout_s), self._changed:
                 await self._changed.wait_for(self._is_decided)
         except TimeoutError:
-            raise self.fault or NotConnected(f"no broker within {timeout_s} s") from None
+            raise self.fault or NotConnected(f"no broker within {timeout_s:.3f} s") from None
         if self.session is not None:
             return self.session
         raise self.fault or NotConnected("the bus was stopped")

@@ -48,14 +48,24 @@ _TRANSIENT: Final = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.CONFLICT)
 
 
 def handled(result: Result, layout: Layout) -> Handled:
-    """What a handler's answer means: None is success, a number is an HTTP status."""
+    """What a handler's answer means: None is success, a number is an HTTP status.
+
+    TypeError for all else: True, or a count of rows, is no status that somebody meant.
+    """
     if result is None:
         return DONE
     if isinstance(result, Handled):
         return result
     if isinstance(result, ConsumerStatus):
         return Handled(result)
+    _require_status(result)
     return Handled(status_of(result, layout), int(result))
+
+
+def _require_status(answer: object) -> None:
+    if isinstance(answer, bool) or not isinstance(answer, int) or not 100 <= answer <= 999:
+        text = "None, an HTTP status, a ConsumerStatus or a Handled"
+        raise TypeError(f"a handler answers by {text}, not by {answer!r}")
 
 
 def status_of(code: int, layout: Layout) -> ConsumerStatus:
@@ -72,7 +82,7 @@ def status_of(code: int, layout: Layout) -> ConsumerStatus:
     return ConsumerStatus.DEAD if is_permanent else ConsumerStatus.DROP
 
 
-def failed(fault: Exception, layout: Layout) -> Handled:
+def failed(fault: BaseException, layout: Layout) -> Handled:
     """What an exception of a handler means."""
     is_permanent = isinstance(fault, PermanentFault | NotDecodable) and layout.permanent_to_dlq
     status = ConsumerStatus.DEAD if is_permanent else ConsumerStatus.DROP

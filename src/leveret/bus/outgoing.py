@@ -83,6 +83,7 @@ def _routing_key(event: object, options: PublishOptions, layout: Layout) -> str:
 def _headers(options: PublishOptions, now_ms: int, rng: Random) -> names.Headers:
     found: names.Headers = {**(options.headers or {})}
     if options.process_after_delay_ms is not None:
+        _require_delay(options.process_after_delay_ms)
         found[names.PROCESS_AFTER_DELAY] = options.process_after_delay_ms
         found[names.PUBLISHED_MS] = now_ms
     if options.traceparent is not None:
@@ -92,6 +93,13 @@ def _headers(options: PublishOptions, now_ms: int, rng: Random) -> names.Headers
         if trace[1]:
             found[names.TRACESTATE] = trace[1]
     return found
+
+
+def _require_delay(delay_ms: object) -> None:
+    """Raise ValueError for a delay that a consumer would not see as one."""
+    if not isinstance(delay_ms, int) or not 0 <= delay_ms <= names.COUNT_MAX:
+        text = f"a whole number of milliseconds up to {names.COUNT_MAX}"
+        raise ValueError(f"process_after_delay_ms is {text}, not {delay_ms!r}")
 
 
 def of_copy(

@@ -42,6 +42,8 @@ class RetryPolicy:
     @classmethod
     def exponential(cls, retries_max: int, first_ms: int, last_ms: int) -> "RetryPolicy":
         """Delays that double from `first_ms` up to `last_ms`."""
+        if not 1 <= first_ms <= last_ms:
+            raise ValueError(f"delays go from 1 ms or more up to the last, not {first_ms} ms")
         delays_ms = [first_ms]
         while delays_ms[-1] * 2 <= last_ms:
             delays_ms.append(delays_ms[-1] * 2)

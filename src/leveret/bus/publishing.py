@@ -32,15 +32,21 @@ from leveret.errors import (
     NotEncodable,
     PublishBlocked,
     PublishClosed,
+    PublishFailed,
     PublishTimeout,
     TooLarge,
+    TopologyMismatch,
     Unroutable,
 )
 
-FAILURES_MAX: Final = 1_000  # kept of what was sent and failed
+FAILURES_MAX: Final = 1_000  # of what was sent, until somebody takes them
 # A message on which the broker closes the channel is not to close it for all others for long.
 REFUSALS_MAX: Final = 3
 
+# A header of content has these besides the properties, and a frame these around it.
+_HEADER_BYTES: Final = 14
+_FRAME_BYTES: Final = 8
+_NOT_ENCODABLE: Final = (TypeError, ValueError, OverflowError, struct.error)
 _TOO_LARGE: Final = re.compile(r"message size (\d+)")
 _log: Final = logging.getLogger(__name__)
 
@@ -64,6 +70,7 @@ class PublishingSession(Session):
 
     async def publish(self, message: Outgoing, timeout_s: float) -> None:
         """Publish and wait for the confirm. Raises PublishFailed, or _Lost."""
+        self._require_fits(message)
         try:
             await self.channel.basic_publish(
                 message.body,
@@ -86,14 +93,23 @@ class PublishingSession(Session):
             if task is not None and task.cancelling():
                 raise
             raise _Lost("the channel was closed") from fault
-        except (TypeError, ValueError, OverflowError, struct.error) as fault:
-            text = f"AMQP cannot carry message {message.message_id}: {fault}"
-            raise NotEncodable(text) from fault
+        except _NOT_ENCODABLE as fault:
+            raise _not_encodable(message, fault) from fault
         except Exception as fault:
             if _is_too_large(fault, len(message.body)):
                 raise TooLarge(message.message_id, str(fault)) from fault
             is_refusal = isinstance(fault, aiormq.exceptions.AMQPChannelError)
             raise _Lost(str(fault) or type(fault).__name__, is_refusal=is_refusal) from fault
+
+    def _require_fits(self, message: Outgoing) -> None:
+        """Headers are one frame; on one that is too large the broker closes the connection."""
+        try:
+            size_bytes = len(message.properties.marshal()) + _HEADER_BYTES + _FRAME_BYTES
+        except _NOT_ENCODABLE as fault:
+            raise _not_encodable(message, fault) from fault
+        if 0 < self.connection.frame_bytes_max < size_bytes:
+            text = f"{self.connection.frame_bytes_max} are allowed for all headers"
+            raise TooLarge(message.message_id, f"{size_bytes} bytes, {text}")
 
     async def _late(self, message_id: str, timeout_s: float) -> PublishTimeout:
         if await self.connection.is_blocked():
@@ -133,13 +149,14 @@ class Publisher:
 
     async def publish(self, message: Outgoing, timeout_ms: int | None = None) -> None:
         """Publish and wait for the confirm. Raises PublishFailed, or NotEncodable."""
+        timeout_ms = self._settings.publish_timeout_ms if timeout_ms is None else timeout_ms
+        deadline_s = asyncio.get_running_loop().time() + timeout_ms / 1000
         # aiormq finds a returned message by its id: two with one id would be taken for each other.
         async with self._turns.of(message.message_id):
-            await self._publish(message, timeout_ms or self._settings.publish_timeout_ms)
+            await self._publish(message, deadline_s)
 
-    async def _publish(self, message: Outgoing, timeout_ms: int) -> None:
+    async def _publish(self, message: Outgoing, deadline_s: float) -> None:
         loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + timeout_ms / 1000
         refusals = 0
         while True:
             session = await self._session(message.message_id, deadline_s - loop.time())
@@ -161,6 +178,12 @@ class Publisher:
             if self._is_stopping:
                 raise PublishClosed(message_id, "the bus was stopped") from fault
             raise PublishTimeout(message_id, str(fault)) from fault
+        except TopologyMismatch as fault:
+            raise PublishClosed(message_id, str(fault)) from fault
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._is_stopping
 
     async def stop(self) -> None:
         self._is_stopping = True
@@ -177,20 +200,39 @@ class Outbox:
         self._failures: list[BusError] = []
 
     async def send(self, message: Outgoing, timeout_ms: int | None) -> None:
-        """Publish; wait only for room."""
+        """Publish; wait only for room. Raises PublishFailed where nobody takes the failures."""
         await self._room.acquire()
+        try:
+            self._require_open(message.message_id)
+        except PublishFailed:
+            self._room.release()
+            raise
         publishing = self._publish(message, timeout_ms)
         task = asyncio.get_running_loop().create_task(publishing, name="publish")
         self._outstanding.add(task)
         task.add_done_callback(self._on_done)
 
+    def _require_open(self, message_id: str) -> None:
+        if self._publisher.is_stopping:
+            raise PublishClosed(message_id, "the bus was stopped")
+        if len(self._failures) >= FAILURES_MAX:
+            # Those on their way may fail as well, so no more than that and `outstanding_max`.
+            text = f"{len(self._failures)} failures wait for take_failures; it was not sent"
+            raise PublishFailed(message_id, text)
+
     async def _publish(self, message: Outgoing, timeout_ms: int | None) -> None:
         try:
             await self._publisher.publish(message, timeout_ms)
         except BusError as fault:
-            if len(self._failures) < FAILURES_MAX:
-                self._failures.append(fault)
-            _log.warning("a message was not published: %s", fault)
+            self._fail(fault)
+        except asyncio.CancelledError:
+            text = "the bus was stopped before the confirm"
+            self._fail(PublishClosed(message.message_id, text))
+            raise
+
+    def _fail(self, fault: BusError) -> None:
+        self._failures.append(fault)
+        _log.warning("a message was not published: %s", fault)
 
     def _on_done(self, task: "asyncio.Task[None]") -> None:
         self._room.release()
@@ -215,6 +257,10 @@ class Outbox:
             task.cancel()
         if self._outstanding:
             await asyncio.wait(set(self._outstanding))
+
+
+def _not_encodable(message: Outgoing, fault: Exception) -> NotEncodable:
+    return NotEncodable(f"AMQP cannot carry message {message.message_id}: {fault}")
 
 
 def _is_too_large(fault: Exception, body_bytes: int) -> bool:

@@ -1,6 +1,10 @@
 """The settings of a bus: every limit and every deadline by name."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Final
+
+PREFETCH_MAX: Final = 65_535  # AMQP has two bytes for it
+_MAY_BE_ZERO: Final = ("resend", "heartbeat_s", "stop_deadline_ms", "body_bytes_max")
 
 
 @dataclass(frozen=True)
@@ -28,9 +32,17 @@ class BusSettings:
     stop_deadline_ms: int = 30_000  # for handlers that run when the bus stops
 
     def __post_init__(self) -> None:
-        assert 0 < self.early_wait_ms_min <= self.early_wait_ms_max
-        assert self.concurrency > 0 and self.threads_max > 0 and self.outstanding_max > 0
-        assert self.early_waiting_max > 0 and 0 < self.backoff_ms_min <= self.backoff_ms_max
+        for each in fields(self):
+            least = 0 if each.name in _MAY_BE_ZERO else 1
+            if getattr(self, each.name) < least:
+                raise ValueError(f"{each.name} is {least} or more, not {getattr(self, each.name)}")
+        if self.early_wait_ms_min > self.early_wait_ms_max:
+            raise ValueError("early_wait_ms_min is at most early_wait_ms_max")
+        if self.backoff_ms_min > self.backoff_ms_max:
+            raise ValueError("backoff_ms_min is at most backoff_ms_max")
+        if self.prefetch > PREFETCH_MAX:
+            text = f"concurrency and early_waiting_max are at most {PREFETCH_MAX} together"
+            raise ValueError(f"{text}, not {self.prefetch}")
 
     @property
     def prefetch(self) -> int:

@@ -13,13 +13,14 @@ handler awaits the bus itself.
 """
 
 import asyncio
+import concurrent.futures
 import threading
 from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
 from leveret.bus.bus import START_TIMEOUT_MS, Bus
-from leveret.bus.dispatch import Handler, MessageHandler
+from leveret.bus.dispatch import M, Register
 from leveret.bus.health import Health
 from leveret.bus.outgoing import PublishOptions
 from leveret.bus.policy import RetryPolicy
@@ -39,15 +40,11 @@ class SyncBus:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
-    def on(
-        self, event: type[E], *, retry: RetryPolicy | None = None
-    ) -> Callable[[Handler[E]], Handler[E]]:
+    def on(self, event: type[E], *, retry: RetryPolicy | None = None) -> Register[E]:
         """Register the handler of an event; plain functions run in a pool of threads."""
         return self._bus.on(event, retry=retry)
 
-    def on_message(
-        self, *, retry: RetryPolicy | None = None
-    ) -> Callable[[MessageHandler], MessageHandler]:
+    def on_message(self, *, retry: RetryPolicy | None = None) -> Callable[[M], M]:
         """Register the handler of every message without one of its own."""
         return self._bus.on_message(retry=retry)
 
@@ -106,21 +103,44 @@ class SyncBus:
 
     def _serve(self) -> None:
         assert self._loop is not None
-        self._loop.run_forever()
+        try:
+            self._loop.run_forever()
+        finally:
+            self._cancel_all(self._loop)
+            self._loop.close()
+
+    def _cancel_all(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Calls that came while the bus stopped end too: somebody waits for them."""
+        loop.run_until_complete(asyncio.sleep(0))  # what was asked for last becomes a task
+        while tasks := asyncio.all_tasks(loop):
+            for task in tasks:
+                task.cancel()
+            loop.run_until_complete(asyncio.wait(tasks))
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
         # Every call of a bus has its own deadline, so none is needed here.
-        if self._loop is None or threading.current_thread() is self._thread:
-            work.close()
-            if self._loop is None:
+        loop, thread = self._loop, self._thread
+        try:
+            if loop is None or thread is None:
                 raise NotConnected("the bus is not started")
-            raise RuntimeError("an async handler awaits the bus; it does not wait for SyncBus")
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+            if threading.current_thread() is thread:
+                raise RuntimeError("an async handler awaits the bus; it does not wait for SyncBus")
+            if not thread.is_alive():
+                raise NotConnected("the bus's thread is gone: a fork takes no threads along")
+            running = asyncio.run_coroutine_threadsafe(work, loop)
+        except BaseException:
+            work.close()
+            raise
+        try:
+            return running.result()
+        except concurrent.futures.CancelledError:
+            raise NotConnected("the bus was stopped") from None
 
     def _end(self) -> None:
         assert self._loop is not None and self._thread is not None
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(JOIN_S)
-        self._loop.close()
+        loop, thread = self._loop, self._thread
+        if thread.is_alive():
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join(JOIN_S)
         self._loop = None
         self._thread = None

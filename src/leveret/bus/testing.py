@@ -16,6 +16,7 @@ Statuses, retries, delays, dead letters and their headers come from the code tha
 Deliveries are handled one at a time in the order of their time, so every run is the same.
 """
 
+import asyncio
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -35,7 +36,7 @@ from leveret.bus.outcome import TOO_EARLY, Act, Decision, Handled, decide
 from leveret.bus.outgoing import PublishOptions, of_event, require_size
 from leveret.bus.settings import BusSettings
 from leveret.bus.topology import DEFAULT_EXCHANGE, Layout, Target
-from leveret.errors import BusError, PublishClosed, PublishFailed, Unroutable
+from leveret.errors import BusError, NotConnected, PublishClosed, PublishFailed, Unroutable
 
 STEPS_MAX: Final = 100_000  # deliveries of one call, so that a loop of events ends as an error
 
@@ -135,6 +136,9 @@ class FakeBus(Bus):
     # What a bus does
 
     async def start(self, timeout_ms: int = START_TIMEOUT_MS) -> None:
+        self._require_not_started()
+        self._loop = asyncio.get_running_loop()
+        self._ended = asyncio.Event()
         self._layout = self._layout.with_delays(self._dispatcher.delays_ms)
         if not self._dispatcher.is_empty:
             self.hub.buses.append(self)
@@ -152,6 +156,7 @@ class FakeBus(Bus):
         return self._last_id
 
     async def send(self, event: object, options: PublishOptions | None = None) -> str:
+        self._require_running()
         try:
             self._publish(event, options or PublishOptions())
         except PublishFailed as fault:
@@ -170,11 +175,16 @@ class FakeBus(Bus):
         is_consuming = self._is_started and not self._dispatcher.is_empty
         return Health(is_consuming, reason="" if is_consuming else "not started, or no handler")
 
+    def _require_running(self, message_id: str = "") -> None:
+        if self._loop is None:
+            raise NotConnected("the bus is not started")
+        if not self._is_started:
+            raise PublishClosed(message_id, "the bus was stopped")
+
     def _publish(self, event: object, options: PublishOptions) -> None:
         made = of_event(event, options, self._layout, self._clock.now_ms(), self._rng)
         self._last_id = made.message_id
-        if not self._is_started:
-            raise PublishClosed(made.message_id, "the bus is not started")
+        self._require_running(made.message_id)
         if self.fail_next:
             raise self.fail_next.pop(0)(made.message_id, "as the test asked")
         require_size(made, self._settings.body_bytes_max)
@@ -186,6 +196,7 @@ class FakeBus(Bus):
             made.target.exchange,
             dict(made.properties.headers or {}),
             self._clock.now_ms() // 1000,
+            correlation_id=options.correlation_id or "",
         )
         if not self.hub.route(made.target, message) and made.mandatory:
             raise Unroutable(made.message_id, f"nobody takes {made.target}")
@@ -227,6 +238,7 @@ class FakeBus(Bus):
             routing_key=message.routing_key,
             exchange=message.exchange,
             content_type=codec.CONTENT_TYPE,
+            correlation_id=message.correlation_id,
             headers={**message.headers, names.RETRY_COUNT: count},
             retry_count=count,
             timestamp_s=message.timestamp_s,

@@ -51,6 +51,7 @@ def layout(
 
     Without an exchange, messages are published to the queue by its name.
     """
+    _require_tuple(routing_keys)
     if bool(exchange) != bool(routing_keys):
         raise ValueError("a topic exchange and the routing keys bound to it go together")
     return Layout(
@@ -71,6 +72,12 @@ def layout(
         counts_in_header=True,
         ignores_unknown=False,
     )
+
+
+def _require_tuple(routing_keys: object) -> None:
+    """A text would be a key for each of its letters."""
+    if isinstance(routing_keys, str):
+        raise TypeError(f"routing_keys is a tuple of keys: ({routing_keys!r},)")
 
 
 def publisher(exchange: str) -> Layout:

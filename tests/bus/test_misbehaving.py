@@ -1,0 +1,242 @@
+"""Programs that misbehave, on a broker: nothing hangs, nothing is lost without a word."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import queue
+import select
+import signal
+import threading
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from leveret.bus import (
+    Bus,
+    NotConnected,
+    NotEncodable,
+    PublishClosed,
+    PublishFailed,
+    QueueType,
+    SyncBus,
+    TooLarge,
+    Unroutable,
+    consuming,
+    fanout,
+    publishing,
+    topic,
+)
+from tests.bus.nodes import Node
+from tests.bus.stage import FAST, WAIT_S, Placed, Seen, depth, pytestmark_bus
+from tests.proxy import proxy
+
+pytestmark = pytestmark_bus
+# A machine that is slow must not be taken for a lost session.
+PATIENT = replace(FAST, heartbeat_s=20, answer_timeout_ms=20_000)
+
+
+def plain(queue: str, **options: Any) -> Any:
+    return topic.layout(queue, queue_type=QueueType.CLASSIC, **options)
+
+
+# Starting, stopping and loops
+
+
+async def test_a_start_that_failed_may_be_tried_again(node: Node, prefix: str) -> None:
+    """As a service does that waits for its broker."""
+    bus = Bus(node.url, plain(f"{prefix}.events"), settings=FAST)
+    seen: Seen[int] = Seen()
+
+    @bus.on(Placed)
+    async def note(event: Placed) -> None:
+        await seen.add(event.number)
+
+    with pytest.raises(NotConnected):
+        await bus.start(timeout_ms=0)
+    for number in (1, 2):  # and one that was stopped
+        async with bus:
+            await bus.publish(Placed(number))
+            await seen.wait(number)
+    assert seen.all == [1, 2]
+
+
+def test_a_bus_whose_loop_has_ended_says_so_and_starts_on_the_next(node: Node, prefix: str) -> None:
+    bus = Bus(node.url, fanout.layout(f"{prefix}-loops"), settings=FAST)
+    asyncio.run(bus.start())  # which ends the loop, and everything on it
+
+    async def publish() -> None:
+        with pytest.raises(RuntimeError, match="another event loop"):
+            await bus.publish(Placed(1))
+        async with bus:
+            await bus.publish(Placed(1))
+
+    asyncio.run(publish())
+
+
+async def test_a_handler_that_does_not_end_cannot_keep_a_bus_from_stopping(
+    node: Node, prefix: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(consuming, "CANCEL_S", 0.1)
+    bus = Bus(node.url, plain(f"{prefix}.events"), settings=replace(FAST, stop_deadline_ms=0))
+    began, over = asyncio.Event(), asyncio.Event()
+
+    @bus.on(Placed)
+    async def deaf(event: Placed) -> None:
+        began.set()
+        while not over.is_set():
+            try:
+                await over.wait()
+            except asyncio.CancelledError:
+                continue
+
+    async with asyncio.timeout(WAIT_S):
+        await bus.start()
+        await bus.publish(Placed(1))
+        await began.wait()
+        await bus.stop()
+    assert "1 handlers were cancelled and run on" in caplog.text
+    over.set()
+    assert await depth(node.url, f"{prefix}.events") == 1
+
+
+# Losing the session
+
+
+async def test_what_no_handler_had_is_not_handled_for_a_lost_session(
+    node: Node, prefix: str
+) -> None:
+    """The broker gives it out again: it would be handled twice."""
+    settings = replace(PATIENT, concurrency=1, early_waiting_max=7)
+    async with proxy(node.port) as line:
+        bus = Bus(line.url, plain(f"{prefix}.events"), settings=settings)
+        held = asyncio.Event()
+        seen: Seen[int] = Seen()
+
+        @bus.on(Placed)
+        async def hold(event: Placed) -> None:
+            await seen.add(event.number)
+            if event.number == 0:
+                await held.wait()
+
+        async with bus:
+            for number in range(8):
+                await bus.publish(Placed(number))
+            await seen.wait(1)
+            consumer = bus._consumer
+            assert consumer is not None
+            sessions = consumer.link.sessions
+            while len(consumer._working) < 8:  # noqa: ASYNC110 nothing tells
+                await asyncio.sleep(0.01)
+            line.reset()
+            async with asyncio.timeout(WAIT_S):
+                # Until the new session has been given all of them.
+                while consumer.link.sessions == sessions or len(consumer._working) < 9:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            held.set()
+            await seen.wait_for(set(range(8)))
+            await bus.publish(Placed(99))
+            await seen.wait_for({99})
+        once = [number for number in seen.all if number != 0]
+        assert sorted(once) == [*range(1, 8), 99]
+
+
+# Publishing
+
+
+async def test_headers_that_fit_no_frame_do_not_close_the_connection(
+    node: Node, prefix: str
+) -> None:
+    async with Bus(node.url, fanout.layout(f"{prefix}-headers"), settings=FAST) as bus:
+        publisher = bus._publisher
+        assert publisher is not None
+        with pytest.raises(TooLarge, match="for all headers"):
+            await bus.publish(Placed(1), headers={"large": "x" * 200_000})
+        names: Any = {1: "one"}
+        with pytest.raises(NotEncodable, match="a header's name is a text"):
+            await bus.publish(Placed(1), headers=names)
+        await bus.publish(Placed(1), headers={"large": "x" * 100_000})
+        assert publisher.link.sessions == 1
+
+
+async def test_no_failure_of_a_batch_is_forgotten(
+    node: Node, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publishing, "FAILURES_MAX", 3)
+    async with Bus(node.url, topic.publisher(f"{prefix}.events"), settings=FAST) as bus:
+        sent = [await bus.send(Placed(number)) for number in range(5)]
+        assert not await bus.wait_for_confirms(10_000)
+        with pytest.raises(PublishFailed, match="5 failures wait for take_failures"):
+            await bus.send(Placed(6))
+        failures = bus.take_failures()
+        assert {each.message_id for each in failures if isinstance(each, Unroutable)} == set(sent)
+        await bus.send(Placed(7))
+
+
+async def test_a_stop_tells_what_it_cut_off(node: Node, prefix: str) -> None:
+    async with proxy(node.port) as line:
+        bus = Bus(line.url, fanout.layout(f"{prefix}-batch"), settings=FAST)
+        await bus.start()
+        line.silence()
+        sent = await bus.send(Placed(1))
+        await bus.stop(deadline_ms=0)
+        (failure,) = bus.take_failures()
+        assert isinstance(failure, PublishClosed) and failure.message_id == sent
+        with pytest.raises(PublishClosed):
+            await bus.send(Placed(2))
+
+
+# Programs without a loop
+
+
+def _answer_of_child(bus: SyncBus) -> str:
+    """What a publish ends with in a child of this process."""
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            bus.publish(Placed(1))
+        except BaseException as fault:
+            os.write(write, f"{type(fault).__name__}: {fault}".encode())
+        finally:
+            os._exit(0)
+    try:
+        ready, _, _ = select.select([read], [], [], WAIT_S)
+        return os.read(read, 1000).decode() if ready else "nothing"
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(read)
+        os.close(write)
+
+
+def test_a_fork_has_no_bus_and_says_so(node: Node, prefix: str) -> None:
+    with SyncBus(Bus(node.url, fanout.layout(f"{prefix}-fork"), settings=FAST)) as bus:
+        assert _answer_of_child(bus).startswith("NotConnected: the bus's thread is gone")
+        bus.publish(Placed(2))  # the parent's is as it was
+
+
+def test_a_call_that_is_not_over_when_the_bus_stops_ends(node: Node, prefix: str) -> None:
+    """Its loop runs no more, so nobody else would end it."""
+    bus = SyncBus(Bus(node.url, fanout.layout(f"{prefix}-stop"), settings=FAST))
+    waits = threading.Event()
+    ended: queue.Queue[BaseException] = queue.Queue()
+
+    async def wait() -> None:
+        waits.set()
+        await asyncio.Event().wait()
+
+    def call() -> None:
+        try:
+            bus._call(wait())
+        except BaseException as fault:
+            ended.put(fault)
+
+    bus.start()
+    threading.Thread(target=call, daemon=True).start()
+    assert waits.wait(WAIT_S)
+    bus.stop()
+    assert isinstance(ended.get(timeout=WAIT_S), NotConnected)
+    with bus:
+        bus.publish(Placed(1))

@@ -1,0 +1,232 @@
+"""What users do wrong is said at once and by name: before a broker is asked, where that can be."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pydantic
+import pytest
+
+from leveret.bus import (
+    Bus,
+    BusSettings,
+    Delivery,
+    Handled,
+    Next,
+    NotConnected,
+    NotEncodable,
+    PublishClosed,
+    RetryPolicy,
+    codec,
+    fanout,
+    topic,
+)
+from leveret.bus.testing import FakeBus
+from leveret.errors import ConfigError
+from tests.bus.stage import Placed
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.compiled_only("the library is the same in both forms"),
+]
+LAYOUT = fanout.layout("wrong-use")
+
+
+class Aliased(pydantic.BaseModel):
+    """An event whose field has another name on the wire."""
+
+    number: int = pydantic.Field(alias="orderNumber")
+
+
+class Renamed(msgspec.Struct, rename="camel"):
+    """The same as msgspec has it."""
+
+    order_number: int
+
+
+def untyped(bus: Bus) -> Any:
+    """As a program sees a bus that no type checker looks at."""
+    return bus
+
+
+# Registering
+
+
+def test_a_decorator_without_its_class_is_refused() -> None:
+    def handler(event: Placed) -> None: ...
+
+    with pytest.raises(TypeError, match="no class of events"):
+        untyped(FakeBus(LAYOUT)).on(handler)
+
+
+@pytest.mark.parametrize("kind", [dict, str, object, tuple, Bus])
+def test_what_no_body_can_become_is_no_class_of_events(kind: type) -> None:
+    with pytest.raises(TypeError, match="no class of events: that is a dataclass"):
+        FakeBus(LAYOUT).on(kind)
+
+
+def test_a_handler_that_cannot_be_called_is_refused() -> None:
+    bus = untyped(FakeBus(LAYOUT))
+    for handler in (lambda: None, lambda one, two, three: None, lambda one, *, more: None):
+        with pytest.raises(TypeError, match="cannot be called with the event"):
+            bus.on(Placed)(handler)
+    with pytest.raises(TypeError, match="cannot be called"):
+        bus.on_message()(lambda: None)
+
+
+async def test_handlers_are_given_back_as_they_are() -> None:
+    """So that a test can call them, and a type checker knows what they take."""
+    bus = FakeBus(LAYOUT)
+
+    @bus.on(Placed)
+    async def double(event: Placed) -> int:
+        return 200 + event.number
+
+    @bus.on_message()
+    def other(delivery: Delivery) -> int:
+        return len(delivery.body)
+
+    assert await double(Placed(2)) == 202
+    assert other(Delivery("queue", b"12", "id")) == 2
+
+
+def test_settings_say_what_is_wrong() -> None:
+    with pytest.raises(ValueError, match="concurrency is 1 or more, not 0"):
+        BusSettings(concurrency=0)
+    with pytest.raises(ValueError, match="probe_every_ms"):
+        BusSettings(probe_every_ms=0)
+    with pytest.raises(ValueError, match="at most 65535 together, not 70008"):
+        BusSettings(concurrency=70_000)
+    with pytest.raises(ValueError, match="not 0 ms"):
+        RetryPolicy.exponential(3, first_ms=0, last_ms=1_000)  # doubled for ever
+    BusSettings(heartbeat_s=0, stop_deadline_ms=0)
+
+
+@pytest.mark.parametrize(
+    "url", ["", "localhost:5672", "http://localhost/", "amqp://", "amqp://me:secret/x@host/"]
+)
+def test_an_address_that_is_none_is_refused_without_its_password(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"amqp://user:password@host") as refused:
+        Bus(url, LAYOUT)
+    assert "secret" not in str(refused.value)
+
+
+def test_one_routing_key_is_not_its_letters() -> None:
+    keys: Any = "order.*"
+    with pytest.raises(TypeError, match=r"\('order\.\*',\)"):
+        topic.layout("billing", exchange="events", routing_keys=keys)
+
+
+# Publishing
+
+
+@pytest.mark.parametrize("value", [None, True, 5, "text", b"bytes"])
+async def test_a_bare_value_is_no_event(value: object) -> None:
+    async with FakeBus(LAYOUT) as bus:
+        with pytest.raises(NotEncodable, match="is no event"):
+            await bus.publish(value)
+        assert bus.published == []
+
+
+@pytest.mark.parametrize("delay_ms", [-1, 2_000_000_000, 1.5])
+async def test_a_delay_that_nobody_would_wait_for_is_refused(delay_ms: Any) -> None:
+    async with FakeBus(LAYOUT) as bus:
+        with pytest.raises(ValueError, match="process_after_delay_ms"):
+            await bus.publish(Placed(1), process_after_delay_ms=delay_ms)
+
+
+@pytest.mark.parametrize("event", [Aliased(orderNumber=7), Renamed(7)])
+def test_other_names_on_the_wire_go_both_ways(event: object) -> None:
+    assert codec.encode(event) == b'{"orderNumber":7}'
+    assert codec.decode(codec.encode(event), type(event)) == event
+
+
+async def test_the_double_is_as_strict_as_the_bus() -> None:
+    bus = FakeBus(LAYOUT)
+    with pytest.raises(NotConnected, match="not started"):
+        await bus.publish(Placed(1))
+    seen: list[str] = []
+
+    @bus.on(Placed)
+    async def note(event: Placed, delivery: Delivery) -> None:
+        seen.append(delivery.correlation_id)
+
+    async with bus:
+        with pytest.raises(RuntimeError, match="started already"):
+            await bus.start()
+        with pytest.raises(RuntimeError, match="started already"):
+            bus.on_message()(lambda delivery: None)
+        await bus.publish(Placed(1), correlation_id="seven")
+    with pytest.raises(PublishClosed):
+        await bus.publish(Placed(2))
+    with pytest.raises(PublishClosed):
+        await bus.send(Placed(2))
+    async with bus:
+        await bus.publish(Placed(3))
+    assert seen == ["seven", ""]
+
+
+# Handling
+
+
+@dataclass
+class Fault:
+    """How a handler behaves."""
+
+    kind: str
+
+
+def _misbehave(event: Fault) -> Any:
+    if event.kind == "exit":
+        sys.exit(3)
+    if event.kind == "exhausted":
+        return next(iter(()))
+    if event.kind == "cancelled":
+        raise asyncio.CancelledError
+    return {"true": True, "text": "ok", "count": 3}[event.kind]
+
+
+@pytest.mark.parametrize("kind", ["exit", "exhausted", "cancelled", "true", "text", "count"])
+@pytest.mark.parametrize("is_plain", [True, False])
+async def test_whatever_a_handler_does_is_its_failure(kind: str, is_plain: bool) -> None:
+    """It is tried again and ends as a dead letter; the bus goes on."""
+    bus = FakeBus(topic.layout("wrong", max_retries=1, retry_delay_ms=10))
+
+    async def awaited(event: Fault) -> Any:
+        return _misbehave(event)
+
+    bus.on(Fault)(_misbehave if is_plain else awaited)
+
+    async with bus:
+        async with asyncio.timeout(20):
+            await bus.publish(Fault(kind))
+            await bus.hub.advance(ms=10)
+        (dead,) = bus.dead_letters
+        assert dead.headers["x-final-retry-count"] == 1
+        error = dead.headers["x-final-error"]
+        if kind in ("true", "text", "count"):
+            assert error.startswith("TypeError: a handler answers by None, an HTTP status")
+        await bus.publish(Fault("exit"))
+        assert len(bus.handled) == 3
+
+
+async def test_a_middleware_that_forgets_its_outcome_is_a_failure() -> None:
+    async def forgetful(delivery: Delivery, call: Next) -> Handled:
+        await call(delivery)
+        nothing: Any = None
+        return nothing  # type: ignore[no-any-return]
+
+    bus = FakeBus(topic.layout("wrong", max_retries=0), middleware=[forgetful])
+
+    @bus.on(Placed)
+    async def succeed(event: Placed) -> None: ...
+
+    async with bus:
+        await bus.publish(Placed(1))
+    assert (
+        "returned None, and not what its call gave" in bus.dead_letters[0].headers["x-final-error"]
+    )
