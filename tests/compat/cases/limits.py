@@ -83,6 +83,16 @@ topic.add(
 )
 
 
+topic.add(
+    "quorum-reject-publish",
+    "a message over x-max-length-bytes with reject-publish on a quorum queue",
+    filled({"x-max-length-bytes": 3, **_REJECT}, "2222", quorum=True),
+    ["nacked 1", "nothing"],
+    rabbitmq=["acked 1", "2222"],
+    difference="quorum-reject-exact",
+)
+
+
 @topic.case("bytes-count-bodies", "x-max-length-bytes counts bodies, not headers", "aa bb")
 def _(t: Stage) -> str:
     channel = t.channel()
