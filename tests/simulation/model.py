@@ -168,6 +168,9 @@ class Queue:
             lines.setdefault(message.priority, message)
         return self.back[:1] + list(lines.values())
 
+    def is_limited(self) -> bool:
+        return self.rules.length_max is not None or self.rules.bytes_max is not None
+
     def is_over(self, more: int = 0, more_bytes: int = 0) -> bool:
         rules = self.rules
         count = len(self.order()) + more
@@ -261,7 +264,10 @@ class Model:
         if queue.rules.overflow != "drop-head" or not queue.is_over():
             return
         self.pump(queue)
-        while queue.order() and queue.is_over():
+        self.drop_heads(queue)
+
+    def drop_heads(self, queue: Queue) -> None:
+        while queue.rules.overflow == "drop-head" and queue.order() and queue.is_over():
             self.leave(queue, queue.take(queue.order()[0]), "maxlen")
 
     # Messages go out
@@ -324,6 +330,13 @@ class Model:
 
     # Messages come back, or leave
 
+    def catch_up(self, channel: Channel, tag: int, multiple: bool) -> None:
+        """Before messages are given back their queues deliver what they can."""
+        for number, held in list(channel.unacked.items()):
+            if number == tag or (multiple and (tag == 0 or number < tag)):
+                if held.queue is not None and held.queue.is_limited():
+                    self.pump(held.queue)
+
     def settled(self, channel: Channel, tag: int, multiple: bool) -> list[Held] | None:
         """Take deliveries from a channel, in order; None where the tag is unknown."""
         if tag == 0 and multiple:
@@ -362,12 +375,12 @@ class Model:
         if wants_delay.get(rules.retry_type or "", False):
             delay_ms = min(rules.retry_min_ms * max(1, message.failures), rules.retry_max_ms)
             queue.scheduled.append((self.now_ms + delay_ms, message))
+        elif rules.quorum:
+            queue.back.append(message)
+            self.drop_over_limit(queue)
         else:
-            self.make_ready_again(queue, message)
-
-    def make_ready_again(self, queue: Queue, message: Message) -> None:
-        (queue.back if queue.rules.quorum else queue.ready).append(message)
-        self.drop_over_limit(queue)
+            queue.ready.append(message)
+            self.drop_heads(queue)
 
     def leave(self, queue: Queue, message: Message, reason: str) -> None:
         queue.count_gone(reason)
@@ -426,12 +439,10 @@ class Model:
             self.take_back_late(channel)
 
     def release(self, queue: Queue, message: Message) -> None:
-        if message.returns:
-            self.make_ready_again(queue, message)
-            return
-        message.rank = queue.next_rank
-        queue.next_rank += 1
-        queue.ready.append(message)
+        if not message.returns:
+            message.rank = queue.next_rank
+            queue.next_rank += 1
+        (queue.back if message.returns and queue.rules.quorum else queue.ready).append(message)
         self.drop_over_limit(queue)
 
     def take_back_late(self, channel: Channel) -> None:

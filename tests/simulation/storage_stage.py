@@ -281,6 +281,15 @@ class Client:
         return found
 
 
+def ended(disk: FakeDisk, rng: Random, moment: int, ending: str) -> FakeDisk:
+    """What a node leaves that was `killed`, or ended by `power lost`, or by `either` of them.
+
+    With either, power may be lost after a kill, and take what the killed node had not synced.
+    """
+    is_kill = rng.random() < 0.5 if ending == "either" else ending == "killed"
+    return disk.killed(moment) if is_kill else disk.crash(rng, moment)
+
+
 def bodies_in(stage: StorageStage, name: str) -> list[bytes]:
     """The bodies that a queue holds, in order; they are taken."""
     return [message.body for message in Client(stage).drain(name)]

@@ -189,6 +189,8 @@ class Driver:
             left = {t: h for t, h in left.items() if t != tag and not (multiple and t < tag)}
         assert self.run(f"{channel.name}: {told}", peer, data) == []
         for kind, tag, multiple, requeue in effects:
+            if requeue and kind != "ack":
+                self.model.catch_up(channel, tag, multiple)
             taken = self.model.settled(channel, tag, multiple)
             assert taken is not None
             if kind == "ack":
@@ -298,6 +300,7 @@ class Driver:
         data = method(int(channel.name[1:]), "basic.recover", requeue=True)
         (reply,) = self.run(f"{channel.name}: recover", channel.name[0], data)
         assert reply.name == "basic.recover-ok"
+        self.model.catch_up(channel, 0, True)
         taken = self.model.settled(channel, 0, True)
         assert taken is not None
         self.model.give_back(taken, failed=False)

@@ -8,14 +8,14 @@ import pytest
 from leveret.testing.disk import FakeDisk
 from tests.forms import volume
 from tests.simulation.storage_model import Found, Load, check, found_in, start
-from tests.simulation.storage_stage import StorageStage, positions_by_file
+from tests.simulation.storage_stage import StorageStage, ended, positions_by_file
 
 GENERATIONS = 4
 STEPS = 120
 
 
 @pytest.mark.parametrize("number", range(volume(12, 4)))
-@pytest.mark.parametrize("ending", ["killed", "power lost"])
+@pytest.mark.parametrize("ending", ["killed", "power lost", "either"])
 def test_what_was_confirmed_is_there_and_nothing_else(seed: int, number: int, ending: str) -> None:
     rng = Random(f"{seed} {number} {ending}")
     file_bytes = rng.choice((1024, 4096, 1 << 20))
@@ -32,12 +32,12 @@ def test_what_was_confirmed_is_there_and_nothing_else(seed: int, number: int, en
         stage.abandon()
         moment = rng.randrange(first_moment, disk.moment + 1)
         print(f"  moment {moment} of {first_moment}..{disk.moment}")
-        survivor = disk.killed(moment) if ending == "killed" else disk.crash(rng, moment)
+        survivor = ended(disk, rng, moment, ending)
         disk = _check_survivor(load, survivor, moment, file_bytes)
 
 
 @pytest.mark.parametrize("number", range(volume(10, 4)))
-@pytest.mark.parametrize("ending", ["killed", "power lost"])
+@pytest.mark.parametrize("ending", ["killed", "power lost", "either"])
 def test_files_that_are_nearly_empty_are_copied_and_nothing_is_lost(
     seed: int, number: int, ending: str
 ) -> None:
@@ -66,7 +66,7 @@ def test_files_that_are_nearly_empty_are_copied_and_nothing_is_lost(
         stage.abandon()
         moment = rng.randrange(first_moment, disk.moment + 1)
         print(f"  moment {moment} of {first_moment}..{disk.moment}, {copied} copied")
-        survivor = disk.killed(moment) if ending == "killed" else disk.crash(rng, moment)
+        survivor = ended(disk, rng, moment, ending)
         disk = _check_survivor(load, survivor, moment, file_bytes, window)
     assert copied > 0
 

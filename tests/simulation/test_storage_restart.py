@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from leveret.engine.ready import LAZY_WINDOW
-from leveret.testing.disk import RENAME, FakeDisk
+from leveret.testing.disk import RENAME, WRITE, FakeDisk
 from leveret.wire.scan import NESTING_MAX
 from leveret.wire.tables import plain_table
 from tests.compat.client import Method
@@ -240,6 +240,26 @@ def test_file_goes_after_the_acks_that_emptied_it_are_on_disk() -> None:
             assert again.found.live.get(file, 0) == 0, f"{name} was still needed"
             again.abandon()
     stage.abandon()
+
+
+def test_what_a_start_has_read_is_on_disk_before_it_is_relied_on() -> None:
+    """A node that was killed between a write and its sync left it to the next one."""
+    stage, client = began(TINY)
+    client.declare("q")
+    client.declare("s", **{"x-queue-type": "stream"})
+    for number in range(12):
+        client.publish("q" if number % 2 else "s", b"%03d" % number * 20)
+    stage.abandon()
+    doubtful = [m for m in range(stage.disk.moment + 1) if WRITE in stage.disk.unsynced(m)]
+    assert len(doubtful) > 10
+    for moment in doubtful:
+        again = StorageStage(stage.disk.killed(moment))
+        again.abandon()
+        for seed in range(6):
+            left = again.disk.crash(Random(seed)).contents()
+            for name, content in again.disk.contents().items():
+                if not name.endswith(".gone"):
+                    assert left[name] == content, f"moment {moment}, {name}"
 
 
 def test_positions_of_full_files_lead_to_their_messages() -> None:

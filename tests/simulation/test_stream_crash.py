@@ -7,7 +7,7 @@ import pytest
 from leveret.testing.disk import FakeDisk
 from tests.forms import volume
 from tests.simulation.storage_model import check, found_in, start
-from tests.simulation.storage_stage import StorageStage
+from tests.simulation.storage_stage import StorageStage, ended
 from tests.simulation.stream_model import StreamLoad
 
 GENERATIONS = 4
@@ -15,7 +15,7 @@ STEPS = 120
 
 
 @pytest.mark.parametrize("number", range(volume(8, 3)))
-@pytest.mark.parametrize("ending", ["killed", "power lost"])
+@pytest.mark.parametrize("ending", ["killed", "power lost", "either"])
 def test_offsets_mean_for_ever_what_was_seen(seed: int, number: int, ending: str) -> None:
     rng = Random(f"{seed} {number} {ending}")
     file_bytes = rng.choice((1024, 4096, 1 << 20))
@@ -34,7 +34,7 @@ def test_offsets_mean_for_ever_what_was_seen(seed: int, number: int, ending: str
         stage.abandon()
         moment = rng.randrange(first_moment, disk.moment + 1)
         print(f"  moment {moment} of {first_moment}..{disk.moment}")
-        survivor = disk.killed(moment) if ending == "killed" else disk.crash(rng, moment)
+        survivor = ended(disk, rng, moment, ending)
         disk = _check_survivor(load, survivor, moment, file_bytes)
 
 

@@ -124,6 +124,31 @@ def test_sync_that_fails_ends_the_writing_and_loses_nothing_confirmed(nth: int) 
     again.abandon()
 
 
+@pytest.mark.parametrize("reserve_bytes", [0, 3000])
+@pytest.mark.parametrize("nth", range(1, 24))
+def test_sync_that_finds_no_room_loses_nothing_confirmed(nth: int, reserve_bytes: int) -> None:
+    """File systems that choose a place late say so at the sync; a second sync proves nothing."""
+    disk = FakeDisk()
+    stage = StorageStage(disk, file_bytes=700, reserve_bytes=reserve_bytes)
+    client = Client(stage)
+    client.declare("s", **SMALL)
+    disk.fail_sync(nth, errno.ENOSPC)
+    for number in range(20):
+        client.publish("s", body(number))
+    stage.sync_all()
+    client.read()
+    acked = [number for number, is_ack in client.confirmed.items() if is_ack]
+    seen = read_all(stage, "s")
+    stage.abandon()
+    for seed in range(6):
+        again = StorageStage(disk.crash(Random(seed)), file_bytes=700)
+        assert again.broker.turn.faults == []
+        found = read_all(again, "s")
+        assert found[: len(seen)] == seen
+        assert {body(number - 1) for number in acked} <= {data for _, data in found}
+        again.abandon()
+
+
 def test_node_that_starts_on_a_full_disk_keeps_what_was_confirmed() -> None:
     """Its log files may hold what no checkpoint covers: they stay until there is one."""
     stage, client = opened(FakeDisk(), 1 << 20)

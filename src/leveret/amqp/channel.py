@@ -29,7 +29,14 @@ from leveret.amqp.writer import Writer
 from leveret.auth import WRITE
 from leveret.engine.content import Content
 from leveret.engine.message import Message
-from leveret.engine.publishing import REFUSED, REPLY_NAME, UNROUTED, Route, publish
+from leveret.engine.publishing import (
+    REFUSED,
+    REPLY_NAME,
+    UNROUTED,
+    Route,
+    publish,
+    require_public,
+)
 from leveret.engine.session import TIMED_OUT, Consumer, Session
 from leveret.engine.settling import ack, take
 from leveret.engine.vhost import Vhost
@@ -138,6 +145,7 @@ class Channel(Session):
             link.require(WRITE, "exchange", name)
             self.writable = name
         exchange = self.vhost.exchange(name)
+        require_public(self.vhost, exchange)
         link.require_topic(WRITE, exchange, key)
         if link.routes >= ROUTES_MAX:
             self._drop_routes()

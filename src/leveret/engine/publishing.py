@@ -91,13 +91,18 @@ def publish(vhost: Vhost, route: Route, content: Content, body: bytes) -> i64:
     return result
 
 
-def _resolve(vhost: Vhost, route: Route) -> None:
-    """Find the queues once; they serve for all plain messages where the key alone decides."""
-    exchange = vhost.exchange(route.exchange.name)
+def require_public(vhost: Vhost, exchange: Exchange) -> None:
+    """Raise where clients may not publish: only bindings lead to an internal exchange."""
     if exchange.internal:
         raise AccessRefused(
             f"cannot publish to internal exchange '{exchange.name}' in vhost '{vhost.name}'"
         )
+
+
+def _resolve(vhost: Vhost, route: Route) -> None:
+    """Find the queues once; they serve for all plain messages where the key alone decides."""
+    exchange = vhost.exchange(route.exchange.name)
+    require_public(vhost, exchange)
     route.exchange = exchange
     route.version = vhost.version
     found: list[Target] = []

@@ -188,6 +188,13 @@ class Queue(QueueState):
         self.pump()
         drop_heads(self)
 
+    def _drop_returned(self) -> None:
+        """RabbitMQ: what comes back to a classic queue counts before a consumer can take it."""
+        if self.is_quorum:
+            self._drop_over_limit()
+        elif self.settings.overflow == DROP_HEAD:
+            drop_heads(self)
+
     # Going out
 
     def pump(self) -> None:
@@ -310,7 +317,7 @@ class Queue(QueueState):
         else:
             self.ready.put_back(message)
             if self.limited:
-                self._drop_over_limit()
+                self._drop_returned()
         self.touch()
 
     def discard(self, message: Message) -> None:

@@ -80,9 +80,19 @@ def reject_taken(slots: Slots, messages: list[Message], requeue: bool, failed: b
             if queue.chronicle is not None:
                 queue.note(REJECTED if failed else NACKED, message, "")
     if requeue:
+        _catch_up(slots, messages)
         give_back(slots, messages, failed)
     else:
         _discard(slots, messages)
+
+
+def _catch_up(slots: Slots, messages: list[Message]) -> None:
+    """Deliver what came before in this turn: it does not count to a limit then."""
+    for message in messages:
+        if message.queue != _NO_QUEUE:
+            queue = slots.queue(message.queue)
+            if queue.limited and not queue.deleted:
+                queue.catch_up()
 
 
 def _discard(slots: Slots, messages: list[Message]) -> None:
@@ -128,7 +138,9 @@ def _release_deleted(slots: Slots, messages: list[Message]) -> None:
 
 def recover(slots: Slots, session: Session) -> None:
     """Everything in flight on the session goes back to its queue."""
-    give_back(slots, session.unacked.take_all(), False)
+    messages = session.unacked.take_all()
+    _catch_up(slots, messages)
+    give_back(slots, messages, False)
 
 
 def take(session: Session, tag: i64, multiple: bool) -> list[Message]:

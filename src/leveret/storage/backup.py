@@ -19,7 +19,7 @@ from typing import BinaryIO, Final
 from leveret.errors import Corrupt, StorageError
 from leveret.storage.archive import ArchiveReader, ArchiveWriter, Part
 from leveret.storage.blocks import encode_head
-from leveret.storage.disk import Disk, DiskFile
+from leveret.storage.disk import Disk, DiskFile, make_folder, sync_folder
 from leveret.storage.names import checkpoint_name, index_name, log_name, segment_name, segments
 
 NODE: Final = "node"
@@ -102,17 +102,17 @@ def restore_node(backup: BinaryIO, root: Path) -> dict[str, object]:
     _require_empty(root)
     halfway = root.with_name(root.name + _HALFWAY)
     shutil.rmtree(halfway, ignore_errors=True)
-    halfway.mkdir(parents=True)
+    make_folder(halfway)
     try:
         reader = ArchiveReader()
         _unpack(reader, iter(lambda: backup.read(PIECE_BYTES), b""), halfway)
         reader.finish()
         _complete(halfway, reader)
-        _sync(halfway)
+        sync_folder(halfway)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(root / "lock")
         os.rename(halfway, root)
-        _sync(root.parent)
+        sync_folder(root.parent)
     except BaseException:
         shutil.rmtree(halfway, ignore_errors=True)
         raise
@@ -168,16 +168,9 @@ def _complete(root: Path, reader: ArchiveReader) -> None:
         raise Corrupt("the backup has no checkpoint")
     with _create(root / log_name(number)) as file:
         file.write(encode_head(number))
+        file.flush()
         os.fsync(file.fileno())
 
 
 def _create(path: Path) -> BinaryIO:
     return os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb")
-
-
-def _sync(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -28,6 +28,24 @@ def passes(fault: OSError) -> bool:
     return is_full(fault) or fault.errno in (errno.EMFILE, errno.ENFILE)
 
 
+def make_folder(folder: Path, *, syncs: bool = True) -> None:
+    """Make a directory, and what is missing above it, so that a loss of power leaves them there."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    if syncs:
+        for path in reversed(missing):
+            sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a directory survive a loss of power."""
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 class DiskFile:
     """An open file."""
 
@@ -94,7 +112,7 @@ class Disk:
 
     def prepare(self) -> None:
         """Make the directory and claim it; StorageError where another node uses it."""
-        self._root.mkdir(parents=True, exist_ok=True)
+        make_folder(self._root, syncs=self.syncs)
         self._lock = os.open(self._root / LOCK_FILE, os.O_CREAT | os.O_RDWR, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -130,13 +148,8 @@ class Disk:
         os.unlink(self._root / name)
 
     def sync_folder(self) -> None:
-        if not self.syncs:
-            return
-        fd = os.open(self._root, os.O_RDONLY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        if self.syncs:
+            sync_folder(self._root)
 
     def free_bytes(self) -> int:
         stat = os.statvfs(self._root)

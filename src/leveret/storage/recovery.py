@@ -236,6 +236,8 @@ def _read_file(
             found.last_block = found.last_block if is_old else block
             at = end
         _check_size(number, at, replay.files.get(number, 0), found)
+        if not is_old:
+            file.sync()  # a killed node may not have come to it, and others rely on what was read
         found.files[number] = at
     finally:
         file.close()

@@ -1,9 +1,11 @@
 """The segment files of all streams: appended to in the log's thread, read on the event loop.
 
 A chunk comes here when the block of the log that holds it is synced, so the files need no sync of
-their own until the log wants to forget that block: `sync` is called before each checkpoint.
+their own until the log wants to forget that block: `sync` is called before each checkpoint. A sync
+that failed is never tried again: what it was to save may be lost although the next one succeeds.
 """
 
+import errno
 from collections import OrderedDict
 from contextlib import suppress
 from typing import Final
@@ -68,14 +70,14 @@ class SegmentFiles:
     def _close_one(self) -> None:
         key, file = self._writers.popitem(last=False)
         if key in self._unsynced:
-            file.sync()
+            _sync(file)
             self._unsynced.discard(key)
         file.close()
 
     def sync(self) -> None:
         """Make everything appended so far survive a loss of power."""
         for key in self._unsynced:
-            self._writers[key].sync()
+            _sync(self._writers[key])
         self._unsynced.clear()
         if self._has_created:
             self._disk.sync_folder()
@@ -132,3 +134,11 @@ class SegmentFiles:
             for file in files.values():
                 file.close()
             files.clear()
+
+
+def _sync(file: DiskFile) -> None:
+    """Not even a lack of room passes here: only the log could write again what is in doubt."""
+    try:
+        file.sync()
+    except OSError as fault:
+        raise OSError(errno.EIO, f"{file.name} was not synced: {fault.strerror}") from fault

@@ -148,13 +148,14 @@ class FakeDisk(Disk):
         return made
 
     def killed(self, moment: int | None = None) -> "FakeDisk":
-        """The disk when the process was killed after so many changes: nothing written is lost."""
+        """The disk when the process was killed after so many changes: nothing written is lost.
+
+        What it had not synced is still unsynced: a loss of power can undo it later.
+        """
         made = FakeDisk(capacity_bytes=self.capacity_bytes)
-        whole = FakeDisk()
         for change in self.changes[:moment]:
-            whole._apply(change)
-        for name, content in whole.contents().items():
-            made.put(name, content)
+            made._apply(change)
+        made._next_number = self._next_number
         return made
 
     # The interface of Disk

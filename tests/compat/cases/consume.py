@@ -48,6 +48,17 @@ def _(t: Stage) -> str:
 
 
 @topic.case(
+    "tag-in-use-no-queue",
+    "consume with a tag in use, from a queue that does not exist",
+    "connection.close 530 NOT_ALLOWED - attempt to reuse consumer tag 't' (60.20)",
+)
+def _(t: Stage) -> str:
+    channel = t.channel()
+    t.consume(channel, t.queue(channel))
+    return show(channel.call("basic.consume", queue=t.name("none"), consumer_tag="t"))
+
+
+@topic.case(
     "tag-in-use-other-channel", "the same tag on two channels", "basic.consume-ok consumer_tag=t"
 )
 def _(t: Stage) -> str:

@@ -365,6 +365,35 @@ def _(t: Stage) -> str:
 
 
 @topic.case(
+    "publish-internal-bad-header",
+    "publish to an internal exchange, with an expiration that is none",
+    (
+        "channel.close 403 ACCESS_REFUSED - cannot publish to internal exchange 'x' in vhost "
+        "'/' (60.40)"
+    ),
+)
+def _(t: Stage) -> str:
+    channel = t.channel()
+    channel.publish(t.exchange(channel, internal=True), "k", b"x", {"expiration": "soon"})
+    return show(channel.next())
+
+
+@topic.case(
+    "publish-internal-tx",
+    "publish to an internal exchange in a transaction: refused before the commit",
+    (
+        "channel.close 403 ACCESS_REFUSED - cannot publish to internal exchange 'x' in vhost "
+        "'/' (60.40)"
+    ),
+)
+def _(t: Stage) -> str:
+    channel = t.channel()
+    channel.call("tx.select")
+    channel.publish(t.exchange(channel, internal=True), "k", b"x")
+    return show(channel.next())
+
+
+@topic.case(
     "publish-through-internal", "an internal exchange routes what another sends it", "messages 1"
 )
 def _(t: Stage) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tests.compat.case import Script, Topic
-from tests.compat.describe import bodies, confirms
+from tests.compat.describe import bodies, briefs, confirms
 from tests.compat.stage import Stage
 
 topic = Topic("limits")
@@ -83,6 +83,16 @@ topic.add(
 )
 
 
+topic.add(
+    "quorum-reject-publish",
+    "a message over x-max-length-bytes with reject-publish on a quorum queue",
+    filled({"x-max-length-bytes": 3, **_REJECT}, "2222", quorum=True),
+    ["nacked 1", "nothing"],
+    rabbitmq=["acked 1", "2222"],
+    difference="quorum-reject-exact",
+)
+
+
 @topic.case("bytes-count-bodies", "x-max-length-bytes counts bodies, not headers", "aa bb")
 def _(t: Stage) -> str:
     channel = t.channel()
@@ -120,6 +130,59 @@ def _(t: Stage) -> str:
     t.put(channel, "", queue, "c")
     channel.send("basic.reject", delivery_tag=1, requeue=True)
     return bodies(t.drain(channel, queue))
+
+
+def returned_to_consumer(t: Stage, queue: str) -> list[str]:
+    """A consumer that gives back the first of its messages, with one more waiting."""
+    channel, publisher = t.channel(), t.channel()
+    channel.call("basic.qos", prefetch_count=1)
+    t.consume(channel, queue)
+    t.put(publisher, "", queue, *"ab")
+    channel.sync()
+    channel.send("basic.nack", delivery_tag=1, requeue=True)
+    t.count(queue, publisher, 0)
+    return briefs(channel.sync())
+
+
+@topic.case(
+    "requeue-over-limit-consumer",
+    "a requeue over the limit drops from the head, though a consumer could take it",
+    "t#2 b",
+)
+def _(t: Stage) -> list[str]:
+    return returned_to_consumer(t, t.queue(t.channel(), arguments={"x-max-length": 1}))
+
+
+@topic.case(
+    "requeue-over-limit-zero",
+    "a requeue to a queue of length 0 with a consumer drops it",
+    "ready 0",
+)
+def _(t: Stage) -> list[str]:
+    channel = t.channel()
+    queue = t.queue(channel, arguments={"x-max-length": 0})
+    t.consume(channel, queue)
+    t.put(t.channel(), "", queue, "a")
+    channel.sync()
+    channel.send("basic.nack", delivery_tag=1, requeue=True)
+    return [*briefs(channel.sync()), f"ready {t.count(queue, channel, 0)}"]
+
+
+@topic.case(
+    "requeue-after-publish",
+    "what a consumer takes before a requeue does not count to the limit",
+    ["t#1 a", "t#2 b", "t#3 a redelivered"],
+)
+def _(t: Stage) -> list[str]:
+    channel = t.channel()
+    queue = t.queue(channel, arguments={"x-max-length": 1})
+    t.consume(channel, queue)
+    t.put(channel, "", queue, "a")
+    channel.publish("", queue, b"b")
+    channel.send("basic.nack", delivery_tag=1, requeue=True)
+    t.confirm(channel)
+    t.count(queue, channel, 0)
+    return briefs(channel.sync())
 
 
 @topic.case("requeue-over-limit-reject", "a requeue over the limit with reject-publish", "a! b")

@@ -336,3 +336,16 @@ def _(t: Stage) -> list[str]:
     properties_given = {"headers": {"CC": [queue]}}
     t.put(channel, "", t.name("nope"), properties=properties_given, mandatory=True)
     return [*briefs(channel.take()), f"messages {t.count(queue, channel, 1)}"]
+
+
+# --- several mistakes ---
+
+
+topic.add(
+    "two-mistakes",
+    "a user id that is not the user's, and an expiration that is none",
+    published({"user_id": "bob", "expiration": "soon"}),
+    refused("invalid expiration 'soon': no_integer"),
+    rabbitmq=refused("user_id property set to 'bob' but authenticated user was 'guest'"),
+    difference="first-mistake",
+)

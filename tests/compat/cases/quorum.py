@@ -421,3 +421,16 @@ def _(t: Stage) -> list[str]:
     queue = t.quorum(channel, arguments=arguments)
     answers = confirms(t.put(channel, "", queue, "a", "b"))
     return [answers, bodies([channel.get_soon(dead)]), bodies(t.drain(channel, queue))]
+
+
+@topic.case(
+    "get-is-no-consumer",
+    "consumers of a quorum queue while a message taken by basic.get is unacked",
+    "consumers 0",
+    rabbitmq="consumers 1",
+    difference="quorum-get-count",
+)
+def _(t: Stage) -> str:
+    channel, queue = taken(t, "a", 1)
+    answer = t.require(channel.call("queue.declare", queue=queue, passive=True))
+    return f"consumers {answer.fields['consumer_count']}"

@@ -49,6 +49,7 @@ def on_consume(channel: Channel, reader: Reader) -> None:
     flags = reader.octet()
     arguments = reader.table()
     reader.finish()
+    require_new_tag(channel, tag)  # before the queue is looked at, as RabbitMQ does
     link = channel.link
     no_ack = (flags & _NO_ACK) != 0
     if given == REPLY_NAME:
@@ -82,7 +83,6 @@ def _consume_replies(channel: Channel, tag: str, no_ack: bool) -> Consumer:
     if channel.reply_consumer is not None:
         raise PreconditionFailed("reply consumer already set")
     tag = tag or _new_tag(channel)
-    require_new_tag(channel, tag)
     consumer = Consumer(channel, _NO_QUEUE, tag, True, False)
     channel.reply_consumer = consumer
     channel.reply_name = reply_name(channel.link.front.token())
