@@ -68,24 +68,36 @@ def one_line_on_failure() -> Iterator[None]:
     """What goes wrong is one line and exit code 1; Ctrl+C is 130."""
     try:
         yield
-    except KeyboardInterrupt:
-        typer.echo("leveret pipeline: interrupted", err=True)
-        raise typer.Exit(130) from None
     except typer.Exit:
         raise
-    except LeveretError as fault:
-        raise _failed(str(fault)) from fault
-    except OSError as fault:
-        reason = fault.strerror or str(fault)
-        raise _failed(f"{fault.filename}: {reason}" if fault.filename else reason) from fault
-    except Exception as fault:
-        text = _of_spark(fault)
+    except (KeyboardInterrupt, Exception) as fault:
+        if _is_interrupt(fault):
+            typer.echo("leveret pipeline: interrupted", err=True)
+            raise typer.Exit(130) from None
+        text = _sentence_of(fault)
         if text is None:
             raise
         raise _failed(text) from fault
 
 
-def _of_spark(fault: Exception) -> str | None:
+def _is_interrupt(fault: BaseException | None) -> bool:
+    """Whether Ctrl+C is behind it: tidying up may fail too, as Spark has heard the signal."""
+    while fault is not None and not isinstance(fault, KeyboardInterrupt):
+        fault = fault.__context__
+    return fault is not None
+
+
+def _sentence_of(fault: BaseException) -> str | None:
+    """What went wrong, where a user can do something about it."""
+    if isinstance(fault, LeveretError):
+        return str(fault)
+    if isinstance(fault, OSError):
+        reason = fault.strerror or str(fault)
+        return f"{fault.filename}: {reason}" if fault.filename else reason
+    return _of_spark(fault)
+
+
+def _of_spark(fault: BaseException) -> str | None:
     """What Spark says; None where it is not Spark who says it."""
     if "pyspark" not in sys.modules:
         return None

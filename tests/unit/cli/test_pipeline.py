@@ -6,10 +6,14 @@ from typing import Any
 
 import pika
 import pytest
+import typer
+from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from leveret.cli.app import app
+from leveret.cli.pipeline_options import one_line_on_failure
+from leveret.errors import LeveretError
 from leveret.pipeline import session
 from leveret.testing.broker import BrokerUrl, broker
 from tests.http.management import Api, add_user
@@ -44,6 +48,19 @@ def refusal(url: str, words: str, lake: Path | None = None, **options: str) -> s
 
 def http(served: BrokerUrl, login: str = "guest:guest") -> str:
     return f"http://{login}@127.0.0.1:{served.http_port}"
+
+
+@pytest.mark.parametrize("after", [Py4JNetworkError, LeveretError, OSError])
+def test_ctrl_c_is_an_interrupt_though_tidying_up_fails(
+    after: type[Exception], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(typer.Exit) as ended, one_line_on_failure():
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise after("Answer from Java side is empty")
+    assert ended.value.exit_code == 130
+    assert capsys.readouterr().err == "leveret pipeline: interrupted\n"
 
 
 COMMANDS = (
