@@ -22,6 +22,7 @@ from leveret.bus import (
     QueueType,
     SyncBus,
     TooLarge,
+    TopologyMismatch,
     Unroutable,
     consuming,
     fanout,
@@ -29,7 +30,7 @@ from leveret.bus import (
     topic,
 )
 from tests.bus.nodes import Node
-from tests.bus.stage import FAST, WAIT_S, Placed, Seen, depth, pytestmark_bus
+from tests.bus.stage import FAST, WAIT_S, Placed, Seen, channel, depth, pytestmark_bus
 from tests.proxy import proxy
 
 pytestmark = pytestmark_bus
@@ -185,6 +186,31 @@ async def test_a_stop_tells_what_it_cut_off(node: Node, prefix: str) -> None:
         assert isinstance(failure, PublishClosed) and failure.message_id == sent
         with pytest.raises(PublishClosed):
             await bus.send(Placed(2))
+
+
+async def test_a_topology_that_was_changed_meanwhile_is_a_publish_that_failed(
+    node: Node, prefix: str
+) -> None:
+    queue = f"{prefix}.events"
+    async with proxy(node.port) as line:
+        # No probe that repairs what the test takes away.
+        settings = replace(PATIENT, probe_every_ms=60_000)
+        bus = Bus(line.url, plain(queue), settings=settings)
+
+        @bus.on(Placed)
+        async def note(event: Placed) -> None: ...
+
+        async with bus:
+            async with channel(node.url) as other:
+                await other.queue_delete(f"{queue}.retry")
+                arguments: dict[str, Any] = {"x-message-ttl": 77}
+                await other.declare_queue(f"{queue}.retry", durable=True, arguments=arguments)
+            line.reset()
+            async with asyncio.timeout(WAIT_S):
+                with pytest.raises(PublishClosed, match=r"events\.retry") as refused:
+                    while True:
+                        await bus.publish(Placed(1))
+            assert isinstance(refused.value.__cause__, TopologyMismatch)
 
 
 # Programs without a loop

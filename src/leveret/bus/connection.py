@@ -24,7 +24,6 @@ from leveret.bus.transports import Transports
 from leveret.errors import ConfigError, NotConnected
 
 CLOSE_S: Final = 1.0  # for goodbyes
-CANCELS_MAX: Final = 5  # of a goodbye that does not end
 # A broker that passes so much within the time for an answer is not silent. Heartbeats are less.
 BUSY_BYTES: Final = 4_096
 
@@ -151,18 +150,20 @@ class BrokerConnection:
 
     async def close(self) -> None:
         """Say goodbye, shortly; then cut."""
-        closing = asyncio.get_running_loop().create_task(self._connection.close())
+        # A close of aio-pika waits for a callback too, which may have been cancelled, and does not
+        # end by a cancellation: what it closes is closed here, and it finds nothing left to do.
+        self._connection.transport = None
+        await self._connection.close()
+        goodbye = self._underlay.close(aiormq.exceptions.ConnectionClosed)
+        closing = asyncio.get_running_loop().create_task(goodbye)
         closing.add_done_callback(_forget)
-        await asyncio.wait({closing}, timeout=CLOSE_S)
-        self.cut()
+        try:
+            await asyncio.wait({closing}, timeout=CLOSE_S)
+        finally:
+            self.cut()
         if not closing.done():
             await asyncio.wait({closing}, timeout=CLOSE_S)
-        # aiormq takes a first cancellation for the end of one of its tasks, and waits for the next:
-        # what is left here keeps a loop from ending.
-        for _ in range(CANCELS_MAX):
-            if not closing.done():
-                closing.cancel()
-                await asyncio.wait({closing}, timeout=CLOSE_S / CANCELS_MAX)
+            closing.cancel()
 
 
 def _forget(task: "asyncio.Task[Any]") -> None:
