@@ -326,10 +326,11 @@ def test_broker_killed_during_a_redrive_loses_nothing() -> None:
         assert output.startswith("leveret bus: the connection to the broker was lost")
         assert output.count("\n") == 1, output
         broker.start()
-        moved = [found.properties.message_id for found in first] + letters.back()
+        # What the test itself took comes again where the kill was quicker than its ack.
+        moved = {found.properties.message_id for found in first} | set(letters.back())
         left = letters.dead()
         # One that was confirmed and not yet removed may be in both.
-        assert set(moved) | set(left) == set(names(*range(1, 51)))
+        assert moved | set(left) == set(names(*range(1, 51)))
         assert len(moved) + len(left) <= 52
     finally:
         broker.close()

@@ -35,7 +35,7 @@ BLOCKS = blocks("python")
 # Pages, or blocks of them by number.
 NOT_RUN = {
     "docs/bus.md 2-7": "parts of programs; test_parts_of_the_page_of_the_bus_run runs each alone",
-    "docs/jobs-workers.md 1": "a worker goes on until a signal; its example is run",
+    "docs/jobs-workers.md 2": "a worker goes on until a signal; its example is run",
     "docs/lake.md": "needs a lake; tests/spark reads what `pipeline files` prints",
     "docs/raft.md": "the order of calls, not a program",
     "docs/reshard.md": "needs PostgreSQL; tests/jobs/shards/test_moving.py does it",

@@ -87,6 +87,8 @@ def _fuzz(operation: Any, seed: int, examples: int) -> None:
         for name, values in KNOWN.items():
             if name in (case.path_parameters or {}) and data.draw(st.booleans(), label=name):
                 case.path_parameters[name] = data.draw(st.sampled_from(values))
+        # A path that ends before its last name is that of another operation.
+        hypothesis.assume(case.path == "/" or not case.formatted_path.endswith("/"))
         response = case.call(auth=("guest", "guest"))
         checks = [
             c for c in CHECKS if response.status_code not in EXPECTED_5XX or c is not CHECKS[0]
