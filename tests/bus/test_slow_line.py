@@ -60,7 +60,6 @@ async def slow_line(port: int) -> AsyncIterator[str]:
         server.close()
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("is_sent", [True, False])
 async def test_a_large_message_passes(node: Node, prefix: str, is_sent: bool) -> None:
     layout = topic.layout(f"{prefix}.events", queue_type=QueueType.CLASSIC)
