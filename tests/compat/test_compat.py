@@ -5,8 +5,6 @@ The comparison with RabbitMQ itself is `make compat`; here stands only what Leve
 
 from __future__ import annotations
 
-from typing import Final
-
 import pytest
 
 from tests.compat import differences
@@ -15,19 +13,11 @@ from tests.compat.case import Case, play
 from tests.compat.cases import ALL
 from tests.compat.conftest import Observations
 
-# A situation that is about time (a message is looked at before it expires after 0.3 s) is another
-# one on a machine that stood still meanwhile. What is wrong is wrong each time that it is played.
-PLAYS_MAX: Final = 3
-
 
 @pytest.mark.parametrize("case", ALL, ids=lambda case: case.id)
 def test_situation(case: Case, broker_process: Address, slow_observations: Observations) -> None:
     pending = slow_observations.get(case.id)
     observed = play(case, *broker_process) if pending is None else pending.result()
-    for _ in range(PLAYS_MAX - 1 if case.wait_s else 0):
-        if observed == case.expected:
-            break
-        observed = play(case, *broker_process)
     assert observed == case.expected, case.title
 
 
