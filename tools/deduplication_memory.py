@@ -12,8 +12,8 @@ import time
 from typing import Final
 
 from leveret import build_info
-from leveret.engine.arguments import DeduplicationSettings
-from leveret.engine.deduplication import Deduplication, key_of
+from leveret.engine.arguments.queue_arguments import DeduplicationSettings
+from leveret.engine.deduplication.deduplication import Deduplication, key_of
 from leveret.engine.pulse import Pulse
 from leveret.journal.journal import Journal
 from leveret.storage.replay import Replay

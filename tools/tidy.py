@@ -127,7 +127,7 @@ class Module:
 
     @property
     def part(self) -> str:
-        """`engine` of leveret.engine.ready; empty for leveret itself and outside src.
+        """`engine` of leveret.engine.backlog.ready; empty for leveret itself and outside src.
 
         Another package beside leveret is a part as a whole.
         """

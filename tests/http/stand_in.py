@@ -8,8 +8,8 @@ from leveret.auth import Authority, Directory, FixedAuthority
 from leveret.config.settings import Settings
 from leveret.definitions import Book
 from leveret.engine.broker import Broker
-from leveret.engine.session import Outlet, Session
-from leveret.engine.tally import Counts
+from leveret.engine.turns.retired_counts import Counts
+from leveret.engine.turns.session import Outlet, Session
 from leveret.http.facts import Connected, Jobs, Listener, LoopFacts, Machine, Opened
 from leveret.http.pace import Slices
 from leveret.http.requests import Requests

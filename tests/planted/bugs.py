@@ -84,14 +84,14 @@ BUGS: Final = (
     # What is written
     Bug(
         "message written without its queue",
-        "engine/ledger.py",
+        "engine/backlog/ledger.py",
         "self._write(message, self.id, due_ms)",
         "self._write(message, SPILLED, due_ms)",
         (_RESTART + "test_acked_message_is_gone_and_its_neighbours_are_not",),
     ),
     Bug(
         "ack not written",
-        "engine/ledger.py",
+        "engine/backlog/ledger.py",
         "            journal.gone(self.id, self._runs)\n",
         "",
         (
@@ -101,14 +101,14 @@ BUGS: Final = (
     ),
     Bug(
         "ack that takes the next message along",
-        "engine/ledger.py",
+        "engine/backlog/ledger.py",
         "            runs.append(seq)\n            runs.append(seq)",
         "            runs.append(seq)\n            runs.append(seq + 1)",
         (_RESTART + "test_acked_message_is_gone_and_its_neighbours_are_not",),
     ),
     Bug(
         "delivery not written",
-        "engine/ledger.py",
+        "engine/backlog/ledger.py",
         "            journal.mark(self.id, self.delivered_seq)",
         "            pass",
         (_RESTART + "test_message_that_was_delivered_says_so_and_one_that_was_not_does_not",),
@@ -129,21 +129,21 @@ BUGS: Final = (
     ),
     Bug(
         "transient message written as one to keep",
-        "engine/ledger.py",
+        "engine/backlog/ledger.py",
         "self._write(message, SPILLED, 0)",
         "self._write(message, self.id, 0)",
         (_RESTART + "test_transient_message_does_not_come_back",),
     ),
     Bug(
         "persistence of the message not asked for",
-        "engine/queue.py",
+        "engine/queues/queue.py",
         "if self.durable and (message.flags & PERSISTENT or self.is_quorum):",
         "if self.durable:",
         (_FAULTS + "test_transient_messages_are_confirmed_at_once_and_not_written",),
     ),
     Bug(
         "durability of the queue not asked for",
-        "engine/queue_making.py",
+        "engine/vhosts/making.py",
         "    if durable and not vhost.turn.is_restoring:\n        vhost.log(queue_made(",
         "    if not vhost.turn.is_restoring:\n        vhost.log(queue_made(",
         (_RESTART + "test_what_is_not_durable_does_not_come_back",),
@@ -200,7 +200,7 @@ BUGS: Final = (
     ),
     Bug(
         "dead letter whose original goes before it is synced",
-        "engine/ledger.py",
+        "engine/backlog/ledger.py",
         "            journal.release_later(message.position)",
         "            journal.release(message.position)",
         (_FILES + "test_dead_letter_outlives_a_full_disk_and_a_crash",),
@@ -265,14 +265,14 @@ BUGS: Final = (
     # What operators define
     Bug(
         "deleted vhost not told to the log",
-        "engine/demolition.py",
+        "engine/vhosts/demolition.py",
         "        journal.define(vhost_gone(self._vhost.name))\n",
         "",
         (_VHOSTS + "test_after_a_crash_each_vhost_is_whole_or_not_there",),
     ),
     Bug(
         "queue of a deleted vhost told to the log later",
-        "engine/demolition.py",
+        "engine/vhosts/demolition.py",
         "            if queue.durable:\n                journal.define(queue_gone(queue))\n",
         "            pass\n",
         (_VHOSTS + "test_streams_of_a_deleted_vhost_leave_no_file",),

@@ -18,7 +18,7 @@ from leveret.amqp.connection import Connection
 from leveret.amqp.link import CREDIT_BYTES, Front, Limits
 from leveret.auth import Authority, FixedAuthority, is_loopback
 from leveret.engine.broker import Broker
-from leveret.engine.consuming import refill
+from leveret.engine.commands.consuming import refill
 from leveret.engine.pulse import NEVER
 from tests.compat import wire
 from tests.compat.client import Content, Heartbeat, Method, Preamble

@@ -14,7 +14,7 @@ from typing import Any, Final
 from leveret import build_info
 from leveret.engine.exchanges.exchange import Exchange
 from leveret.engine.message import LOGGED, REDELIVERED, Message
-from leveret.engine.queue import Queue
+from leveret.engine.queues.queue import Queue
 from leveret.testing.disk import FakeDisk
 from tests.protocol.stage import START_MS
 from tests.simulation.storage_model import Load

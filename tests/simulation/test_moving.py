@@ -10,10 +10,10 @@ from typing import Final
 
 import pytest
 
-from leveret.engine.moving import COPY, DELETE, MOVE, REDRIVE, Goal, Mover
-from leveret.engine.peek import peek
-from leveret.engine.picking import Look, plan
-from leveret.engine.queue import Queue
+from leveret.engine.commands.moving import COPY, DELETE, MOVE, REDRIVE, Goal, Mover
+from leveret.engine.commands.picking import Look, plan
+from leveret.engine.insight.peek import peek
+from leveret.engine.queues.queue import Queue
 from leveret.testing.disk import FakeDisk
 from tests.simulation.storage_stage import Client, StorageStage, positions_by_file
 

@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from leveret.engine.ready import LAZY_WINDOW
+from leveret.engine.backlog.ready import LAZY_WINDOW
 from leveret.testing.disk import RENAME, WRITE, FakeDisk
 from leveret.wire.scan import NESTING_MAX
 from leveret.wire.tables import plain_table

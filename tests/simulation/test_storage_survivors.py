@@ -6,7 +6,7 @@ from typing import Final, cast
 
 import pytest
 
-from leveret.engine.runs import Run
+from leveret.engine.backlog.paged import Run
 from leveret.storage.names import log_name
 from leveret.storage.survivors import LOOK_AFTER, PACE_MS, RETRY_MS, SLICE_BYTES, WAIT_MS
 from leveret.testing.disk import FakeDisk

@@ -10,11 +10,11 @@ from random import Random
 
 import pytest
 
-from leveret.engine.filters import READY, SCHEDULED, STATES, UNACKED, Filter
-from leveret.engine.queue import Queue
-from leveret.engine.session import Session
-from leveret.engine.successors import lines_of
-from leveret.engine.walk import Cursor, Walk
+from leveret.engine.insight.filters import READY, SCHEDULED, STATES, UNACKED, Filter
+from leveret.engine.insight.seek import lines_of
+from leveret.engine.insight.walk import Cursor, Walk
+from leveret.engine.queues.queue import Queue
+from leveret.engine.turns.session import Session
 from leveret.testing.disk import FakeDisk
 from tests.simulation.storage_stage import Client, StorageStage
 

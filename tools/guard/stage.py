@@ -25,7 +25,7 @@ from leveret.amqp.methods import (
 from leveret.amqp.writer import Writer
 from leveret.auth import FixedAuthority
 from leveret.engine.broker import Broker
-from leveret.engine.consuming import refill
+from leveret.engine.commands.consuming import refill
 from leveret.engine.streams.segments import SegmentStore
 from leveret.journal.journal import Journal
 from leveret.perf.protocol import Publishes, Template, frame

@@ -27,9 +27,8 @@ from leveret.amqp.reader import Reader
 from leveret.amqp.reply_codes import NO_ROUTE
 from leveret.amqp.writer import Writer
 from leveret.auth import WRITE
-from leveret.engine.content import Content
-from leveret.engine.message import Message
-from leveret.engine.publishing import (
+from leveret.engine.commands.content import Content
+from leveret.engine.commands.publishing import (
     REFUSED,
     REPLY_NAME,
     UNROUTED,
@@ -37,9 +36,10 @@ from leveret.engine.publishing import (
     publish,
     require_public,
 )
-from leveret.engine.session import TIMED_OUT, Consumer, Session
-from leveret.engine.settling import ack, take
-from leveret.engine.vhost import Vhost
+from leveret.engine.commands.settling import ack, take
+from leveret.engine.message import Message
+from leveret.engine.turns.session import TIMED_OUT, Consumer, Session
+from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import (
     NotAllowed,
     PreconditionFailed,

@@ -19,10 +19,10 @@ from leveret.amqp.methods import CHANNEL_CLOSE, CHANNEL_CLOSE_OK, CONNECTION_CLO
 from leveret.amqp.reader import MALFORMED_UTF8, Reader
 from leveret.amqp.reply_codes import CONNECTION_FORCED, Reply, reply_for
 from leveret.amqp.writer import Writer
-from leveret.engine.queue import Queue
-from leveret.engine.settling import close_session, end_consumers
-from leveret.engine.totals import add_session
-from leveret.engine.vhost import Vhost
+from leveret.engine.commands.settling import close_session, end_consumers
+from leveret.engine.insight.totals import add_session
+from leveret.engine.queues.queue import Queue
+from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import FrameError, LeveretError
 
 # By the broker

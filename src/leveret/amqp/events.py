@@ -5,7 +5,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from leveret.amqp.link import Link
-from leveret.engine.events import facts_of, tell
+from leveret.engine.turns.events import facts_of, tell
 
 _PROTOCOL: Final = "{0,9,1}"  # RabbitMQ
 

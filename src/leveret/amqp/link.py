@@ -19,11 +19,11 @@ from leveret.amqp.writer import Writer, signed16
 from leveret.auth import CONFIGURE, READ, WRITE, Authority, Refusal, User
 from leveret.auth.certificates import TlsPeer
 from leveret.engine.broker import Broker
-from leveret.engine.dead_letter import counted_header
+from leveret.engine.commands.dead_letter import counted_header
 from leveret.engine.exchanges.exchange import Exchange
 from leveret.engine.message import COUNTED, REDELIVERED, Message
-from leveret.engine.session import Consumer, Outlet
-from leveret.engine.vhost import Vhost
+from leveret.engine.turns.session import Consumer, Outlet
+from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import AccessRefused, LeveretError
 
 # Smaller bodies are cheaper to copy than to write as pieces of their own.

@@ -35,8 +35,8 @@ from leveret.amqp.methods import CONNECTION_BLOCKED, CONNECTION_UNBLOCKED
 from leveret.amqp.writer import Writer
 from leveret.auth import is_loopback
 from leveret.auth.certificates import NameRule, tls_peer
-from leveret.engine.consuming import refill
-from leveret.engine.queue import Queue
+from leveret.engine.commands.consuming import refill
+from leveret.engine.queues.queue import Queue
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from leveret.arrow.schema import DEATHS, HEADERS, TIME, TYPES
-from leveret.engine.dead_letter import deaths_of
+from leveret.engine.commands.dead_letter import deaths_of
 from leveret.engine.streams.columns import (
     Column,
     EnvelopeColumns,

@@ -26,7 +26,7 @@ from leveret.auth.throttle import Throttle
 from leveret.auth.user import ADMINISTRATOR, Credentials, Refusal, Then, User
 from leveret.auth.users import Users
 from leveret.auth.verification import Verification
-from leveret.engine.register import Register
+from leveret.engine.vhosts.register import Register
 
 HTTP: Final = "http"
 DEFAULT_VHOST: Final = "/"

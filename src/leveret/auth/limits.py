@@ -8,7 +8,7 @@ here. Negative means none, as in RabbitMQ, and so does a limit that is not there
 import json
 from typing import Final
 
-from leveret.engine.register import Register
+from leveret.engine.vhosts.register import Register
 from leveret.errors import NotAllowed
 
 VHOST_LIMIT: Final = "vhost_limit"

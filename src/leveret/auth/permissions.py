@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from leveret.auth.user import CONFIGURE, READ, WRITE
-from leveret.engine.register import Register
+from leveret.engine.vhosts.register import Register
 from leveret.patterns import Pattern, escaped
 
 PERMISSION: Final = "permission"

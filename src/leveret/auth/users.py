@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from leveret.auth.hashes import PasswordHash
-from leveret.engine.register import Register
+from leveret.engine.vhosts.register import Register
 from leveret.errors import PreconditionFailed
 
 USER: Final = "user"

@@ -6,7 +6,7 @@ the error that RabbitMQ answers with.
 
 from collections.abc import Callable, Mapping, Sequence
 
-from leveret.engine.policy_rules import term_of
+from leveret.engine.arguments.policy_keys import term_of
 from leveret.errors import PreconditionFailed
 from leveret.wire.tables import field_of
 

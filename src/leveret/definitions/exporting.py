@@ -14,8 +14,8 @@ from typing import Final
 from leveret import __version__
 from leveret.auth import Directory
 from leveret.definitions.book import Book
-from leveret.engine.queue import Queue
-from leveret.engine.vhost import Vhost
+from leveret.engine.queues.queue import Queue
+from leveret.engine.vhosts.vhost import Vhost
 from leveret.wire.tables import plain_table
 
 PRODUCT: Final = "Leveret"

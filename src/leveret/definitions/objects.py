@@ -8,7 +8,7 @@ from typing import Final
 from leveret.definitions.book import Book
 from leveret.definitions.rows import Document, Row, flag, maybe_text, text
 from leveret.definitions.vhosts import NAME_BYTES_MAX
-from leveret.engine.arguments import (
+from leveret.engine.arguments.queue_arguments import (
     exchange_alternate,
     exchange_deduplication,
     queue_settings,
@@ -18,8 +18,8 @@ from leveret.engine.arguments import (
 from leveret.engine.exchanges.exchange import Exchange
 from leveret.engine.exchanges.registry import make_exchange, predeclared
 from leveret.engine.exchanges.super_stream import SUPER_STREAM, partition_names
-from leveret.engine.names import require_known_kind
 from leveret.engine.target import Target
+from leveret.engine.vhosts.names import require_known_kind
 from leveret.errors import PreconditionFailed
 from leveret.wire.tables import Table, encode_table, table_of
 

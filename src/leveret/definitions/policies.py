@@ -4,7 +4,7 @@
 
 Everything is checked before it is kept: the pattern must be one that RE2 takes, the definition may
 have known keys only. After a change the engine looks at all objects of the vhost again, in slices
-(`leveret.engine.governing`).
+(`leveret.engine.vhosts.policy_enforcer`).
 """
 
 import json
@@ -13,9 +13,9 @@ from typing import Final
 
 from leveret.definitions import checks
 from leveret.definitions.checks import term
+from leveret.engine.arguments.policies import ALL, APPLY_TO, Policy
+from leveret.engine.arguments.policy_keys import definition_fault
 from leveret.engine.broker import Broker
-from leveret.engine.policies import ALL, APPLY_TO, Policy
-from leveret.engine.policy_rules import definition_fault
 from leveret.errors import PreconditionFailed
 from leveret.patterns import Pattern
 from leveret.wire.tables import Table, table_of

@@ -9,9 +9,9 @@ and whether it is traced.
 import json
 from typing import Final
 
-from leveret.engine.argument_rules import QUEUE_KINDS
+from leveret.engine.arguments.rules import QUEUE_KINDS
 from leveret.engine.broker import Broker
-from leveret.engine.vhost import Vhost
+from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import PreconditionFailed
 
 VHOST: Final = "vhost"

@@ -37,16 +37,16 @@ from leveret.embedded.rules import (
     Rules,
     require_within,
 )
-from leveret.engine.getting import take_next
+from leveret.engine.commands.settling import ack, reject
 from leveret.engine.message import Address, Message
 from leveret.engine.pulse import NEVER
 from leveret.engine.pulse import Pulse as EnginePulse
-from leveret.engine.queue import NO_TTL
-from leveret.engine.queue import Queue as Machine
-from leveret.engine.queue_state import BATCH
-from leveret.engine.session import Outlet, Session, Turn
-from leveret.engine.settling import ack, reject
-from leveret.engine.slots import Slots
+from leveret.engine.queues.getting import take_next
+from leveret.engine.queues.queue import NO_TTL
+from leveret.engine.queues.queue import Queue as Machine
+from leveret.engine.queues.slots import Slots
+from leveret.engine.queues.state import BATCH
+from leveret.engine.turns.session import Outlet, Session, Turn
 from leveret.errors import Closed, PreconditionFailed, Stale
 
 _NOWHERE: Final = Address("", "")  # messages are pushed to their queue, not routed

@@ -2,7 +2,7 @@
 
 from typing import Final, NamedTuple
 
-from leveret.engine.arguments import QueueSettings
+from leveret.engine.arguments.queue_arguments import QueueSettings
 from leveret.errors import PreconditionFailed
 
 PRIORITY_MIN: Final = -(1 << 31)

@@ -12,28 +12,34 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from leveret.engine.chronicle import DEAD_LETTERED, DROPPED, PARKED, copy_id
-from leveret.engine.consuming import wake_parked
-from leveret.engine.content import Content
-from leveret.engine.dead_letter import record_death
-from leveret.engine.definitions import vhost_made
-from leveret.engine.demolition import Demolition
-from leveret.engine.events import EVENT_EXCHANGE, event_header, facts_of, tell
-from leveret.engine.fates import AT_LEAST_ONCE, AT_MOST_ONCE, CYCLE, DISABLED, UNROUTED_DEATH
-from leveret.engine.firehose import Firehose
-from leveret.engine.governing import VhostGovernor
+from leveret.engine.backlog.paged import Pages
+from leveret.engine.commands.consuming import wake_parked
+from leveret.engine.commands.content import Content
+from leveret.engine.commands.dead_letter import record_death
+from leveret.engine.commands.firehose import Firehose
+from leveret.engine.commands.publishing import CYCLED, REFUSED, UNROUTED, spread
+from leveret.engine.commands.settling import take_back_late
+from leveret.engine.history.life_events import DEAD_LETTERED, DROPPED, PARKED, copy_id
 from leveret.engine.message import PERSISTENT, Address, Message
-from leveret.engine.publishing import CYCLED, REFUSED, UNROUTED, spread
 from leveret.engine.pulse import NEVER, Pulse
-from leveret.engine.queue import Queue
-from leveret.engine.queue_making import parked_queue
-from leveret.engine.register import Register
-from leveret.engine.runs import Pages
-from leveret.engine.session import DELIVERY_LIMIT, DUE, EXPIRED, REJECTED, Leaving, Turn
-from leveret.engine.settling import take_back_late
-from leveret.engine.slots import Slots
+from leveret.engine.queues.queue import Queue
+from leveret.engine.queues.slots import Slots
 from leveret.engine.streams.segments import SegmentStore
-from leveret.engine.vhost import Vhost
+from leveret.engine.turns.events import EVENT_EXCHANGE, event_header, facts_of, tell
+from leveret.engine.turns.loss_counts import (
+    AT_LEAST_ONCE,
+    AT_MOST_ONCE,
+    CYCLE,
+    DISABLED,
+    UNROUTED_DEATH,
+)
+from leveret.engine.turns.session import DELIVERY_LIMIT, DUE, EXPIRED, REJECTED, Leaving, Turn
+from leveret.engine.vhosts.definition_records import vhost_made
+from leveret.engine.vhosts.demolition import Demolition
+from leveret.engine.vhosts.making import parked_queue
+from leveret.engine.vhosts.policy_enforcer import VhostGovernor
+from leveret.engine.vhosts.register import Register
+from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import NotFound
 from leveret.journal.journal import Journal
 from leveret.wire.properties import decode_properties, encode_header

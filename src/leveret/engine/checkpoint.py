@@ -1,7 +1,10 @@
 """The records from which a broker's state, but for its messages, can be built anew."""
 
 from leveret.engine.broker import FIRST_VHOST, Broker
-from leveret.engine.definitions import (
+from leveret.engine.exchanges.exchange import Exchange
+from leveret.engine.queues.queue import Queue
+from leveret.engine.streams.stream import Stream
+from leveret.engine.vhosts.definition_records import (
     binding_made,
     entry_made,
     exchange_made,
@@ -10,10 +13,7 @@ from leveret.engine.definitions import (
     vhost_gone,
     vhost_made,
 )
-from leveret.engine.exchanges.exchange import Exchange
-from leveret.engine.queue import Queue
-from leveret.engine.streams.stream import Stream
-from leveret.engine.vhost import Vhost
+from leveret.engine.vhosts.vhost import Vhost
 from leveret.journal.journal import Journal
 
 

@@ -5,9 +5,9 @@ Tables that make no sense any more (a binding whose queue is gone) are passed ov
 """
 
 from leveret.engine.broker import Broker
-from leveret.engine.queue import Queue
+from leveret.engine.queues.queue import Queue
 from leveret.engine.target import Target
-from leveret.engine.vhost import Vhost
+from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import EngineError
 from leveret.wire.tables import Table
 

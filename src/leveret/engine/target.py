@@ -7,8 +7,8 @@ a set per message. The serial belongs to the `Router` of the target's vhost and 
 
 from mypy_extensions import i64
 
-from leveret.engine.deduplication import Deduplication
-from leveret.engine.policies import NO_EFFECT, Effect
+from leveret.engine.arguments.policies import NO_EFFECT, Effect
+from leveret.engine.deduplication.deduplication import Deduplication
 from leveret.wire.tables import Table
 
 

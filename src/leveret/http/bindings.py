@@ -20,10 +20,10 @@ from starlette.responses import Response
 
 from leveret.auth import READ, WRITE
 from leveret.engine.exchanges.binding import Binding
-from leveret.engine.names import require_not_default
-from leveret.engine.queue import Queue
+from leveret.engine.queues.queue import Queue
 from leveret.engine.target import Target
-from leveret.engine.vhost import Vhost
+from leveret.engine.vhosts.names import require_not_default
+from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import NotFound
 from leveret.http.access import facts_of, part_of
 from leveret.http.answers import json

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leveret.engine.message import REDELIVERED, Message
-from leveret.engine.session import Consumer, Session
+from leveret.engine.turns.session import Consumer, Session
 from leveret.http.access import facts_of, part_of
 from leveret.http.answers import json
 from leveret.http.connections import found_outlet, visible

@@ -18,14 +18,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leveret.auth import READ
+from leveret.engine.commands.picking import plan
+from leveret.engine.history.tracing import untraced
 from leveret.engine.message import Message
-from leveret.engine.picking import plan
-from leveret.engine.queue import Queue
-from leveret.engine.session import Session
+from leveret.engine.queues.queue import Queue
 from leveret.engine.streams.chronicle import StreamChronicle
 from leveret.engine.streams.stream import Stream
-from leveret.engine.trails import untraced
-from leveret.engine.vhost import Vhost
+from leveret.engine.turns.session import Session
+from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import NotFound
 from leveret.http.access import facts_of, user_of, vhost_of
 from leveret.http.answers import json

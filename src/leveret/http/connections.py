@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from leveret.engine.session import Outlet
+from leveret.engine.turns.session import Outlet
 from leveret.http.access import facts_of, part_of, user_of
 from leveret.http.answers import json
 from leveret.http.facts import BrokerFacts, Connected

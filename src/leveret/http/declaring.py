@@ -4,12 +4,12 @@ from starlette.requests import Request
 
 from leveret.auth import CONFIGURE, READ, WRITE
 from leveret.engine.exchanges.super_stream import SUPER_STREAM, partition_names
-from leveret.engine.names import (
+from leveret.engine.vhosts.names import (
     require_known_kind,
     require_not_default,
     require_not_reserved,
 )
-from leveret.engine.vhost import Vhost
+from leveret.engine.vhosts.vhost import Vhost
 from leveret.http.visibility import require
 from leveret.wire.tables import Table
 

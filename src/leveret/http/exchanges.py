@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from leveret.auth import CONFIGURE
 from leveret.engine.exchanges.exchange import Exchange
-from leveret.engine.vhost import Vhost
+from leveret.engine.vhosts.vhost import Vhost
 from leveret.http.access import facts_of, part_of
 from leveret.http.answers import json
 from leveret.http.declaring import require_exchange

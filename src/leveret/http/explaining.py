@@ -11,15 +11,21 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leveret.auth import READ
-from leveret.engine.chronicle import queue_of_copy, seq_of_copy
-from leveret.engine.explain import NOT_FOUND, PAUSED, Explanation, Reason, explain_queue
-from leveret.engine.explain import UNACKED as UNACKED_REASON
-from leveret.engine.explain_message import explain_message
-from leveret.engine.filters import UNACKED, Filter
-from leveret.engine.pausing import pause_note
-from leveret.engine.queue import Queue
-from leveret.engine.register import Register
-from leveret.engine.walk import Found, Walk
+from leveret.engine.history.life_events import queue_of_copy, seq_of_copy
+from leveret.engine.insight.explain_message import explain_message
+from leveret.engine.insight.explain_queue import (
+    NOT_FOUND,
+    PAUSED,
+    Explanation,
+    Reason,
+    explain_queue,
+)
+from leveret.engine.insight.explain_queue import UNACKED as UNACKED_REASON
+from leveret.engine.insight.filters import UNACKED, Filter
+from leveret.engine.insight.walk import Found, Walk
+from leveret.engine.queues.queue import Queue
+from leveret.engine.vhosts.pausing import pause_note
+from leveret.engine.vhosts.register import Register
 from leveret.http.access import facts_of, part_of
 from leveret.http.answers import json
 from leveret.http.looking import parse_id, printable

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from leveret.engine.filters import CONDITIONS_MAX, Filter
+from leveret.engine.insight.filters import CONDITIONS_MAX, Filter
 from leveret.errors import PreconditionFailed
 from leveret.http.json_paths import JsonCondition
 

@@ -15,13 +15,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leveret.auth import READ
-from leveret.engine.filters import READY, SCHEDULED, STATES, STUCK, UNACKED, Filter
+from leveret.engine.insight.filters import READY, SCHEDULED, STATES, STUCK, UNACKED, Filter
+from leveret.engine.insight.peek import peek
+from leveret.engine.insight.walk import Cursor, Found, Walk
 from leveret.engine.message import Message
-from leveret.engine.peek import peek
-from leveret.engine.queue import Queue
+from leveret.engine.queues.queue import Queue
+from leveret.engine.queues.undelivered_deaths import Stuck
 from leveret.engine.streams.stream import Stream
-from leveret.engine.stuck import Stuck
-from leveret.engine.walk import Cursor, Found, Walk
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.http.access import facts_of
 from leveret.http.answers import json

@@ -23,11 +23,11 @@ from starlette.responses import Response
 from leveret.arrow.packing import Pack, packs_of
 from leveret.arrow.requests import Request as Range
 from leveret.auth import READ
+from leveret.engine.commands.picking import Look, plan
+from leveret.engine.insight.walk import arrived_ms
 from leveret.engine.message import Message
-from leveret.engine.picking import Look, plan
-from leveret.engine.queue import Queue
+from leveret.engine.queues.queue import Queue
 from leveret.engine.streams.stream import Stream
-from leveret.engine.walk import arrived_ms
 from leveret.http.access import facts_of, part_of, user_of
 from leveret.http.answers import json
 from leveret.http.batches import MEDIA_TYPE, PacksResponse

@@ -1,7 +1,7 @@
 """Messages as a look or a search shows them, and the cursors that searches go on from.
 
 A cursor is text that means something to the broker alone: the key of the last message that was
-looked at (`leveret.engine.walk`), as JSON in base64.
+looked at (`leveret.engine.insight.walk`), as JSON in base64.
 """
 
 import binascii
@@ -11,12 +11,12 @@ from typing import Any, Final
 import msgspec
 from starlette.exceptions import HTTPException
 
-from leveret.engine.chronicle import copy_id
-from leveret.engine.filters import SCHEDULED, STATES, UNACKED, UNKNOWN_AGE, age_of
+from leveret.engine.history.life_events import copy_id
+from leveret.engine.insight.filters import SCHEDULED, STATES, UNACKED, UNKNOWN_AGE, age_of
+from leveret.engine.insight.walk import Cursor, Found, arrived_ms
 from leveret.engine.message import REDELIVERED, Holder, Message
-from leveret.engine.queue import Queue
-from leveret.engine.session import Consumer, Session
-from leveret.engine.walk import Cursor, Found, arrived_ms
+from leveret.engine.queues.queue import Queue
+from leveret.engine.turns.session import Consumer, Session
 from leveret.http.queues import encode_payload, shown_properties
 from leveret.wire.properties import decode_properties
 

@@ -17,15 +17,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leveret.auth import READ, WRITE
-from leveret.engine.consuming import get
-from leveret.engine.content import Content
-from leveret.engine.dead_letter import counted_header
+from leveret.engine.commands.consuming import get
+from leveret.engine.commands.content import Content
+from leveret.engine.commands.dead_letter import counted_header
+from leveret.engine.commands.publishing import REFUSED, REPLY_NAME, ROUTED, Route, publish
+from leveret.engine.commands.settling import ack, close_session, recover, reject
 from leveret.engine.message import COUNTED, REDELIVERED, Message
-from leveret.engine.publishing import REFUSED, REPLY_NAME, ROUTED, Route, publish
-from leveret.engine.queue import Queue
-from leveret.engine.session import Outlet, Session
-from leveret.engine.settling import ack, close_session, recover, reject
-from leveret.engine.vhost import Vhost
+from leveret.engine.queues.queue import Queue
+from leveret.engine.turns.session import Outlet, Session
+from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import (
     AccessRefused,
     LeveretError,

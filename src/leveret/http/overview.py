@@ -10,9 +10,9 @@ from leveret import __version__, build_info
 from leveret.config.option import Secret
 from leveret.config.settings import options
 from leveret.engine.exchanges.registry import KINDS
-from leveret.engine.tally import Counts
-from leveret.engine.totals import Depths, vhost_counts, vhost_depths
-from leveret.engine.vhost import Vhost
+from leveret.engine.insight.totals import Depths, vhost_counts, vhost_depths
+from leveret.engine.turns.retired_counts import Counts
+from leveret.engine.vhosts.vhost import Vhost
 from leveret.http.access import facts_of, user_of
 from leveret.http.answers import json
 from leveret.http.facts import BrokerFacts, Listener

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leveret.auth import CONFIGURE
-from leveret.engine import pausing
+from leveret.engine.vhosts import pausing
 from leveret.http.access import facts_of, user_of
 from leveret.http.operations import Operation
 from leveret.http.queue_access import permitted_queue

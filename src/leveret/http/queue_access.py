@@ -7,7 +7,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from leveret.auth import CONFIGURE, READ
-from leveret.engine.queue import Queue
+from leveret.engine.queues.queue import Queue
 from leveret.errors import NotFound
 from leveret.http.access import facts_of, part_of, user_of, vhost_of
 from leveret.http.pace import Pace

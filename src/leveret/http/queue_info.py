@@ -14,12 +14,12 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from leveret.engine.insight.peek import peek
+from leveret.engine.insight.totals import paged_count
 from leveret.engine.message import Message
-from leveret.engine.peek import peek
-from leveret.engine.queue import Queue
-from leveret.engine.session import Outlet
+from leveret.engine.queues.queue import Queue
 from leveret.engine.streams.stream import Stream
-from leveret.engine.totals import paged_count
+from leveret.engine.turns.session import Outlet
 from leveret.http.channels import ConsumerInfo, consumers_of
 from leveret.http.facts import BrokerFacts
 from leveret.http.rates import Rate, Rates

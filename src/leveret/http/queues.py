@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from leveret.auth import CONFIGURE, READ
 from leveret.engine.message import REDELIVERED, Message
-from leveret.engine.queue import Queue
+from leveret.engine.queues.queue import Queue
 from leveret.errors import NotFound
 from leveret.http.access import facts_of, part_of, vhost_of
 from leveret.http.answers import json

@@ -10,8 +10,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from leveret.engine.content import Content
-from leveret.engine.route_trial import try_route
+from leveret.engine.commands.content import Content
+from leveret.engine.commands.trial import try_route
 from leveret.http.access import facts_of, part_of, vhost_of
 from leveret.http.answers import json
 from leveret.http.looking import printable

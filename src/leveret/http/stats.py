@@ -13,9 +13,9 @@ from typing import TypeVar
 import msgspec
 from starlette.requests import Request
 
-from leveret.engine.queue import Queue
-from leveret.engine.session import Session
-from leveret.engine.tally import Churn, Counts
+from leveret.engine.queues.queue import Queue
+from leveret.engine.turns.retired_counts import Churn, Counts
+from leveret.engine.turns.session import Session
 from leveret.http.facts import Opened
 from leveret.http.rates import Rate, Rates
 

@@ -20,8 +20,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leveret.auth import READ, WRITE, User
-from leveret.engine.chronicle import queue_of_copy, seq_of_copy
-from leveret.engine.moving import COPY, DELETE, MOVE, REDRIVE
+from leveret.engine.commands.moving import COPY, DELETE, MOVE, REDRIVE
+from leveret.engine.history.life_events import queue_of_copy, seq_of_copy
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.http.access import facts_of, part_of, user_of
 from leveret.http.answers import json

@@ -16,14 +16,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leveret.auth import READ
-from leveret.engine.chronicle import copy_id, queue_of_copy, seq_of_copy
-from leveret.engine.dead_letter import deaths_of
-from leveret.engine.filters import SCHEDULED, Filter
+from leveret.engine.commands.dead_letter import deaths_of
+from leveret.engine.history.life_events import copy_id, queue_of_copy, seq_of_copy
+from leveret.engine.insight.filters import SCHEDULED, Filter
+from leveret.engine.insight.walk import Cursor, Found, Walk
 from leveret.engine.message import Message
-from leveret.engine.queue import Queue
+from leveret.engine.queues.queue import Queue
 from leveret.engine.streams.lives import NUMBERS_MAX, LifeEvent, Lives
 from leveret.engine.streams.stream import Stream
-from leveret.engine.walk import Cursor, Found, Walk
 from leveret.http.access import facts_of, user_of
 from leveret.http.answers import json
 from leveret.http.looking import (

@@ -7,7 +7,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from leveret.engine.vhost import Vhost
+from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import PreconditionFailed
 from leveret.http.access import facts_of, part_of, user_of
 from leveret.http.answers import Failure, json

@@ -10,8 +10,8 @@ from starlette.requests import Request
 
 from leveret.auth import User
 from leveret.engine.exchanges.exchange import Exchange
-from leveret.engine.queue import Queue
-from leveret.engine.vhost import Vhost
+from leveret.engine.queues.queue import Queue
+from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import AccessRefused, NotFound
 from leveret.http.access import facts_of, part_of, user_of
 

@@ -11,7 +11,7 @@
     BLOCK    = number:u64                          in a checkpoint: the last block before it
     FILES    = (file:u64 size:u64)*                in a checkpoint: the log files older than it
     END      =                                     the node has stopped as it should
-    DEFINE   = table                               a definition, see `leveret.engine.definitions`
+    DEFINE   = table                               see `leveret.engine.vhosts.definition_records`
     CHUNK    = stream:u64 chunk                    see `leveret.journal.chunks`
     STREAM   = stream:u64 first_offset:u64 segment:u64 at:u64 began_ms:u64 next_offset:u64
                last_ms:u64                         in a checkpoint: where a stream begins and ends

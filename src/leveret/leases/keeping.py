@@ -17,15 +17,15 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 
 from leveret.engine.broker import Broker
-from leveret.engine.getting import lend, take_next
-from leveret.engine.local import LocalSession
+from leveret.engine.commands.local_session import LocalSession
+from leveret.engine.commands.picking import Look, remove
+from leveret.engine.commands.settling import ack_taken, give_back
+from leveret.engine.insight.walk import arrived_ms
 from leveret.engine.message import Message
-from leveret.engine.picking import Look, remove
-from leveret.engine.queue import Queue
-from leveret.engine.session import Outlet, Session
-from leveret.engine.settling import ack_taken, give_back
+from leveret.engine.queues.getting import lend, take_next
+from leveret.engine.queues.queue import Queue
 from leveret.engine.streams.stream import Stream
-from leveret.engine.walk import arrived_ms
+from leveret.engine.turns.session import Outlet, Session
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.leases.lease import KIND, Epoch, Lease, epoch_of
 

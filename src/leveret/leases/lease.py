@@ -15,8 +15,8 @@ from array import array
 from typing import Final
 
 from leveret.engine.message import Message
-from leveret.engine.queue import Queue
-from leveret.engine.session import Session
+from leveret.engine.queues.queue import Queue
+from leveret.engine.turns.session import Session
 
 KIND: Final = "lease"  # in the register
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from leveret.engine.exchanges.exchange import Exchange
-from leveret.engine.session import Session
-from leveret.engine.vhost import Vhost
+from leveret.engine.turns.session import Session
+from leveret.engine.vhosts.vhost import Vhost
 from leveret.http.facts import Connected
 from leveret.metrics.family import COUNTER, GAUGE, Family
 from leveret.metrics.queue_lines import escaped

@@ -9,8 +9,8 @@ from typing import Final
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
-from leveret.engine.ages import UNKNOWN
-from leveret.engine.queue import Queue
+from leveret.engine.backlog.ages import UNKNOWN
+from leveret.engine.queues.queue import Queue
 from leveret.engine.streams.stream import Stream
 
 READY: Final = 0

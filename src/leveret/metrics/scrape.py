@@ -16,8 +16,8 @@ from typing import Final
 
 from librt.strings import BytesWriter
 
-from leveret.engine.queue import Queue
-from leveret.engine.vhost import Vhost
+from leveret.engine.queues.queue import Queue
+from leveret.engine.vhosts.vhost import Vhost
 from leveret.histogram import Histogram
 from leveret.http.pace import Slices
 from leveret.metrics import node, objects, queues, traffic

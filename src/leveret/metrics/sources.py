@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from leveret.engine.ages import UNKNOWN
+from leveret.engine.backlog.ages import UNKNOWN
 from leveret.engine.message import Message
-from leveret.engine.queue import Queue
-from leveret.engine.session import Session
+from leveret.engine.queues.queue import Queue
 from leveret.engine.streams.stream import Stream
-from leveret.engine.tally import Counts
+from leveret.engine.turns.retired_counts import Counts
+from leveret.engine.turns.session import Session
 from leveret.histogram import Histogram
 from leveret.http.facts import BrokerFacts, Connected, Machine
 from leveret.http.pace import Slices

@@ -6,8 +6,8 @@ RabbitMQ's names come first; its counters by protocol have the label `protocol` 
 from collections.abc import Callable
 from typing import Final
 
-from leveret.engine.ages import UNKNOWN
-from leveret.engine.sizes import BOUNDS
+from leveret.engine.backlog.ages import UNKNOWN
+from leveret.engine.turns.size_counts import BOUNDS
 from leveret.histogram import Histogram
 from leveret.metrics import queue_lines as figures
 from leveret.metrics.family import COUNTER, GAUGE, HISTOGRAM

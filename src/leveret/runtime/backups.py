@@ -11,9 +11,9 @@ from typing import Final
 
 from leveret.engine.broker import Broker
 from leveret.engine.message import PERSISTENT, REDELIVERED, Message
-from leveret.engine.queue import Queue
+from leveret.engine.queues.queue import Queue
 from leveret.engine.restore import define
-from leveret.engine.vhost import Vhost
+from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import Corrupt, PreconditionFailed, StorageError
 from leveret.runtime.syncing import SYNC_WITHIN_S, Syncing
 from leveret.runtime.turns import Turns

@@ -10,9 +10,9 @@ from leveret.amqp.channel import Channel
 from leveret.amqp.connection import Connection
 from leveret.amqp.connection_state import RUNNING, STATE_NAMES
 from leveret.amqp.server import AmqpServer
-from leveret.engine.session import Outlet, Session
-from leveret.engine.tally import Counts
-from leveret.engine.totals import add_session
+from leveret.engine.insight.totals import add_session
+from leveret.engine.turns.retired_counts import Counts
+from leveret.engine.turns.session import Outlet, Session
 from leveret.http.facts import Connected, Opened
 
 

@@ -16,8 +16,8 @@ from leveret.auth import ADMINISTRATOR, Directory
 from leveret.config.settings import Settings
 from leveret.definitions import Book
 from leveret.engine.broker import Broker
-from leveret.engine.session import Session
-from leveret.engine.vhost import Vhost
+from leveret.engine.turns.session import Session
+from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import ConfigError, JobsError
 from leveret.runtime.job_tokens import JobTokens
 

@@ -17,12 +17,12 @@ from leveret.auth.throttle import Throttle
 from leveret.clock import Clock
 from leveret.config.settings import Settings, memory_high_bytes
 from leveret.definitions import Book
-from leveret.engine import pausing
 from leveret.engine.broker import Broker
-from leveret.engine.events import facts_of, tell
+from leveret.engine.history.tracing import Trails
 from leveret.engine.message import Message
-from leveret.engine.session import Session
-from leveret.engine.trails import Trails
+from leveret.engine.turns.events import facts_of, tell
+from leveret.engine.turns.session import Session
+from leveret.engine.vhosts import pausing
 from leveret.errors import ConfigError
 from leveret.http.facts import Listener, Machine
 from leveret.http.front import HttpFront

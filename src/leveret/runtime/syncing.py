@@ -4,7 +4,7 @@ import asyncio
 from typing import Final
 
 from leveret.engine.broker import Broker
-from leveret.engine.waiting import Waiting
+from leveret.engine.commands.sync_waiter import Waiting
 from leveret.errors import StorageError
 from leveret.runtime.turns import Turns
 from leveret.storage.store import Store

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from leveret import __version__
-from leveret.engine.chronicle import DELIVERED, FINAL, NACKED, QUEUED, REJECTED, REQUEUED
-from leveret.engine.chronicle import TIMED_OUT as LATE
-from leveret.engine.trails import TrailEvent, Trails
+from leveret.engine.history.life_events import DELIVERED, FINAL, NACKED, QUEUED, REJECTED, REQUEUED
+from leveret.engine.history.life_events import TIMED_OUT as LATE
+from leveret.engine.history.tracing import TrailEvent, Trails
 from leveret.errors import ConfigError
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ An end tells its `Carrier` what happens, and is told what to do; it never waits 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from leveret.engine.session import Session
+from leveret.engine.turns.session import Session
 
 
 @dataclass(frozen=True, slots=True)

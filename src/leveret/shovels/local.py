@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from leveret.engine.consuming import consume, refill, set_prefetch
-from leveret.engine.dead_letter import counted_header
-from leveret.engine.local import LocalSession
+from leveret.engine.commands.consuming import consume, refill, set_prefetch
+from leveret.engine.commands.dead_letter import counted_header
+from leveret.engine.commands.local_session import LocalSession
+from leveret.engine.commands.publishing import Route
+from leveret.engine.commands.settling import ack, close_session, reject
 from leveret.engine.message import COUNTED, REDELIVERED, Message
-from leveret.engine.publishing import Route
-from leveret.engine.queue import Queue
-from leveret.engine.session import Outlet
-from leveret.engine.settling import ack, close_session, reject
-from leveret.engine.vhost import Vhost
+from leveret.engine.queues.queue import Queue
+from leveret.engine.turns.session import Outlet
+from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import Closed
 from leveret.shovels.ends import Carrier, Delivery, Source, Target
 from leveret.shovels.host import ThisNode

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
-from leveret.engine.session import Session
+from leveret.engine.turns.session import Session
 from leveret.errors import LeveretError, NotFound, PreconditionFailed
 from leveret.shovels.host import ThisNode
 from leveret.shovels.settings import settings_of

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from leveret.engine.session import Session
+from leveret.engine.turns.session import Session
 from leveret.errors import LeveretError
 from leveret.shovels.content import Edits
 from leveret.shovels.ends import Carrier, Delivery, Source, Target

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from leveret.engine.session import Session
+from leveret.engine.turns.session import Session
 from leveret.shovels.settings import ShovelSettings
 
 STARTING: Final = "starting"

@@ -12,8 +12,8 @@ from typing import Final
 from mypy_extensions import i64
 
 from leveret.checksum import crc32
+from leveret.engine.backlog.paged import Pages, Run
 from leveret.engine.message import LOGGED, NO_ADDRESS, Address, Message, read_address
-from leveret.engine.runs import Pages, Run
 from leveret.errors import Corrupt
 from leveret.journal.records import (
     COPY,

@@ -12,12 +12,12 @@ not hold in memory anyway. `pieces` may run in a thread, once everything is on d
 from collections.abc import Iterator
 from typing import Final
 
-from leveret.engine.definitions import binding_made, last_id, queue_made, vhost_made
+from leveret.engine.backlog.paged import QueuePages, Run
+from leveret.engine.insight.peek import read_on
 from leveret.engine.message import PERSISTENT, REDELIVERED, Message
-from leveret.engine.peek import read_on
-from leveret.engine.queue import Queue
-from leveret.engine.runs import QueuePages, Run
-from leveret.engine.vhost import Vhost
+from leveret.engine.queues.queue import Queue
+from leveret.engine.vhosts.definition_records import binding_made, last_id, queue_made, vhost_made
+from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import Corrupt
 from leveret.journal.journal import Journal
 from leveret.journal.records import COPY, DEFINE, MESSAGE, RECORD_HEAD_BYTES

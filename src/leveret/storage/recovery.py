@@ -12,13 +12,13 @@ Without the index nobody can know, and the node does not start. A file that was 
 which block the log was on disk then: if it ends before that, the disk has forgotten what it synced.
 """
 
+from leveret.engine.backlog.paged import Pages
 from leveret.engine.broker import Broker
-from leveret.engine.queue import Queue
+from leveret.engine.queues.queue import Queue
 from leveret.engine.restore import define
-from leveret.engine.runs import Pages
 from leveret.engine.streams.stream import Stream
-from leveret.engine.tally import Churn
 from leveret.engine.target import Target
+from leveret.engine.turns.retired_counts import Churn
 from leveret.errors import Corrupt
 from leveret.journal.index import ENTRY_BYTES
 from leveret.storage.blocks import (

@@ -16,7 +16,7 @@ from typing import Final
 
 from leveret.engine.broker import Broker
 from leveret.engine.checkpoint import checkpoint_records
-from leveret.engine.queue import Queue
+from leveret.engine.queues.queue import Queue
 from leveret.journal.records import OFFSET_BITS, OFFSET_MASK
 from leveret.storage.blocks import HEAD_BYTES, encode_head
 from leveret.storage.checkpoint import read_file, write_checkpoint

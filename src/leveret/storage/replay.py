@@ -18,9 +18,9 @@ from librt.strings import (
 from mypy_extensions import i32, i64
 
 from leveret.checksum import crc32
-from leveret.engine.ages import Ages
-from leveret.engine.gone import Gone
-from leveret.engine.known_keys import PAGE_KEYS
+from leveret.engine.backlog.ages import Ages
+from leveret.engine.backlog.settled_numbers import Gone
+from leveret.engine.deduplication.known_keys import PAGE_KEYS
 from leveret.errors import Corrupt
 from leveret.journal.index import ENTRY_BYTES, signed32, write_entry
 from leveret.journal.records import (

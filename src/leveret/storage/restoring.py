@@ -6,9 +6,9 @@ only where some are gone, scheduled or of different priorities each message is l
 
 from mypy_extensions import i64
 
-from leveret.engine.gone import Gone
-from leveret.engine.queue import Queue
-from leveret.engine.runs import Run
+from leveret.engine.backlog.paged import Run
+from leveret.engine.backlog.settled_numbers import Gone
+from leveret.engine.queues.queue import Queue
 from leveret.journal.records import OFFSET_BITS
 from leveret.storage.replay import QueueLog
 from leveret.storage.stretches import Stretch, is_in_order, stretches, whole

@@ -15,7 +15,7 @@ from typing import Final
 
 from leveret.engine.broker import Broker
 from leveret.engine.checkpoint import checkpoint_records
-from leveret.engine.session import Session
+from leveret.engine.turns.session import Session
 from leveret.journal.journal import Journal
 from leveret.storage.backup import NodeBackup
 from leveret.storage.damage import ADVICE

@@ -25,10 +25,10 @@ from typing import Final
 from librt.strings import read_i32_be, read_i64_be
 from mypy_extensions import i64
 
+from leveret.engine.backlog.paged import Run
 from leveret.engine.broker import Broker
 from leveret.engine.pulse import NEVER, Timed, earlier
-from leveret.engine.queue import Queue
-from leveret.engine.runs import Run
+from leveret.engine.queues.queue import Queue
 from leveret.errors import Corrupt
 from leveret.journal.index import ENTRY_BYTES
 from leveret.journal.journal import Journal

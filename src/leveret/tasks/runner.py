@@ -19,13 +19,13 @@ from typing import Final
 
 from leveret.auth import READ, WRITE, User
 from leveret.engine.broker import Broker
-from leveret.engine.filters import READY, SCHEDULED, Filter
+from leveret.engine.commands.moving import DELETE, Goal, Mover
+from leveret.engine.commands.picking import Look, Picked, plan
+from leveret.engine.insight.filters import READY, SCHEDULED, Filter
+from leveret.engine.insight.walk import arrived_ms
 from leveret.engine.message import Message
-from leveret.engine.moving import DELETE, Goal, Mover
-from leveret.engine.picking import Look, Picked, plan
-from leveret.engine.queue import Queue
+from leveret.engine.queues.queue import Queue
 from leveret.engine.streams.stream import Stream
-from leveret.engine.walk import arrived_ms
 from leveret.errors import AccessRefused, LeveretError, NotFound, PreconditionFailed
 from leveret.tasks.task import CANCELLED, DONE, FAILED, RUNNING, Order, Task, Trial
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Final
 
-from leveret.engine.filters import Filter
+from leveret.engine.insight.filters import Filter
 
 RUNNING: Final = "running"
 DONE: Final = "done"
@@ -25,7 +25,7 @@ class Place:
 class Order:
     """What is to be done with messages of a queue."""
 
-    kind: str  # of leveret.engine.moving.KINDS
+    kind: str  # of leveret.engine.commands.moving.KINDS
     source: Place
     seqs: list[int] | None = None  # messages by sequence number; None: all
     filter: Filter | None = None

@@ -10,7 +10,7 @@ from leveret.auth.audit import EVENTS_MAX, Audit
 from leveret.auth.hashes import NO_PASSWORD, quick_hash
 from leveret.auth.throttle import WAIT_MS_MIN, Throttle
 from leveret.engine.broker import Broker
-from leveret.engine.register import Register
+from leveret.engine.vhosts.register import Register
 from leveret.errors import PreconditionFailed
 
 FREE = 3

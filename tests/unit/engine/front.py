@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from leveret.engine.queue import Queue
+from leveret.engine.queues.queue import Queue
 from tests.compat import wire
 from tests.compat.client import Method
 from tests.protocol.stage import Event, Peer, Stage, closes, method, publish

@@ -3,9 +3,9 @@
 Sessions are what is woken here: one that is due puts itself on its turn's list of late ones.
 """
 
+from leveret.engine.backlog.trash import Trash
 from leveret.engine.pulse import NEVER, Pulse
-from leveret.engine.session import Outlet, Session, Turn
-from leveret.engine.trash import Trash
+from leveret.engine.turns.session import Outlet, Session, Turn
 
 
 class Scene:

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from leveret.engine.session import Session
-from leveret.engine.vhost import Vhost
+from leveret.engine.turns.session import Session
+from leveret.engine.vhosts.vhost import Vhost
 from leveret.jobs.service.embedded import dead_set
 from leveret.jobs.service.embedded.store import EmbeddedStore
 from leveret.jobs.service.items import Handle, NewJob

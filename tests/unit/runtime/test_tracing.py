@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from leveret.engine.trails import Trails, sampled_parent
+from leveret.engine.history.tracing import Trails, sampled_parent
 from leveret.runtime.tracing import SPANS_MAX, Span, Tracer
 from leveret.wire.properties import Properties, encode_header
 from leveret.wire.tables import table_of

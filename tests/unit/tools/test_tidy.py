@@ -33,7 +33,7 @@ def only_fault(root: Path) -> str:
 
 def test_clean_tree_has_no_fault(root: Path) -> None:
     write(root, "errors.py", "class NotFound(Exception): ...\n")
-    write(root, "engine/queue.py", "from leveret.errors import NotFound\nx = NotFound\n")
+    write(root, "engine/queues/queue.py", "from leveret.errors import NotFound\nx = NotFound\n")
     write(root, "amqp/server.py", "import asyncio\nfrom leveret.engine import queue\n")
     assert tidy.check(root) == []
 

@@ -15,12 +15,12 @@ from leveret.amqp.methods import (
 from leveret.amqp.reader import Reader
 from leveret.amqp.writer import Writer
 from leveret.auth import READ
-from leveret.engine.consuming import cancel, consume, get, require_new_tag, set_prefetch
-from leveret.engine.dead_letter import counted_header
+from leveret.engine.commands.consuming import cancel, consume, get, require_new_tag, set_prefetch
+from leveret.engine.commands.dead_letter import counted_header
+from leveret.engine.commands.publishing import REPLY_NAME, reply_name
+from leveret.engine.commands.settling import recover, reject
 from leveret.engine.message import COUNTED, REDELIVERED, short_string
-from leveret.engine.publishing import REPLY_NAME, reply_name
-from leveret.engine.session import Consumer
-from leveret.engine.settling import recover, reject
+from leveret.engine.turns.session import Consumer
 from leveret.errors import PreconditionFailed, Unsupported
 
 _NO_ACK: Final = 2  # 1 is no_local, which RabbitMQ ignores

@@ -13,7 +13,7 @@ from leveret.amqp.methods import (
 )
 from leveret.amqp.reader import Reader
 from leveret.amqp.writer import Writer
-from leveret.engine.settling import ack_taken, reject_taken
+from leveret.engine.commands.settling import ack_taken, reject_taken
 from leveret.errors import PreconditionFailed
 
 

@@ -32,9 +32,9 @@ from leveret.amqp.methods import (
 from leveret.amqp.reader import Reader
 from leveret.amqp.writer import Writer
 from leveret.auth import READ
+from leveret.engine.commands.settling import end_consumer
 from leveret.engine.pulse import NEVER
-from leveret.engine.session import REFUSED
-from leveret.engine.settling import end_consumer
+from leveret.engine.turns.session import REFUSED
 from leveret.errors import ChannelFault, LeveretError, NotAllowed
 
 

@@ -14,7 +14,7 @@ from leveret.amqp.reader import Reader
 from leveret.amqp.writer import Writer
 from leveret.auth import CONFIGURE, READ, WRITE
 from leveret.engine.exchanges.super_stream import SUPER_STREAM, partition_names
-from leveret.engine.names import require_known_kind, require_not_default
+from leveret.engine.vhosts.names import require_known_kind, require_not_default
 from leveret.wire.tables import Table
 
 _PASSIVE: Final = 1

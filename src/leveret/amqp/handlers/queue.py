@@ -13,8 +13,8 @@ from leveret.amqp.methods import (
 from leveret.amqp.reader import Reader
 from leveret.amqp.writer import Writer
 from leveret.auth import CONFIGURE, READ, WRITE
-from leveret.engine.names import require_not_default, require_not_reserved
-from leveret.engine.publishing import REPLY_NAME, REPLY_PREFIX
+from leveret.engine.commands.publishing import REPLY_NAME, REPLY_PREFIX
+from leveret.engine.vhosts.names import require_not_default, require_not_reserved
 from leveret.errors import NotFound
 from leveret.wire.tables import Table
 

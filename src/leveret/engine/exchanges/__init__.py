@@ -7,5 +7,5 @@ Nouns:
 - `Headers`   the message being routed, decoded only as far as somebody asks
 
 An exchange answers for itself alone: exchange-to-exchange bindings, alternate exchanges and "one
-copy per queue" are the work of `leveret.engine.routing`. `registry` knows all types.
+copy per queue" are the work of `leveret.engine.exchanges.router`. `registry` knows all types.
 """

@@ -15,10 +15,10 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from leveret.engine.arguments.header_values import parse_integer, shown_text, shown_value
 from leveret.engine.exchanges.binding import Binding
 from leveret.engine.exchanges.exchange import Exchange, Headers
 from leveret.engine.exchanges.hashing import fraction, mix, stable_hash
-from leveret.engine.exchanges.terms import parse_integer, shown_text, shown_value
 from leveret.engine.target import Target
 from leveret.errors import PreconditionFailed
 from leveret.wire.scan import LONGSTR

@@ -7,9 +7,9 @@ long.
 
 from typing import Final
 
+from leveret.engine.arguments.header_values import parse_integer
 from leveret.engine.exchanges.binding import Binding
 from leveret.engine.exchanges.exchange import Exchange, Headers
-from leveret.engine.exchanges.terms import parse_integer
 from leveret.engine.target import Target
 from leveret.wire.tables import INTEGERS, Table
 

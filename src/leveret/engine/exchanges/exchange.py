@@ -10,8 +10,8 @@ What is removed leaves nothing behind in any of them.
 
 from mypy_extensions import i64
 
-from leveret.engine.chronicle import Chronicle
 from leveret.engine.exchanges.binding import Binding, Identity, identity_of
+from leveret.engine.history.life_events import Chronicle
 from leveret.engine.target import Target
 from leveret.wire.properties import Properties, decode_properties
 from leveret.wire.scan import find_entry

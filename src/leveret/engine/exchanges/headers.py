@@ -14,9 +14,9 @@ Buckets only propose: `accepts` decides.
 from math import isnan
 from typing import Final
 
+from leveret.engine.arguments.header_values import shown_text, shown_value
 from leveret.engine.exchanges.binding import Binding
 from leveret.engine.exchanges.exchange import Exchange, Headers
-from leveret.engine.exchanges.terms import shown_text, shown_value
 from leveret.engine.target import Target
 from leveret.errors import PreconditionFailed
 from leveret.wire.scan import LONGSTR, VOID

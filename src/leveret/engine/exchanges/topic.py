@@ -2,7 +2,7 @@
 
 from leveret.engine.exchanges.binding import Binding
 from leveret.engine.exchanges.exchange import Exchange, Headers
-from leveret.engine.exchanges.trie import TopicTrie
+from leveret.engine.exchanges.topic_trie import TopicTrie
 from leveret.engine.target import Target
 
 

@@ -1,7 +1,7 @@
 """Life events as messages of a stream.
 
     header         of what
-    x-event        all: the words of `leveret.engine.chronicle`
+    x-event        all: the words of `leveret.engine.history.life_events`
     x-queue        all events at a queue, and `routed`
     x-reason       why, where there is more than one possible
     x-consumer     delivered: the consumer's tag
@@ -20,9 +20,9 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from leveret.engine.chronicle import DUE, Chronicle, copy_id
+from leveret.engine.history.life_events import DUE, Chronicle, copy_id
 from leveret.engine.message import Address
-from leveret.engine.queue import Queue
+from leveret.engine.queues.queue import Queue
 from leveret.engine.streams.stream import Stream
 from leveret.wire.properties import Properties, decode_properties, encode_header
 from leveret.wire.tables import field_of

@@ -13,7 +13,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from leveret.engine.chronicle import PUBLISHED, QUEUED
+from leveret.engine.history.life_events import PUBLISHED, QUEUED
 from leveret.engine.streams.chunk import Chunk
 from leveret.engine.streams.stream import Stream
 from leveret.errors import Corrupt

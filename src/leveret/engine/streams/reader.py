@@ -9,10 +9,10 @@ from collections import deque
 
 from mypy_extensions import i64
 
-from leveret.engine.gone import Gone
+from leveret.engine.backlog.settled_numbers import Gone
 from leveret.engine.message import Message
-from leveret.engine.session import Consumer, Session
 from leveret.engine.streams.chunk import Chunk, Envelope
+from leveret.engine.turns.session import Consumer, Session
 
 
 class Reader(Consumer):

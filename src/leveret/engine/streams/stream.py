@@ -13,17 +13,17 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from leveret.engine.argument_rules import age_ms
-from leveret.engine.arguments import QueueSettings
-from leveret.engine.ledger import Ledger
+from leveret.engine.arguments.queue_arguments import QueueSettings
+from leveret.engine.arguments.rules import age_ms
+from leveret.engine.backlog.ledger import Ledger
+from leveret.engine.backlog.paged import Pages
 from leveret.engine.message import Address, Holder, Message
 from leveret.engine.pulse import NEVER
-from leveret.engine.queue import Queue
-from leveret.engine.runs import Pages
-from leveret.engine.session import Consumer, Turn
+from leveret.engine.queues.queue import Queue
 from leveret.engine.streams.chunk import Chunk
 from leveret.engine.streams.reader import Reader
 from leveret.engine.streams.segments import FAR_MS, MemorySegments, Segments
+from leveret.engine.turns.session import Consumer, Turn
 from leveret.errors import Corrupt, Unsupported
 from leveret.journal.chunks import ChunkWriter, Place, Written
 from leveret.journal.journal import Journal

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from heapq import nsmallest
 from typing import Final
 
-from leveret.engine.filters import READY
-from leveret.engine.picking import Picked, remove
-from leveret.engine.queue import Queue
+from leveret.engine.commands.picking import Picked, remove
+from leveret.engine.insight.filters import READY
+from leveret.engine.queues.queue import Queue
 from leveret.jobs.service.embedded.envelope import job_id, read_envelope
 from leveret.jobs.service.embedded.finding import find_job, find_jobs, picked, walk_all
 from leveret.jobs.service.embedded.host import Host

@@ -19,9 +19,9 @@ from typing import Final
 
 import msgspec
 
+from leveret.engine.insight.walk import arrived_ms
 from leveret.engine.message import Message
-from leveret.engine.queue import Queue
-from leveret.engine.walk import arrived_ms
+from leveret.engine.queues.queue import Queue
 from leveret.jobs.service.items import (
     ERROR_BYTES_MAX,
     ERRORS_KEPT,

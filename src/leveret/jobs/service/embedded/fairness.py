@@ -8,8 +8,8 @@ import json
 from typing import Final
 
 from leveret.engine.message import Message
-from leveret.engine.queue import Queue
-from leveret.engine.register import Register
+from leveret.engine.queues.queue import Queue
+from leveret.engine.vhosts.register import Register
 from leveret.errors import Corrupt
 
 KIND: Final = "job-fair"  # of the register's entries

@@ -8,13 +8,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Final
 
-from leveret.engine.filters import READY, SCHEDULED, UNACKED, Filter
+from leveret.engine.commands.picking import Look, Picked
+from leveret.engine.insight.filters import READY, SCHEDULED, UNACKED, Filter
+from leveret.engine.insight.walk import Found, Walk
 from leveret.engine.message import Message
-from leveret.engine.picking import Look, Picked
-from leveret.engine.queue import Queue
-from leveret.engine.session import Session
-from leveret.engine.vhost import Vhost
-from leveret.engine.walk import Found, Walk
+from leveret.engine.queues.queue import Queue
+from leveret.engine.turns.session import Session
+from leveret.engine.vhosts.vhost import Vhost
 from leveret.jobs.service.embedded.envelope import ID, job_id
 
 SLICE: Final = 2_000  # messages looked at before others have their turn

@@ -5,8 +5,8 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from leveret.engine.broker import Broker
-from leveret.engine.session import Session
-from leveret.engine.vhost import Vhost
+from leveret.engine.turns.session import Session
+from leveret.engine.vhosts.vhost import Vhost
 
 
 class Host(Protocol):

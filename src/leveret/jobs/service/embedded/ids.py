@@ -7,7 +7,7 @@ seldom: a clock that was set back while the node was down makes no id twice.
 from typing import Final
 from zlib import crc32
 
-from leveret.engine.register import Register
+from leveret.engine.vhosts.register import Register
 from leveret.jobs.service.snowflake import NODE_MAX, Snowflakes
 
 KIND: Final = "job-ids"

@@ -8,9 +8,9 @@ for the window of its memory never ends, and whether a key is too old is read fr
 
 from typing import Final
 
-from leveret.engine.argument_rules import TIME_MS_MAX
-from leveret.engine.deduplication import Deduplication, key_of
-from leveret.engine.vhost import Vhost
+from leveret.engine.arguments.rules import TIME_MS_MAX
+from leveret.engine.deduplication.deduplication import Deduplication, key_of
+from leveret.engine.vhosts.vhost import Vhost
 from leveret.jobs.service.embedded.envelope import KEY
 from leveret.jobs.service.items import IDEMPOTENCY_MS
 from leveret.jobs.service.snowflake import EPOCH_MS, first_of

@@ -3,7 +3,7 @@
 Somebody may have taken a message since it was found: then nothing is done, which is no error.
 """
 
-from leveret.engine.picking import Picked, remove
+from leveret.engine.commands.picking import Picked, remove
 from leveret.jobs.service.embedded.envelope import job_id, read_envelope
 from leveret.jobs.service.embedded.finding import picked
 from leveret.jobs.service.embedded.topic import Topic

@@ -12,10 +12,10 @@ from typing import Final
 
 import msgspec
 
-from leveret.engine.queue import Queue
-from leveret.engine.session import Session
+from leveret.engine.queues.queue import Queue
 from leveret.engine.streams.stream import Stream
-from leveret.engine.vhost import Vhost
+from leveret.engine.turns.session import Session
+from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import (
     JobsDraining,
     JobsFull,

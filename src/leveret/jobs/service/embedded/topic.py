@@ -19,17 +19,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from leveret.engine.arguments import JOB_PRIORITY
+from leveret.engine.arguments.queue_arguments import JOB_PRIORITY
 from leveret.engine.broker import Broker
-from leveret.engine.getting import take_next
-from leveret.engine.local import LocalSession
+from leveret.engine.commands.local_session import LocalSession
+from leveret.engine.commands.settling import ack_taken, close_session, give_back
 from leveret.engine.message import PERSISTENT, Address, Message
 from leveret.engine.pulse import Waking
-from leveret.engine.queue import NO_TTL, Queue
-from leveret.engine.queue_state import BATCH
-from leveret.engine.session import Outlet
-from leveret.engine.settling import ack_taken, close_session, give_back
-from leveret.engine.vhost import Vhost
+from leveret.engine.queues.getting import take_next
+from leveret.engine.queues.queue import NO_TTL, Queue
+from leveret.engine.queues.state import BATCH
+from leveret.engine.turns.session import Outlet
+from leveret.engine.vhosts.vhost import Vhost
 from leveret.jobs.service.embedded.envelope import Envelope, read_envelope
 from leveret.jobs.service.embedded.host import Host
 from leveret.jobs.service.embedded.ids import Ids

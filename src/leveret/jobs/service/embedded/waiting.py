@@ -9,13 +9,13 @@ import asyncio
 from collections import deque
 from typing import Final
 
-from leveret.engine.consuming import cancel, consume
-from leveret.engine.local import LocalSession
+from leveret.engine.commands.consuming import cancel, consume
+from leveret.engine.commands.local_session import LocalSession
+from leveret.engine.commands.settling import give_back
 from leveret.engine.message import Message
-from leveret.engine.queue import Queue
-from leveret.engine.session import Outlet
-from leveret.engine.settling import give_back
-from leveret.engine.slots import Slots
+from leveret.engine.queues.queue import Queue
+from leveret.engine.queues.slots import Slots
+from leveret.engine.turns.session import Outlet
 from leveret.errors import EngineError
 from leveret.jobs.service.items import LeasedJob
 

@@ -1,0 +1,45 @@
+"""The expiration property of a message: text that must be a number of milliseconds.
+
+RabbitMQ reads it with Erlang's string to integer conversion, and its refusals show: a sign is
+taken, white space is not, and the text left over is quoted.
+"""
+
+from typing import Final
+
+from leveret.engine.arguments.rules import TIME_MS_MAX, quoted
+from leveret.errors import PreconditionFailed
+
+_LINE_COLUMNS: Final = 78  # where Erlang breaks a tuple into lines
+_DIGITS: Final = "0123456789"
+
+
+def read_expiration(text: str) -> int:
+    """The milliseconds, 0 to `TIME_MS_MAX`; raises PreconditionFailed in RabbitMQ's words."""
+    end = _number_end(text)
+    if end == 0:
+        raise PreconditionFailed(f"invalid expiration '{text}': no_integer")
+    if end < len(text):
+        raise _refused(text, "leftover_string", quoted(text[end:]))
+    number = int(text)
+    if number < 0:
+        raise _refused(text, "value_negative", str(number))
+    if number > TIME_MS_MAX:
+        raise _refused(text, "value_too_large", str(number))
+    return number
+
+
+def _number_end(text: str) -> int:
+    """Where the number at the start of the text ends; 0 where there is none."""
+    start = 1 if text[:1] in ("+", "-") else 0
+    end = start
+    while end < len(text) and text[end] in _DIGITS:
+        end += 1
+    return end if end > start else 0
+
+
+def _refused(text: str, name: str, value: str) -> PreconditionFailed:
+    head = f"invalid expiration '{text}': "
+    if len(head) + len(name) + len(value) + 3 <= _LINE_COLUMNS:
+        return PreconditionFailed(f"{head}{{{name},{value}}}")
+    indent = " " * (len(head) + 1)
+    return PreconditionFailed(f"{head}{{{name},\n{indent}{value}}}")

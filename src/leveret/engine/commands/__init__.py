@@ -1,0 +1,1 @@
+"""The operations that protocols offer their clients: publish, consume, settle, move, redrive."""

@@ -1,0 +1,127 @@
+"""Consuming: subscriptions, single gets, prefetch, and the credit of an outlet."""
+
+from mypy_extensions import i64
+
+from leveret.engine.arguments.queue_arguments import consumer_settings
+from leveret.engine.message import Message
+from leveret.engine.queues.getting import take_next
+from leveret.engine.queues.queue import Queue
+from leveret.engine.queues.slots import Slots
+from leveret.engine.streams.reader import Reader
+from leveret.engine.streams.stream import Stream
+from leveret.engine.turns.session import Consumer, Outlet, Session
+from leveret.errors import (
+    AccessRefused,
+    NotAllowed,
+    PreconditionFailed,
+    ResourceLocked,
+    Unsupported,
+)
+from leveret.wire.tables import Table
+
+
+def consume(
+    session: Session,
+    queue: Queue,
+    tag: str,
+    no_ack: bool,
+    exclusive: bool,
+    arguments: Table,
+    timeout_ms: i64,
+) -> Consumer:
+    """Subscribe a session to a queue. `timeout_ms` is the node's default for quorum queues."""
+    require_new_tag(session, tag)
+    if isinstance(queue, Stream):
+        return follow(session, queue, tag, no_ack, arguments)
+    settings = consumer_settings(queue.name, queue.vhost, queue.settings.kind, arguments)
+    where = f"queue '{queue.name}' in vhost '{queue.vhost}'"
+    if queue.is_quorum and (session.shared_prefetch != 0 or session.shared_prefetch_bytes != 0):
+        raise Unsupported(f"{where} does not support global qos")
+    exclusive = exclusive and not queue.is_quorum  # RabbitMQ: quorum queues ignore the flag
+    if queue.subscribers.has_exclusive or (
+        exclusive and (queue.consumers or queue.settings.single_active)
+    ):
+        raise AccessRefused(f"{where} in exclusive use")
+    consumer = Consumer(session, queue.slot, tag, no_ack, exclusive)
+    consumer.arguments = arguments
+    consumer.priority = settings.priority
+    consumer.own_timeout_ms = settings.timeout_ms
+    consumer.node_timeout_ms = timeout_ms if queue.is_quorum else 0
+    consumer.set_timeout(queue.settings.consumer_timeout_ms)
+    session.consumers[tag] = consumer
+    queue.add_consumer(consumer)
+    return consumer
+
+
+def follow(session: Session, stream: Stream, tag: str, no_ack: bool, arguments: Table) -> Consumer:
+    """Subscribe a session to a stream."""
+    where = f"queue '{stream.name}' in vhost '{stream.vhost}'"
+    if session.prefetch == 0:
+        raise PreconditionFailed(f"consumer prefetch count is not set for '{where}'")
+    if no_ack:
+        raise Unsupported(f"automatic acknowledgement not supported by stream queues {where}")
+    if session.shared_prefetch != 0 or session.shared_prefetch_bytes != 0:
+        raise Unsupported(f"{where} does not support global qos")
+    settings = consumer_settings(stream.name, stream.vhost, stream.settings.kind, arguments)
+    reader = Reader(session, stream.slot, tag, False)
+    reader.arguments = arguments
+    reader.filters = settings.stream_filters
+    reader.match_unfiltered = settings.match_unfiltered
+    reader.cursor = settings.stream_cursor
+    stream.start(reader, settings.stream_offset)
+    session.consumers[tag] = reader
+    stream.add_consumer(reader)
+    return reader
+
+
+def require_new_tag(session: Session, tag: str) -> None:
+    if tag in session.consumers:
+        raise NotAllowed(f"attempt to reuse consumer tag '{tag}'")
+
+
+def cancel(slots: Slots, session: Session, tag: str) -> None:
+    """End a subscription; what it holds stays in flight. An unknown tag is no error."""
+    consumer = session.consumers.pop(tag, None)
+    if consumer is not None:
+        slots.queue(consumer.queue).remove_consumer(consumer)
+
+
+def get(session: Session, queue: Queue, no_ack: bool) -> Message | None:
+    """Take the next ready message."""
+    if queue.is_quorum and queue.settings.single_active:
+        raise ResourceLocked(
+            f"cannot obtain access to locked queue '{queue.name}' in vhost '{queue.vhost}'. "
+            "basic.get operations are not supported by quorum queues with single active consumer"
+        )
+    if isinstance(queue, Stream):
+        raise queue.unsupported("basic.get")
+    return take_next(session, queue, no_ack)
+
+
+def set_prefetch(slots: Slots, session: Session, count: i64, size: i64, shared: bool) -> None:
+    """Limit what may be in flight: for each consumer to come, or for all of the session."""
+    if not shared:
+        session.prefetch = count
+        session.prefetch_bytes = size
+        return
+    session.shared_prefetch = count
+    session.shared_prefetch_bytes = size
+    wake_parked(slots, session)
+
+
+def wake_parked(slots: Slots, session: Session) -> None:
+    """Let the session's parked consumers try again."""
+    for consumer in session.consumers.values():
+        if consumer.parked:
+            slots.queue(consumer.queue).unpark(consumer)
+
+
+def refill(slots: Slots, outlet: Outlet, credit: i64) -> None:
+    """The peer has read: the outlet may carry this many bytes more."""
+    outlet.credit = credit
+    if outlet.starved:
+        starved = outlet.starved
+        outlet.starved = []
+        for consumer in starved:
+            if consumer.parked:
+                slots.queue(consumer.queue).unpark(consumer)

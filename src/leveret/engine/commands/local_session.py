@@ -1,0 +1,91 @@
+"""A session inside the node: consumes and publishes as a channel does, without a peer.
+
+It has no permissions of its own: whoever makes one has asked for them. Deliveries and confirms are
+told by calls inside a turn; the one who is called notes them and gives commands in a later turn.
+"""
+
+from collections.abc import Callable
+
+from mypy_extensions import i64
+
+from leveret.engine.commands.content import Content
+from leveret.engine.commands.publishing import REFUSED, UNROUTED, Route, publish
+from leveret.engine.message import Message
+from leveret.engine.turns.session import Consumer, Outlet, Session, Turn
+from leveret.engine.vhosts.vhost import Vhost
+
+
+class LocalSession(Session):
+    """Tells what a channel would send."""
+
+    def __init__(
+        self,
+        outlet: Outlet,
+        turn: Turn,
+        on_deliveries: Callable[[list[Message]], None],
+        on_confirm: Callable[[int, bool], None],
+        on_ended: Callable[[], None],
+    ) -> None:
+        super().__init__(outlet, turn)
+        self._on_deliveries = on_deliveries
+        self._on_confirm = on_confirm  # a publish and all before it that were not confirmed yet
+        self._on_ended = on_ended
+
+    def publish(self, vhost: Vhost, route: Route, header: bytes, body: bytes) -> int:
+        """Publish; the number by which it will be confirmed. What nobody takes is refused."""
+        turn = self.turn
+        turn.logged = False
+        result = publish(vhost, route, Content(header), body)
+        self.publish_seq += 1
+        if result == REFUSED or (result == UNROUTED and route.mandatory):
+            self.refused.append(self.publish_seq)
+        if turn.logged:
+            journal = turn.journal
+            assert journal is not None
+            journal.must_sync = True
+            self.unsynced_seq = self.publish_seq
+        turn.note_confirm(self)
+        return self.publish_seq
+
+    def send_deliveries(self) -> None:
+        outbox = self.outbox
+        self.outbox = []
+        tracer = self.turn.tracer
+        if self.turn.traced != 0 and tracer is not None:
+            tracer.on_deliveries(self, outbox)
+        self._on_deliveries(outbox)
+        for message in outbox:
+            holder = message.holder
+            if isinstance(holder, Consumer) and holder.no_ack:
+                message.holder = None
+
+    def send_confirms(self) -> None:
+        self._confirm_through(self.publish_seq)
+
+    def on_synced(self, seq: i64) -> None:
+        self._confirm_through(seq)
+
+    def on_unsafe(self, seq: i64) -> None:
+        if not self.closed and seq > self.confirmed_seq:
+            self.refused = [later for later in self.refused if later > seq]
+            self._confirm(seq, False)
+
+    def _confirm_through(self, last: i64) -> None:
+        if self.closed:
+            return
+        refused = self.refused
+        while refused and refused[0] <= last:
+            seq: i64 = refused.pop(0)
+            if seq - 1 > self.confirmed_seq:
+                self._confirm(seq - 1, True)
+            self._confirm(seq, False)
+        if last > self.confirmed_seq:
+            self._confirm(last, True)
+
+    def _confirm(self, seq: i64, is_taken: bool) -> None:
+        self.confirmed_seq = seq
+        self._on_confirm(seq, is_taken)
+
+    def send_ended(self, consumer: Consumer) -> None:
+        if not self.closed:
+            self._on_ended()

@@ -1,0 +1,243 @@
+"""Settling deliveries: ack, reject, requeue, and taking back what was held too long.
+
+Every function first takes the messages from the session (which raises for an unknown tag, before
+anything has changed), then moves each in its queue. What a settled message leaves behind in its
+holder (room in a prefetch window) is the queue's business: `Queue.settle`.
+"""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from leveret.engine.history.life_events import ACKED, DELETED, NACKED, REJECTED
+from leveret.engine.history.life_events import TIMED_OUT as LATE
+from leveret.engine.message import Address, Message
+from leveret.engine.pulse import NEVER
+from leveret.engine.queues.queue import Queue
+from leveret.engine.queues.slots import Slots
+from leveret.engine.turns.session import TIMED_OUT, Consumer, Session, Turn
+from leveret.errors import PreconditionFailed
+
+# Stands in for a message that its holder kept too long: the late ack is accepted and does nothing.
+_NO_QUEUE: Final = -1
+_TAKEN_BACK: Final = Message(Address("", ""), b"", b"", 0, 0, 0, 0, _NO_QUEUE)
+
+
+def ack(slots: Slots, session: Session, tag: i64, multiple: bool) -> None:
+    """The messages are done."""
+    if multiple:
+        messages = take_through(session, tag)
+        session.acked += len(messages)
+        for message in messages:
+            _ack_one(slots, message)
+    else:
+        message = _take_one(session, tag)
+        session.acked += 1
+        _ack_one(slots, message)
+
+
+def ack_taken(slots: Slots, messages: list[Message]) -> None:
+    """Messages that were taken from their session are done, together with all of this turn."""
+    for message in messages:
+        if message.queue != _NO_QUEUE:
+            queue = slots.queue(message.queue)
+            queue.ledger.hand_over(message)
+            _acked(slots, queue, message)
+
+
+def _ack_one(slots: Slots, message: Message) -> None:
+    if message.queue != _NO_QUEUE:
+        queue = slots.queue(message.queue)
+        queue.ledger.forget(message)
+        _acked(slots, queue, message)
+
+
+def _acked(slots: Slots, queue: Queue, message: Message) -> None:
+    queue.acked += 1
+    if queue.chronicle is not None:
+        queue.note(ACKED, message, "")
+    queue.settle(message)
+    if queue.deleted and queue.unacked == 0:
+        slots.release(queue.slot)
+
+
+def reject(
+    slots: Slots, session: Session, tag: i64, multiple: bool, requeue: bool, failed: bool
+) -> None:
+    """The messages are refused: back to their queues, or out of them for good.
+
+    `failed` says whether a requeue counts against the delivery limit: `basic.reject` does,
+    `basic.nack` does not (RabbitMQ 4.3).
+    """
+    reject_taken(slots, take(session, tag, multiple), requeue, failed)
+
+
+def reject_taken(slots: Slots, messages: list[Message], requeue: bool, failed: bool) -> None:
+    """Messages that were taken from their session are refused."""
+    for message in messages:
+        if message.queue != _NO_QUEUE:
+            queue = slots.queue(message.queue)
+            if queue.chronicle is not None:
+                queue.note(REJECTED if failed else NACKED, message, "")
+    if requeue:
+        _catch_up(slots, messages)
+        give_back(slots, messages, failed)
+    else:
+        _discard(slots, messages)
+
+
+def _catch_up(slots: Slots, messages: list[Message]) -> None:
+    """Deliver what came before in this turn: it does not count to a limit then."""
+    for message in messages:
+        if message.queue != _NO_QUEUE:
+            queue = slots.queue(message.queue)
+            if queue.limited and not queue.deleted:
+                queue.catch_up()
+
+
+def _discard(slots: Slots, messages: list[Message]) -> None:
+    for message in messages:
+        if message.queue == _NO_QUEUE:
+            continue
+        queue = slots.queue(message.queue)
+        queue.settle(message)
+        if not queue.deleted:
+            queue.discard(message)
+            continue
+        queue.note(DELETED, message, "")
+        queue.ledger.forget(message)
+        if queue.unacked == 0:
+            slots.release(queue.slot)
+
+
+def give_back(slots: Slots, messages: list[Message], failed: bool) -> None:
+    """Return messages to their queues. All are settled first, so that none overtakes another."""
+    for message in messages:
+        if message.queue != _NO_QUEUE:
+            slots.queue(message.queue).settle(message)
+    for message in messages:
+        if message.queue == _NO_QUEUE:
+            continue
+        queue = slots.queue(message.queue)
+        if queue.deleted:
+            queue.note(DELETED, message, "")
+            queue.ledger.forget(message)
+        else:
+            queue.put_back(message, failed=failed)
+    _release_deleted(slots, messages)
+
+
+def _release_deleted(slots: Slots, messages: list[Message]) -> None:
+    for message in messages:
+        if message.queue == _NO_QUEUE:
+            continue
+        queue = slots.queues[message.queue]
+        if queue is not None and queue.deleted and queue.unacked == 0:
+            slots.release(queue.slot)
+
+
+def recover(slots: Slots, session: Session) -> None:
+    """Everything in flight on the session goes back to its queue."""
+    messages = session.unacked.take_all()
+    _catch_up(slots, messages)
+    give_back(slots, messages, False)
+
+
+def take(session: Session, tag: i64, multiple: bool) -> list[Message]:
+    """Take what a tag means from the session; it stays in flight. Raises for an unknown tag."""
+    return take_through(session, tag) if multiple else [_take_one(session, tag)]
+
+
+def _take_one(session: Session, tag: i64) -> Message:
+    message = session.unacked.take(tag)
+    if message is None:
+        raise PreconditionFailed(f"unknown delivery tag {tag}")
+    return message
+
+
+def take_through(session: Session, tag: i64) -> list[Message]:
+    """Take all messages up to a tag; 0 means all there are."""
+    if tag == 0:
+        return session.unacked.take_all()
+    if session.unacked.find(tag) is None:
+        raise PreconditionFailed(f"unknown delivery tag {tag}")
+    return session.unacked.take_through(tag)
+
+
+def close_session(slots: Slots, session: Session) -> None:
+    """The session ends: its consumers go, then what it holds goes back and counts as a failure."""
+    session.closed = True
+    session.turn.pulse.disarm(session)
+    end_consumers(slots, session)
+    session.outbox = []
+    give_back(slots, session.unacked.take_all(), True)
+
+
+def end_consumers(slots: Slots, session: Session) -> None:
+    """Every subscription of a session ends."""
+    for consumer in list(session.consumers.values()):
+        slots.queue(consumer.queue).remove_consumer(consumer)
+    session.consumers.clear()
+
+
+def end_consumer(slots: Slots, session: Session, consumer: Consumer, reason: i64) -> None:
+    """The broker ends a subscription, and lets the peer know; what it holds stays in flight."""
+    if session.consumers.pop(consumer.tag, None) is None:
+        return
+    consumer.ended = reason
+    slots.queue(consumer.queue).remove_consumer(consumer)
+    session.turn.ended.append(consumer)
+
+
+# Timeouts
+
+
+def take_back_late(slots: Slots, turn: Turn) -> None:
+    """Take back what was held beyond its timeout, and end the consumers that held it."""
+    late = turn.late
+    turn.late = []
+    for session in late:
+        if not session.closed:
+            _take_back(slots, session)
+
+
+def _take_back(slots: Slots, session: Session) -> None:
+    turn = session.turn
+    overdue: list[Message] = []
+    next_ms: i64 = NEVER
+    for message in session.unacked.messages():
+        timeout_ms = _timeout_ms(slots, message)
+        if timeout_ms <= 0:
+            continue
+        due = message.taken_ms + timeout_ms
+        if due <= turn.now_ms:
+            overdue.append(message)
+        elif next_ms == NEVER or due < next_ms:
+            next_ms = due
+    for message in overdue:
+        session.unacked.replace(message.tag, _TAKEN_BACK)
+        queue = slots.queue(message.queue)
+        queue.own_fates().timed_out += 1
+        turn.fates.timed_out += 1
+        queue.note(LATE, message, "")
+        _end_holder(slots, session, message)
+    give_back(slots, overdue, True)
+    if next_ms != NEVER:
+        turn.pulse.arm(session, next_ms)
+
+
+def _timeout_ms(slots: Slots, message: Message) -> i64:
+    """How long a message may be held: its consumer's time, or for a `get` its queue's."""
+    holder = message.holder
+    if holder is None:
+        return 0
+    if isinstance(holder, Consumer):
+        return holder.timeout_ms
+    return slots.queue(message.queue).settings.consumer_timeout_ms
+
+
+def _end_holder(slots: Slots, session: Session, message: Message) -> None:
+    """A consumer that holds a message for too long gets no more of them."""
+    consumer = message.holder
+    if isinstance(consumer, Consumer) and consumer.ended == 0:
+        end_consumer(slots, session, consumer, TIMED_OUT)

@@ -1,0 +1,1 @@
+"""Record what happens to a message during its life: life events and traces."""

@@ -1,0 +1,155 @@
+"""Trails of traced messages: what happens in queues to messages that carry a sampled `traceparent`.
+
+A node that exports spans has `Trails`; its queues then tell a `TracedChronicle` what happens, which
+passes it on to the chronicle that they may have besides. Messages without a sampled traceparent
+(https://www.w3.org/TR/trace-context/) cost it a search in their header. Where nothing is exported
+there is neither, and nothing to pay.
+"""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from leveret.engine.history.life_events import FINAL, QUEUED, Chronicle
+from leveret.engine.message import Address
+
+LIVE_MAX: Final = 10_000  # traced copies in queues at once; further ones are not traced
+EVENTS_MAX: Final = 10_000  # of one turn
+
+_NAME: Final = b"\x0btraceparentS\x00\x00\x00\x37"  # as a header: name, type, length 55
+_PARENT_BYTES: Final = 55
+_HEX: Final = frozenset(b"0123456789abcdef")
+
+
+class TrailEvent:
+    """Something that happened to a traced copy."""
+
+    def __init__(
+        self,
+        event: str,
+        number: i64,
+        time_ms: i64,
+        parent: bytes,
+        queue: str,
+        routing_key: str,
+        reason: str,
+    ) -> None:
+        self.event = event
+        self.number = number  # of the copy
+        self.time_ms = time_ms
+        self.parent = parent  # traceparent
+        self.queue = queue
+        self.routing_key = routing_key
+        self.reason = reason
+
+
+class Trails:
+    """Traced copies, and the events of the present turn."""
+
+    def __init__(self) -> None:
+        self.now_ms: i64 = 0
+        self.live: dict[int, bytes] = {}  # number of a copy -> its traceparent
+        self.events: list[TrailEvent] = []
+        self.missed: i64 = 0  # events for which there was no room
+
+    def begin(self, number: i64, parent: bytes, queue: str, address: Address) -> None:
+        if len(self.live) >= LIVE_MAX:
+            self.missed += 1
+            return
+        self.live[number] = parent
+        self._add(QUEUED, number, parent, queue, address, "")
+
+    def note(self, event: str, number: i64, queue: str, address: Address, reason: str) -> None:
+        parent = self.live.get(number)
+        if parent is None:
+            return
+        if event in FINAL:
+            del self.live[number]
+        self._add(event, number, parent, queue, address, reason)
+
+    def _add(
+        self, event: str, number: i64, parent: bytes, queue: str, address: Address, reason: str
+    ) -> None:
+        if len(self.events) >= EVENTS_MAX:
+            self.missed += 1
+            return
+        key = address.routing_key
+        self.events.append(TrailEvent(event, number, self.now_ms, parent, queue, key, reason))
+
+
+def sampled_parent(header: bytes) -> bytes:
+    """The traceparent of a content header, if it has one that is sampled; else nothing."""
+    at: i64 = header.find(_NAME)
+    if at < 0:
+        return b""
+    parent = header[at + len(_NAME) : at + len(_NAME) + _PARENT_BYTES]
+    if len(parent) != _PARENT_BYTES or parent[:3] != b"00-" or not _is_hex(parent):
+        return b""
+    return parent if int(parent[53:55], 16) & 1 else b""
+
+
+def _is_hex(parent: bytes) -> bool:
+    """Whether the three numbers are such."""
+    for part in (parent[3:35], parent[36:52], parent[53:55]):
+        for digit in part:
+            if digit not in _HEX:
+                return False
+    return parent[35] == 45 and parent[52] == 45
+
+
+class TracedChronicle(Chronicle):
+    """Follows traced messages, and passes everything on."""
+
+    def __init__(self, inner: Chronicle | None, trails: Trails) -> None:
+        self.inner = inner
+        self._trails = trails
+
+    def note_content(
+        self,
+        event: str,
+        number: i64,
+        publish: i64,
+        cause: i64,
+        queue: str,
+        address: Address,
+        header: bytes,
+        body: bytes,
+    ) -> i64:
+        parent = sampled_parent(header) if event == QUEUED else b""
+        if parent:
+            self._trails.begin(number, parent, queue, address)
+        inner = self.inner
+        if inner is None:
+            return 0
+        return inner.note_content(event, number, publish, cause, queue, address, header, body)
+
+    def note(
+        self,
+        event: str,
+        number: i64,
+        last: i64,
+        queue: str,
+        reason: str,
+        consumer: str,
+        address: Address,
+    ) -> None:
+        trails = self._trails
+        if trails.live:
+            if number == last:
+                trails.note(event, number, queue, address, reason)
+            else:
+                for live in list(trails.live):
+                    if number <= live <= last:
+                        trails.note(event, live, queue, address, reason)
+        if self.inner is not None:
+            self.inner.note(event, number, last, queue, reason, consumer, address)
+
+
+def traced(chronicle: Chronicle | None, trails: Trails | None) -> Chronicle | None:
+    """The chronicle of a queue on a node that may export spans."""
+    return chronicle if trails is None else TracedChronicle(chronicle, trails)
+
+
+def untraced(chronicle: Chronicle | None) -> Chronicle | None:
+    """The chronicle of a queue without the tracing around it."""
+    return chronicle.inner if isinstance(chronicle, TracedChronicle) else chronicle

@@ -1,0 +1,1 @@
+"""Look at queues and messages without changing them: walk, peek, filter, locate, explain."""

@@ -1,0 +1,121 @@
+"""Why one message does not move. See `leveret.engine.insight.explain_queue` for the reasons of its queue."""
+
+from mypy_extensions import i64
+
+from leveret.engine.history.life_events import copy_id
+from leveret.engine.insight.explain_queue import (
+    BEHIND,
+    DELAYED_UNTIL,
+    HIGHER_PRIORITY_AHEAD,
+    NOT_FOUND,
+    QUARANTINED,
+    UNACKED,
+    Explanation,
+    Reason,
+    counted,
+    not_synced,
+    shown_consumer,
+    shown_time,
+    standing_reasons,
+    stuck,
+)
+from leveret.engine.insight.filters import READY, SCHEDULED
+from leveret.engine.insight.locating import Place, is_damaged, locate
+from leveret.engine.message import Message
+from leveret.engine.queues.queue import Queue
+from leveret.engine.queues.undelivered_deaths import Stuck
+from leveret.engine.streams.reader import Reader
+from leveret.engine.streams.stream import Stream
+from leveret.engine.turns.session import Consumer, Session
+
+
+def explain_message(
+    queue: Queue, dead_letters: Stuck, seq: i64, held: Message | None, holder: Session | None
+) -> Explanation:
+    """Why a message does not move; `held` and `holder` are set where it is in flight."""
+    if isinstance(queue, Stream):
+        return _in_stream(queue, seq)
+    if held is not None and holder is not None:
+        return Explanation(False, [unacked(queue, held, holder)])
+    place = locate(queue, dead_letters, seq)
+    if place is not None:
+        return _placed(queue, place)
+    if is_damaged(queue, seq):
+        text = "The message cannot be read, because the log is damaged where it stands."
+        return Explanation(False, [Reason(QUARANTINED, text, {"damage": list(queue.damage)})])
+    return Explanation(False, [_not_found(queue, seq)])
+
+
+def _placed(queue: Queue, place: Place) -> Explanation:
+    if place.state == READY:
+        standing = standing_reasons(queue)
+        return Explanation(not standing, _ahead(place) + standing)
+    if place.state == SCHEDULED:
+        return Explanation(False, [_due(place.due_ms, queue.turn.now_ms)])
+    return Explanation(False, [stuck(queue, 1)])
+
+
+def _ahead(place: Place) -> list[Reason]:
+    reasons: list[Reason] = []
+    if place.ahead_higher != 0:
+        text = f"Served first by their priority: {counted(place.ahead_higher, 'message')}."
+        reasons.append(Reason(HIGHER_PRIORITY_AHEAD, text, {"ahead": int(place.ahead_higher)}))
+    if place.ahead != 0:
+        text = f"In the queue before this message: {counted(place.ahead, 'message')}."
+        reasons.append(Reason(BEHIND, text, {"ahead": int(place.ahead)}))
+    return reasons
+
+
+def _due(due_ms: i64, now_ms: i64) -> Reason:
+    left_ms = max(due_ms - now_ms, 0)
+    text = f"The message is held back; it is due in {shown_time(left_ms)}."
+    return Reason(DELAYED_UNTIL, text, {"due_at_ms": int(due_ms), "in_ms": int(left_ms)})
+
+
+def unacked(queue: Queue, message: Message, session: Session) -> Reason:
+    """Who holds a message."""
+    age_ms = max(queue.turn.now_ms - message.taken_ms, 0)
+    consumer = message.holder
+    if isinstance(consumer, Consumer):
+        holder = shown_consumer(queue, consumer)
+        who = f"Consumer '{consumer.tag}'"
+    else:
+        holder = {
+            "connection": session.outlet.name,
+            "channel": int(session.number),
+            "consumer_tag": "",
+            "user": session.outlet.user_name,
+        }
+        who = "A client that took it by basic.get"
+        if session.keeps:
+            who = f"The {session.outlet.name}"
+    text = f"{who} has held the message for {shown_time(age_ms)} and not acknowledged it."
+    return Reason(UNACKED, text, {"holder": holder, "age_ms": int(age_ms)})
+
+
+def _not_found(queue: Queue, seq: i64) -> Reason:
+    text = "The message is not in the queue any more."
+    if seq >= queue.next_seq:
+        text = "No message of this id has been in the queue."
+    return Reason(NOT_FOUND, text, {"id": str(copy_id(queue.ledger.id, seq))})
+
+
+def _in_stream(stream: Stream, offset: i64) -> Explanation:
+    """A message of a stream stays; readers pass it, each for itself."""
+    if offset < stream.first_offset or offset >= stream.writer.next_offset:
+        text = "The stream has forgotten the message, as its limits ask for."
+        if offset >= stream.writer.next_offset:
+            text = "No message of this id has been in the stream."
+        details: dict[str, object] = {"id": str(copy_id(stream.ledger.id, offset))}
+        return Explanation(False, [Reason(NOT_FOUND, text, details)])
+    if offset >= stream.end_offset:
+        return Explanation(False, [not_synced(stream)])
+    reasons = standing_reasons(stream)
+    late = [c for c in stream.consumers if isinstance(c, Reader) and c.offset <= offset]
+    if late:
+        nearest: i64 = late[0].offset
+        for reader in late:
+            nearest = max(nearest, reader.offset)
+        text = f"Still to read the message: {counted(len(late), 'consumer')} of the stream."
+        reasons.insert(0, Reason(BEHIND, text, {"ahead": int(offset - nearest)}))
+    return Explanation(not reasons or (len(reasons) == 1 and bool(late)), reasons)

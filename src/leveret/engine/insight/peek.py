@@ -1,0 +1,87 @@
+"""A look at the ready messages of a queue, in the order of delivery, that changes nothing.
+
+Messages in memory are shown as they are and must not be changed; those that are in the log alone
+are read into objects of their own, and only those that are shown. What cannot be read is passed
+over: it is set aside when its turn comes, not by a look. A look is one turn's work; for more than a
+page of messages, and for other states, see `leveret.engine.insight.walk`.
+"""
+
+from mypy_extensions import i64
+
+from leveret.engine.backlog.line import Line
+from leveret.engine.backlog.paged import QueuePages, Run
+from leveret.engine.backlog.ready import Ready
+from leveret.engine.message import Message
+from leveret.engine.queues.queue import Queue
+from leveret.errors import Corrupt
+
+
+def peek(
+    queue: Queue, count: i64, bytes_max: i64, from_end: bool = False, offset: i64 = 0
+) -> list[Message]:
+    """The first messages of a queue, or its last; fewer if their bodies are too many bytes.
+
+    `offset` messages are passed over first, from the front or from the end.
+    """
+    ready = queue.ready
+    if not from_end:
+        return _within(_first(ready, offset, count, bytes_max), bytes_max)
+    end = max(ready.count - offset, 0)
+    start = max(end - count, 0)
+    found = _first(ready, start, end - start, 1 << 62)
+    found.reverse()
+    kept = _within(found, bytes_max)
+    kept.reverse()
+    return kept
+
+
+def _within(messages: list[Message], bytes_max: i64) -> list[Message]:
+    """The first of the messages, at least one, up to so many bytes."""
+    total: i64 = 0
+    index: i64 = 0
+    for message in messages:
+        total += len(message.body)
+        if total > bytes_max and index != 0:
+            break
+        index += 1
+    return messages[:index]
+
+
+def _first(ready: Ready, offset: i64, count: i64, bytes_max: i64) -> list[Message]:
+    """The messages from an offset on: as many as were asked for, or so many bytes."""
+    found: list[Message] = []
+    total: i64 = 0
+    for line in ready.all_lines():
+        in_memory = _memory_count(line)
+        if offset < in_memory:
+            found.extend(line.messages()[offset : offset + count - len(found)])
+        offset = max(offset - in_memory, 0)
+        for run in line.paged.runs:
+            if offset >= run.left():
+                offset -= run.left()
+                continue
+            view = run.rest(run.left() - offset)
+            offset = 0
+            while view.left() > 0 and len(found) < count and total <= bytes_max:
+                assert ready.pages is not None
+                for message in read_on(ready.pages, view):
+                    total += len(message.body)
+                    found.append(message)
+        if len(found) >= count:
+            break
+    return found[:count]
+
+
+def _memory_count(line: Line) -> i64:
+    return len(line.fresh) - line.at + len(line.returned)
+
+
+def read_on(pages: QueuePages, view: Run) -> list[Message]:
+    """The next messages of a view, which is moved on; nothing where they cannot be read."""
+    try:
+        messages = pages.peek(view)
+    except Corrupt:
+        view.at += pages.unreadable(view)
+        return []
+    view.at += len(messages)
+    return messages

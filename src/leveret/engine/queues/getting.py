@@ -1,0 +1,67 @@
+"""Taking single messages from a queue: for `basic.get`, and for leases of whoever is no consumer.
+
+What was got is in flight like a delivery, held by the `getter` of its session. Such a session has
+no prefetch window and no place in the rota: it asks, and takes what is at the head.
+"""
+
+from mypy_extensions import i64
+
+from leveret.engine.message import REDELIVERED, Message
+from leveret.engine.queues.lifetimes import expire_heads
+from leveret.engine.queues.queue import Queue
+from leveret.engine.queues.telling import note_delivered
+from leveret.engine.turns.session import Session
+from leveret.errors import Corrupt
+
+
+def take_next(session: Session, queue: Queue, no_ack: bool) -> Message | None:
+    """Take the next message of a queue, which is no stream, for a session that asks for one."""
+    while True:
+        try:
+            return _take_next(session, queue, no_ack)
+        except Corrupt as fault:
+            queue.note_damage(fault)
+
+
+def _take_next(session: Session, queue: Queue, no_ack: bool) -> Message | None:
+    queue.used_ms = queue.turn.now_ms
+    queue.catch_up()
+    expire_heads(queue, queue.turn.now_ms)
+    if queue.ready.count == 0:
+        queue.got_empty += 1
+        session.got_empty += 1
+        return None
+    message = queue.ready.pop()
+    expire_heads(queue, queue.turn.now_ms)
+    if queue.has_expiries:
+        queue.arm()
+    session.last_tag += 1
+    message.tag = session.last_tag
+    if queue.chronicle is not None:
+        note_delivered(queue, message, "", no_ack)
+    if message.flags & REDELIVERED:
+        queue.redelivered += 1
+        session.redelivered += 1
+    if no_ack:
+        queue.got_no_ack += 1
+        session.got_no_ack += 1
+        session.unacked.skip(message.tag)
+        queue.ledger.forget(message)
+    else:
+        queue.got += 1
+        session.got += 1
+        lend(session, queue, message)
+    return message
+
+
+def lend(session: Session, queue: Queue, message: Message) -> None:
+    """Put a message in flight that left the line and has its tag, as what a session got."""
+    queue.ledger.note_delivered(message)
+    body_bytes: i64 = len(message.body)
+    message.holder = session.getter
+    session.getter.unacked += 1
+    session.getter.unacked_bytes += body_bytes
+    timeout_ms = queue.settings.consumer_timeout_ms
+    if timeout_ms < 0 or session.keeps:
+        timeout_ms = 0
+    queue.hold(session, message, body_bytes, timeout_ms)

@@ -1,0 +1,88 @@
+"""Whose turn it is: the consumers of one queue, by priority, round robin inside one priority.
+
+A consumer that cannot take a message (its prefetch window is full, its outlet has no credit) is
+parked: out of the rotation, so that it costs nothing to pass it over. When it has room again it
+comes back as the next one: waiting for room does not lose its turn.
+
+Invariant: a consumer is in exactly one group, or parked, or not in the rota at all.
+"""
+
+from mypy_extensions import i64
+
+from leveret.engine.turns.session import Consumer
+
+
+class Group:
+    """Consumers of one priority."""
+
+    def __init__(self, priority: i64) -> None:
+        self.priority = priority
+        self.members: list[Consumer] = []
+        self.at: i64 = 0  # index of the next one
+
+
+class Rota:
+    """Groups of consumers, highest priority first."""
+
+    def __init__(self) -> None:
+        self.groups: list[Group] = []
+
+    def add(self, consumer: Consumer) -> None:
+        """Join at the end of the round."""
+        group = self._group(consumer.priority)
+        group.members.insert(group.at, consumer)
+        group.at += 1
+        if group.at >= len(group.members):
+            group.at = 0
+
+    def remove(self, consumer: Consumer) -> None:
+        """Leave, whether parked or not, or never joined."""
+        consumer.parked = False
+        for group in self.groups:
+            if group.priority == consumer.priority:
+                if consumer in group.members:
+                    index: i64 = group.members.index(consumer)
+                    group.members.pop(index)
+                    if index < group.at:
+                        group.at -= 1
+                if not group.members:
+                    self.groups.remove(group)
+                return
+
+    def unpark(self, consumer: Consumer) -> None:
+        """Come back, as the next one of its priority."""
+        assert consumer.parked
+        consumer.parked = False
+        group = self._group(consumer.priority)
+        if group.at > len(group.members):
+            group.at = 0
+        group.members.insert(group.at, consumer)
+
+    def next(self) -> Consumer | None:
+        """The next consumer that can take a message; it moves to the end of its round."""
+        for group in self.groups:
+            members = group.members
+            while members:
+                if group.at >= len(members):
+                    group.at = 0
+                consumer = members[group.at]
+                if consumer.session.outlet.credit <= 0:
+                    consumer.session.outlet.starved.append(consumer)
+                elif consumer.has_room():
+                    group.at += 1
+                    return consumer
+                consumer.parked = True
+                members.pop(group.at)
+        return None
+
+    def _group(self, priority: i64) -> Group:
+        index = 0
+        for group in self.groups:
+            if group.priority == priority:
+                return group
+            if group.priority < priority:
+                break
+            index += 1
+        group = Group(priority)
+        self.groups.insert(index, group)
+        return group

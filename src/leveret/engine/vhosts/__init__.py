@@ -1,0 +1,1 @@
+"""Virtual hosts: declare and delete exchanges, queues and bindings, and apply policies to them."""

@@ -1,0 +1,16 @@
+"""Who sees to it that queues and exchanges obey the policies of their vhost.
+
+The vhost tells its governor of everything that is made in it;
+`leveret.engine.vhosts.policy_enforcer` does the rest. Kept apart from there because a vhost cannot know who knows vhosts.
+"""
+
+from leveret.engine.pulse import Timed
+from leveret.engine.target import Target
+
+
+class Governor(Timed):
+    """Applies policies to what it is shown."""
+
+    def apply(self, target: Target) -> None:
+        """Let a queue or exchange obey what is said of it now."""
+        raise NotImplementedError

@@ -1,0 +1,271 @@
+"""A vhost: a name space of exchanges and queues, and the commands that define them.
+
+Every command checks first and changes after, so that a refused one has changed nothing. What they
+change is in `vhost_state`; how, in `queue_making` and `bindings`.
+
+Permissions are not looked at here: fronts ask before they call.
+"""
+
+from leveret.engine.arguments.queue_arguments import (
+    exchange_alternate,
+    exchange_deduplication,
+    require_equivalent_exchange,
+    require_equivalent_queue,
+    with_default_kind,
+)
+from leveret.engine.arguments.rules import STREAM, STREAM_ARGUMENTS
+from leveret.engine.deduplication.deduplication import Deduplication
+from leveret.engine.exchanges.binding import identity_of
+from leveret.engine.exchanges.exchange import Exchange
+from leveret.engine.exchanges.registry import make_exchange
+from leveret.engine.exchanges.super_stream import SUPER_STREAM, partition_names
+from leveret.engine.queues.queue import Queue
+from leveret.engine.streams.stream import Stream
+from leveret.engine.target import Target
+from leveret.engine.turns.events import exchange_created, gone
+from leveret.engine.turns.session import Outlet
+from leveret.engine.vhosts.bindings import (
+    add_binding,
+    remove_binding,
+    remove_bindings_to,
+    remove_exchange,
+)
+from leveret.engine.vhosts.definition_records import exchange_made, queue_gone
+from leveret.engine.vhosts.making import add_holding_queue, chronicle_of, close_queue, make_queue
+from leveret.engine.vhosts.names import (
+    RESERVED,
+    require_known_kind,
+    require_not_default,
+    require_not_reserved,
+    without_line_breaks,
+)
+from leveret.engine.vhosts.pausing import forget as forget_pause
+from leveret.engine.vhosts.state import VhostState
+from leveret.errors import AccessRefused, PreconditionFailed, Unsupported
+from leveret.wire.tables import Table, field_of
+
+
+class Vhost(VhostState):
+    """The commands of a vhost."""
+
+    # Exchanges
+
+    def declare_exchange(
+        self,
+        name: str,
+        kind: str,
+        durable: bool,
+        auto_delete: bool,
+        internal: bool,
+        arguments: Table,
+    ) -> Exchange:
+        """Make the exchange, or check that the one of this name is the same."""
+        require_not_default(name)
+        name = without_line_breaks(name)
+        require_known_kind(kind)
+        have = self.exchanges.get(name)
+        if have is not None:
+            require_equivalent_exchange(
+                name,
+                self.name,
+                (have.kind, have.durable, have.auto_delete, have.internal, have.arguments),
+                (kind, durable, auto_delete, internal, arguments),
+            )
+            return have
+        require_not_reserved("exchange", name)
+        alternate = exchange_alternate(name, self.name, arguments)
+        partitions = partition_names(name, arguments) if kind == SUPER_STREAM else []
+        self._require_streams(name, partitions)
+        deduplication = exchange_deduplication(name, self.name, internal, arguments)
+        made = make_exchange(
+            kind, name, durable, auto_delete, internal, arguments, alternate, self.seed
+        )
+        made.chronicle = chronicle_of(self, f"exchange '{name}'", arguments)
+        self.exchanges[name] = made
+        if deduplication is not None:
+            made.deduplication_id = self.slots.new_id()
+            made.deduplication = Deduplication(
+                deduplication, made.deduplication_id, durable, self.turn.pulse
+            )
+        if made.is_delayed:
+            add_holding_queue(self, made)
+        self.changed()
+        if durable:
+            holding = self.holding.get(name)
+            self.log(
+                exchange_made(self.name, made, holding.ledger.id if holding is not None else 0)
+            )
+        if self.turn.listens:
+            exchange_created(self.turn, self.name, made)
+        if not self.turn.is_restoring:
+            self._add_partitions(made, partitions)
+            if self.governor is not None:
+                self.governor.apply(made)
+        return made
+
+    def _require_streams(self, exchange: str, names: list[str]) -> None:
+        for name in names:
+            have = self.queues.get(name)
+            if have is not None and not isinstance(have, Stream):
+                raise PreconditionFailed(
+                    f"queue '{name}' in vhost '{self.name}' cannot be a partition of "
+                    f"'{exchange}': it is not a stream"
+                )
+
+    def _add_partitions(self, exchange: Exchange, names: list[str]) -> None:
+        """A super stream brings its streams along; what they may be told is in its arguments."""
+        arguments: Table = {"x-queue-type": field_of(STREAM)}
+        for key, field in exchange.arguments.items():
+            if key in STREAM_ARGUMENTS:
+                arguments[key] = field
+        number = 0
+        for name in names:
+            stream = self.queues.get(name)
+            if stream is None:
+                stream = make_queue(self, name, True, None, False, arguments)
+            self.bind(exchange.name, stream, str(number), {})
+            number += 1
+
+    def delete_exchange(self, name: str, if_unused: bool) -> None:
+        """Remove an exchange and its bindings; one that does not exist is no error."""
+        require_not_default(name)
+        exchange = self.exchanges.get(name)
+        if name.startswith(RESERVED) and exchange is not None:
+            raise AccessRefused(
+                f"deletion of system exchange '{name}' in vhost '{self.name}' not allowed"
+            )
+        if exchange is None:
+            return
+        if if_unused and exchange.bindings:
+            raise PreconditionFailed(f"exchange '{name}' in vhost '{self.name}' in use")
+        remove_exchange(self, exchange)
+
+    # Queues
+
+    def declare_queue(
+        self,
+        name: str,
+        durable: bool,
+        owner: Outlet | None,
+        user: Outlet | None,
+        auto_delete: bool,
+        arguments: Table,
+    ) -> Queue:
+        """Make the queue, or check that the one of this name is the same.
+
+        `owner` is set for an exclusive queue. An exclusive queue is never durable.
+        """
+        name = without_line_breaks(name)
+        durable = durable and owner is None
+        self.turn.churn.queues_declared += 1
+        arguments = with_default_kind(self.default_kind, durable, auto_delete, arguments)
+        have = self.queues.get(name)
+        if have is None:
+            self._require_room(name)
+            return make_queue(self, name, durable, owner, auto_delete, arguments)
+        if have.owner is not owner or (have.owner is not None and have.owner is not user):
+            raise self.locked(name)
+        require_equivalent_queue(
+            name,
+            self.name,
+            have.durable,
+            have.auto_delete,
+            have.arguments,
+            durable,
+            auto_delete,
+            arguments,
+            have.settings.kind,
+        )
+        have.used_ms = self.turn.now_ms
+        return have
+
+    def _require_room(self, name: str) -> None:
+        if 0 <= self.queues_max <= len(self.queues) and not self.turn.is_restoring:
+            raise PreconditionFailed(
+                f"cannot declare queue '{name}': queue limit in vhost '{self.name}' "
+                f"({self.queues_max}) is reached"
+            )
+
+    def delete_queue(self, name: str, if_unused: bool, if_empty: bool, user: Outlet | None) -> int:
+        """Remove a queue, its bindings and its messages; how many were ready.
+
+        One that does not exist is no error.
+        """
+        if name not in self.queues:
+            return 0
+        queue = self.queue(name, user)
+        queue.catch_up()
+        if queue.is_quorum and (if_unused or if_empty):
+            flag = "if-unused" if if_unused else "if-empty"
+            raise Unsupported(
+                f"cannot delete queue '{name}' in vhost '{self.name}'. queue.delete operations "
+                f"with {flag} flag set are not supported by quorum queues"
+            )
+        if if_unused and queue.consumers:
+            raise PreconditionFailed(f"queue '{name}' in vhost '{self.name}' in use")
+        if if_empty and queue.message_count() != 0:
+            raise PreconditionFailed(f"queue '{name}' in vhost '{self.name}' not empty")
+        count = queue.message_count()
+        self.remove_queue(queue)
+        return count
+
+    def remove_if_present(self, queue: Queue) -> None:
+        """Remove a queue unless it has gone with an earlier vhost of this name."""
+        if self.queues.get(queue.name) is queue:
+            self.remove_queue(queue)
+
+    def remove_queue(self, queue: Queue) -> None:
+        """Remove a queue whatever its state."""
+        if queue.deleted:
+            return
+        self.queues.pop(queue.name, None)
+        self.targets.pop(queue.name, None)
+        self._keep_counts(queue)
+        self.changed()
+        gone(self.turn, "queue.deleted", self.name, queue.name)
+        if queue.owner is not None:
+            queue.owner.exclusive_queues.pop(queue.name, None)
+        if queue.durable:
+            self.log(queue_gone(queue))
+        if queue.paused and self.register is not None:
+            forget_pause(self.register, queue)
+        close_queue(self, queue)
+        remove_bindings_to(self, queue)
+
+    def _keep_counts(self, queue: Queue) -> None:
+        """The totals of the vhost keep what a queue has counted."""
+        self.turn.churn.queues_deleted += 1
+        gone = self.gone
+        gone.queued += queue.published
+        gone.duplicates += queue.deduplicated
+        gone.delivered += queue.delivered
+        gone.delivered_no_ack += queue.delivered_no_ack
+        gone.got += queue.got
+        gone.got_no_ack += queue.got_no_ack
+        gone.got_empty += queue.got_empty
+        gone.acked += queue.acked
+        gone.redelivered += queue.redelivered
+
+    # Bindings
+
+    def bind(self, source: str, target: Target, routing_key: str, arguments: Table) -> None:
+        """Lead messages from an exchange to a queue or a further exchange."""
+        exchange = self.exchange(source)
+        exchange.check_binding(routing_key, arguments)
+        if exchange.classic_only and not (isinstance(target, Queue) and target.is_classic):
+            raise PreconditionFailed(
+                f"'{exchange.kind}' exchange '{source}' in vhost '{self.name}' "
+                "can be bound to classic queues only"
+            )
+        add_binding(self, exchange, target, routing_key, arguments)
+
+    def has_binding(self, source: str, target: Target, routing_key: str, arguments: Table) -> bool:
+        exchange = self.exchanges.get(source)
+        identity = identity_of(target, isinstance(target, Queue), routing_key, arguments)
+        return exchange is not None and identity in exchange.bindings
+
+    def unbind(self, source: str, target: Target, routing_key: str, arguments: Table) -> None:
+        """Undo `bind`; a binding that does not exist is no error."""
+        exchange = self.exchanges.get(source)
+        if exchange is not None:
+            remove_binding(self, exchange, target, routing_key, arguments)

@@ -1,0 +1,114 @@
+"""When messages came: marks of a queue, what they tell, and what they cost."""
+
+from random import Random
+
+from leveret.engine.backlog.ages import GRAIN_MS, MARKS_MAX, UNKNOWN, Ages
+from tests.protocol.stage import START_MS
+from tests.unit.engine.front import Client
+
+
+def come(ages: Ages, count: int, now_ms: int) -> None:
+    """So many messages come in one turn, as a queue tells it."""
+    if ages.wants_mark(now_ms):
+        ages.mark(now_ms)
+    ages.next_seq += count
+
+
+def test_a_message_came_at_its_mark_or_less_than_a_second_later() -> None:
+    ages = Ages()
+    come(ages, 3, 10_000)
+    come(ages, 2, 10_900)
+    come(ages, 1, 11_000)
+    assert [ages.arrived_ms(seq) for seq in range(6)] == [10_000] * 5 + [11_000]
+
+
+def test_without_a_mark_nothing_is_known() -> None:
+    assert Ages().arrived_ms(0) == UNKNOWN
+
+
+def test_marks_are_bounded_and_blur_with_age_only(seed: int) -> None:
+    rng = Random(seed)
+    ages = Ages()
+    came: list[int] = []
+    now_ms = 1_000_000
+    for _ in range(20_000):
+        now_ms += rng.randrange(200, 5000)
+        come(ages, 1, now_ms)
+        came.append(now_ms)
+    assert len(ages.seqs) <= MARKS_MAX
+    for seq, true_ms in enumerate(came):
+        error_ms = true_ms - int(ages.arrived_ms(seq))
+        age_ms = now_ms - true_ms
+        assert 0 <= error_ms <= max(GRAIN_MS, age_ms * 0.2), (seed, seq, error_ms, age_ms)
+    recent = [seq for seq, true_ms in enumerate(came) if now_ms - true_ms < 20_000]
+    assert all(came[seq] - ages.arrived_ms(seq) < 5 * GRAIN_MS for seq in recent)
+
+
+def age_ms(client: Client, name: str = "q") -> int:
+    oldest_ms = client.stage.broker.vhost("/").queues[name].oldest_ready_ms()
+    return client.stage.now_ms - oldest_ms if oldest_ms != UNKNOWN else -1
+
+
+def test_the_oldest_ready_message_of_a_queue_grows_old_and_is_forgotten() -> None:
+    client = Client()
+    client.queue("q")
+    assert age_ms(client) == -1
+    client.publish("q", "a")
+    client.advance(60_000)
+    client.publish("q", "b")
+    assert age_ms(client) == 60_000
+    assert client.get("q") is not None
+    assert age_ms(client) == 0
+    assert client.get("q") is not None
+    assert age_ms(client) == -1
+
+
+def test_a_message_that_comes_back_keeps_its_age() -> None:
+    client = Client()
+    client.queue("q")
+    client.publish("q", "a")
+    client.get("q", no_ack=False)
+    client.advance(30_000)
+    client.publish("q", "b")
+    assert age_ms(client) == 0
+    client.nack(1)
+    assert age_ms(client) == 30_000
+
+
+def test_publishes_that_are_refused_do_not_make_a_full_queue_young() -> None:
+    client = Client()
+    client.queue("q", x_max_length=1, x_overflow="reject-publish")
+    client.publish("q", "a")
+    for _ in range(10):
+        client.advance(10_000)
+        client.publish("q", "refused")
+    assert age_ms(client) == 100_000
+
+
+def test_a_scheduled_message_is_as_old_as_it_is_ready() -> None:
+    client = Client()
+    client.queue("q", x_delayed=True)
+    client.publish("q", "a", headers={"x-delay": 50_000})
+    client.advance(50_000)
+    client.advance(7_000)
+    assert age_ms(client) == 7_000
+
+
+def test_the_lowest_priority_may_hold_the_oldest() -> None:
+    client = Client()
+    client.queue("q", x_max_priority=5)
+    client.publish("q", "a", priority=0)
+    client.advance(9_000)
+    client.publish("q", "b", priority=5)
+    assert age_ms(client) == 9_000
+
+
+def test_a_queue_that_is_worked_off_needs_one_mark() -> None:
+    client = Client()
+    queue = client.queue("q")
+    client.consume("q", no_ack=True)
+    for _ in range(50):
+        client.publish("q", "a")
+        client.advance(2_000)
+    assert len(queue.ages.seqs) == 1
+    assert queue.ages.last_ms > START_MS

@@ -1,0 +1,50 @@
+"""Lines of positions: order, and messages that are copied to another file."""
+
+from leveret.engine.backlog.paged import Run, Runs
+from leveret.journal.records import OFFSET_BITS
+
+
+def line(*places: tuple[int, int, int]) -> Runs:
+    """A line of (seq, file, offset)."""
+    runs = Runs()
+    for seq, file, offset in places:
+        runs.add(seq, file << OFFSET_BITS | offset)
+    return runs
+
+
+def places(runs: Runs) -> list[tuple[int, int, int]]:
+    return [
+        (seq, int(run.file), offset)
+        for run in runs.runs
+        for seq, offset in zip(run.seqs[run.at :], run.offsets[run.at :], strict=True)
+    ]
+
+
+def test_offsets_ascend_in_every_run() -> None:
+    """A message that was scheduled stands before those that were queued meanwhile."""
+    runs = line((5, 1, 500), (6, 1, 600), (2, 1, 200), (7, 1, 700))
+    assert places(runs) == [(5, 1, 500), (6, 1, 600), (2, 1, 200), (7, 1, 700)]
+    assert [list(run.offsets) for run in runs.runs] == [[500, 600], [200, 700]]
+
+
+def test_moved_messages_keep_their_place() -> None:
+    runs = line((1, 1, 10), (2, 2, 10), (3, 2, 20), (4, 2, 30), (5, 3, 10))
+    run = runs.find(2)
+    assert isinstance(run, Run)
+    runs.move(run, [9 << OFFSET_BITS | 100, 9 << OFFSET_BITS | 200])
+    assert places(runs) == [(1, 1, 10), (2, 9, 100), (3, 9, 200), (4, 2, 30), (5, 3, 10)]
+    runs.move(run, [9 << OFFSET_BITS | 300])
+    assert places(runs) == [(1, 1, 10), (2, 9, 100), (3, 9, 200), (4, 9, 300), (5, 3, 10)]
+    assert [int(one.file) for one in runs.runs] == [1, 9, 3]
+    assert runs.find(2) is None
+    assert runs.count == 5
+
+
+def test_messages_are_added_behind_moved_ones() -> None:
+    runs = line((1, 1, 10))
+    run = runs.find(1)
+    assert run is not None
+    runs.move(run, [4 << OFFSET_BITS | 50])
+    runs.add(2, 4 << OFFSET_BITS | 40)
+    runs.add(3, 4 << OFFSET_BITS | 60)
+    assert places(runs) == [(1, 4, 50), (2, 4, 40), (3, 4, 60)]

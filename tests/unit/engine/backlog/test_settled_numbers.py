@@ -1,0 +1,18 @@
+"""Which sequence numbers are done with, against a plain set."""
+
+from random import Random
+
+from leveret.engine.backlog.settled_numbers import Gone
+
+
+def test_missing_numbers_are_those_that_a_set_does_not_have(seed: int) -> None:
+    print(f"seed {seed}")
+    rng = Random(seed)
+    for _ in range(200):
+        gone = Gone()
+        model: set[int] = set()
+        for seq in rng.sample(range(60), rng.randrange(60)):
+            gone.add(seq)
+            model.add(seq)
+        asked = sorted(rng.sample(range(70), rng.randrange(40)))
+        assert gone.missing(asked) == [seq for seq in asked if seq not in model]

@@ -1,0 +1,154 @@
+"""Definitions: each command checks first and changes after; a refused one has changed nothing."""
+
+from collections.abc import Callable
+
+import pytest
+
+from leveret.engine.broker import Broker
+from leveret.engine.streams.stream import Stream
+from leveret.engine.turns.session import Outlet
+from leveret.engine.vhosts.making import PARKED, parked_queue
+from leveret.engine.vhosts.vhost import Vhost
+from leveret.errors import AccessRefused, EngineError, NotFound, PreconditionFailed, ResourceLocked
+from leveret.wire.tables import Table, table_of
+
+
+@pytest.fixture
+def vhost() -> Vhost:
+    return Broker(1).vhost("/")
+
+
+def state(vhost: Vhost) -> object:
+    """Everything that a definition could change."""
+    exchanges = {
+        name: (found.kind, sorted(map(str, found.bindings)))
+        for name, found in vhost.exchanges.items()
+    }
+    return (vhost.version, exchanges, sorted(vhost.queues), len(vhost.slots.queues))
+
+
+def declare(vhost: Vhost, name: str, arguments: Table | None = None, **flags: object) -> None:
+    owner = flags.get("owner")
+    user = flags.get("user", owner)
+    assert owner is None or isinstance(owner, Outlet)
+    assert user is None or isinstance(user, Outlet)
+    vhost.declare_queue(name, bool(flags.get("durable")), owner, user, False, arguments or {})
+
+
+def exchange(vhost: Vhost, name: str, kind: str) -> None:
+    vhost.declare_exchange(name, kind, False, False, False, {})
+
+
+def test_the_exchanges_of_every_vhost_are_there(vhost: Vhost) -> None:
+    assert vhost.exchanges.pop("amq.rabbitmq.event").internal  # of the first vhost alone
+    assert sorted(vhost.exchanges) == [
+        "",
+        "amq.direct",
+        "amq.fanout",
+        "amq.headers",
+        "amq.match",
+        "amq.rabbitmq.trace",
+        "amq.topic",
+    ]
+
+
+def test_declaring_again_gives_the_same_queue(vhost: Vhost) -> None:
+    arguments = table_of({"x-max-length": 5})
+    first = vhost.declare_queue("q", True, None, None, False, arguments)
+    before = state(vhost)
+    assert vhost.declare_queue("q", True, None, None, False, arguments) is first
+    assert state(vhost) == before
+
+
+def test_refused_definitions_change_nothing(vhost: Vhost) -> None:
+    mine, others = Outlet(), Outlet()
+    declare(vhost, "q")
+    declare(vhost, "mine", owner=mine)
+    vhost.declare_exchange("e", "direct", False, False, False, {})
+    vhost.bind("e", vhost.queues["q"], "k", {})
+    queue = vhost.queues["q"]
+    bad, odd = table_of({"x-max-length": -1}), table_of({"x-match": "odd"})
+    before = state(vhost)
+    refused: list[tuple[Callable[[], object], type[EngineError]]] = [
+        (lambda: declare(vhost, "q", durable=True), PreconditionFailed),
+        (lambda: declare(vhost, "new", bad), PreconditionFailed),
+        (lambda: declare(vhost, "mine", owner=others), ResourceLocked),
+        (lambda: declare(vhost, "q", owner=mine), ResourceLocked),
+        (lambda: vhost.queue("mine", others), ResourceLocked),
+        (lambda: vhost.queue("none", mine), NotFound),
+        (lambda: exchange(vhost, "e", "fanout"), PreconditionFailed),
+        (lambda: exchange(vhost, "f", "odd"), PreconditionFailed),
+        (lambda: exchange(vhost, "amq.x", "topic"), AccessRefused),
+        (lambda: exchange(vhost, "", "direct"), AccessRefused),
+        (lambda: vhost.delete_exchange("amq.topic", False), AccessRefused),
+        (lambda: vhost.delete_exchange("e", True), PreconditionFailed),
+        (lambda: vhost.bind("none", queue, "", {}), NotFound),
+        (lambda: vhost.bind("amq.headers", queue, "", odd), PreconditionFailed),
+        (lambda: vhost.delete_queue("mine", False, False, others), ResourceLocked),
+    ]
+    for command, kind in refused:
+        with pytest.raises(EngineError) as failure:
+            command()
+        assert type(failure.value) is kind
+        assert state(vhost) == before
+
+
+def test_deleting_what_does_not_exist_is_no_error(vhost: Vhost) -> None:
+    before = state(vhost)
+    assert vhost.delete_queue("none", True, True, None) == 0
+    vhost.delete_exchange("none", True)
+    declare(vhost, "q")
+    vhost.unbind("amq.direct", vhost.queues["q"], "never", {})
+    vhost.delete_queue("q", False, False, None)
+    assert state(vhost) != before  # the version has moved on
+    assert sorted(vhost.queues) == []
+
+
+def test_a_queue_takes_its_bindings_with_it_and_they_their_auto_delete_exchanges(
+    vhost: Vhost,
+) -> None:
+    vhost.declare_exchange("first", "fanout", False, True, False, {})
+    vhost.declare_exchange("second", "fanout", False, True, False, {})
+    declare(vhost, "q")
+    vhost.bind("first", vhost.exchanges["second"], "", {})
+    vhost.bind("second", vhost.queues["q"], "", {})
+    vhost.delete_queue("q", False, False, None)
+    assert "second" not in vhost.exchanges
+    assert "first" not in vhost.exchanges
+    assert vhost.sources == {}
+
+
+def test_binding_twice_is_one_binding(vhost: Vhost) -> None:
+    declare(vhost, "q")
+    vhost.bind("amq.direct", vhost.queues["q"], "k", {})
+    before = state(vhost)
+    vhost.bind("amq.direct", vhost.queues["q"], "k", {})
+    assert state(vhost) == before
+    vhost.unbind("amq.direct", vhost.queues["q"], "k", {})
+    assert not vhost.exchanges["amq.direct"].bindings
+
+
+def test_an_exclusive_queue_belongs_to_its_connection_and_is_never_durable(vhost: Vhost) -> None:
+    owner = Outlet()
+    declare(vhost, "q", owner=owner, durable=True)
+    assert not vhost.queues["q"].durable
+    assert list(owner.exclusive_queues) == ["q"]
+    vhost.delete_queue("q", False, False, owner)
+    assert not owner.exclusive_queues
+
+
+def test_the_queue_for_parked_messages_is_made_when_first_needed(vhost: Vhost) -> None:
+    assert PARKED not in vhost.queues
+    parked = parked_queue(vhost)
+    assert parked_queue(vhost) is parked
+    assert vhost.queues[PARKED].durable
+
+
+def test_line_breaks_in_names_are_left_out(vhost: Vhost) -> None:
+    declare(vhost, "a\r\nb")
+    assert list(vhost.queues) == ["ab"]
+
+
+def test_a_stream_is_no_ordinary_queue(vhost: Vhost) -> None:
+    declare(vhost, "s", table_of({"x-queue-type": "stream"}), durable=True)
+    assert isinstance(vhost.queues["s"], Stream)
