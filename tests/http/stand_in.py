@@ -10,9 +10,9 @@ from leveret.definitions import Book
 from leveret.engine.broker import Broker
 from leveret.engine.turns.retired_counts import Counts
 from leveret.engine.turns.session import Outlet, Session
-from leveret.http.facts import Connected, Jobs, Listener, LoopFacts, Machine, Opened
-from leveret.http.pace import Slices
-from leveret.http.requests import Requests
+from leveret.http.framework.node import Connected, Jobs, Listener, LoopFacts, Machine, Opened
+from leveret.http.framework.pace import Slices
+from leveret.http.framework.request_counts import Requests
 from leveret.leases import Leases
 from leveret.shovels import Shovels
 from leveret.tasks import Tasks

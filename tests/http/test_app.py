@@ -7,9 +7,9 @@ import msgspec
 import pytest
 from starlette.types import ASGIApp, Message
 
-from leveret.http.answers import Failure, json
 from leveret.http.app import make_app
-from leveret.http.facts import Jobs
+from leveret.http.framework.answers import Failure, json
+from leveret.http.framework.node import Jobs
 from tests.http.stand_in import Facts
 
 

@@ -8,9 +8,9 @@ from starlette.applications import Starlette
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from leveret.http.connection import HttpConnection
-from leveret.http.express import Express
-from leveret.http.requests import Requests
+from leveret.http.framework.request_counts import Requests
+from leveret.http.transport.express import Express
+from leveret.http.transport.http_connection import HttpConnection
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 

@@ -6,9 +6,9 @@ import socket
 
 import pytest
 
-from leveret.http import server
-from leveret.http.connection import HEAD_BYTES_MAX
-from leveret.http.front import HttpFront
+from leveret.http.transport import server
+from leveret.http.transport.front import HttpFront
+from leveret.http.transport.http_connection import HEAD_BYTES_MAX
 from tests.http.stand_in import Facts
 
 GET_HEALTH = b"GET /api/health HTTP/1.1\r\nHost: x\r\n\r\n"

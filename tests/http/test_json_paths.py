@@ -3,7 +3,7 @@
 import pytest
 
 from leveret.errors import PreconditionFailed
-from leveret.http.json_paths import JsonCondition, parse_path
+from leveret.http.insight.json_paths import JsonCondition, parse_path
 
 BODY = b' {"a": {"b": [10, {"c": "x"}, [true]], "d.e": null}, "n": 1.5, "a2": {}}'
 

@@ -11,7 +11,7 @@ import pika
 import pyarrow as pa
 import pytest
 
-from leveret.http.leases import runs_of
+from leveret.http.streams.leases import runs_of
 from leveret.storage.disk import Disk
 from leveret.testing import ManualClock
 from leveret.testing.broker import BrokerUrl, broker

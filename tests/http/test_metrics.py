@@ -12,7 +12,7 @@ import pika
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from leveret.http.pace import Pace, Slices
+from leveret.http.framework.pace import Pace, Slices
 from leveret.metrics.node import NODE_FAMILIES
 from leveret.metrics.queue_lines import escaped
 from leveret.metrics.queues import QUEUE_FAMILIES

@@ -7,8 +7,8 @@ import jsonschema_rs
 import pytest
 
 from leveret.http.app import OPERATIONS, make_app
-from leveret.http.openapi import describe, page_of
-from leveret.http.operations import Needs, Operation
+from leveret.http.framework.openapi import describe, page_of
+from leveret.http.framework.operations import Needs, Operation
 from tests.http.stand_in import Facts
 
 DESCRIPTION = describe(OPERATIONS)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from leveret.http.app import OPERATIONS
-from leveret.http.operations import Needs, Operation
+from leveret.http.framework.operations import Needs, Operation
 from leveret.testing.broker import BrokerUrl, broker
 from tests.http.asking import ask, ask_whole
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from leveret.http import pace
+from leveret.http.framework import pace
 from leveret.testing.broker import BrokerUrl, broker
 from leveret.testing.disk import FakeDisk
 from tests.http.insight_client import ask, opened, properties

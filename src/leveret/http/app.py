@@ -16,52 +16,42 @@ from starlette.types import Receive, Scope, Send
 
 from leveret import __version__, build_info
 from leveret.errors import LeveretError
-from leveret.http import (
-    assets,
+from leveret.http.framework import assets, openapi
+from leveret.http.framework.answers import json, on_crash, on_http_error, on_hung_up, on_refusal
+from leveret.http.framework.listing import with_list_query
+from leveret.http.framework.node import BrokerFacts
+from leveret.http.framework.operations import Needs, Operation, endpoints_of, routes_of
+from leveret.http.framework.pace import Pace
+from leveret.http.framework.rates import Rates
+from leveret.http.framework.router import Routes, routed
+from leveret.http.insight import chronicles, explain, pause, search, tasks, trace, try_route
+from leveret.http.jobs import admin, calls
+from leveret.http.jobs.access import first_part, or_problem
+from leveret.http.management import (
     audit,
     backups,
     bindings,
     channels,
-    chronicles,
     connections,
     definitions,
     exchanges,
-    explaining,
-    express,
     features,
     health,
-    insight,
-    jobs,
-    jobs_admin,
-    leases,
     limits,
     messages,
     metrics,
     nodes,
-    openapi,
     overview,
     parameters,
-    pauses,
     permissions,
     policies,
     queues,
-    route_trials,
     shovels,
-    stream_messages,
-    streams,
-    tasks,
-    trace,
     users,
     vhosts,
 )
-from leveret.http.answers import json, on_crash, on_http_error, on_hung_up, on_refusal
-from leveret.http.facts import BrokerFacts
-from leveret.http.jobs_access import first_part, or_problem
-from leveret.http.listing import with_list_query
-from leveret.http.operations import Needs, Operation, endpoints_of, routes_of
-from leveret.http.pace import Pace
-from leveret.http.rates import Rates
-from leveret.http.routing import Routes, routed
+from leveret.http.streams import leases, stream_messages, streams
+from leveret.http.transport import express
 
 # Paths that are called so often that what is around a call must not cost more than the call.
 _EXPRESS: Final = ("/enqueue", "/dequeue", "/ack", "/nack", "/extend")
@@ -159,11 +149,11 @@ OPERATIONS: Final = (
     *chronicles.OPERATIONS,
     *exchanges.OPERATIONS,
     *queues.OPERATIONS,
-    *insight.OPERATIONS,
+    *search.OPERATIONS,
     *leases.OPERATIONS,
-    *explaining.OPERATIONS,
-    *pauses.OPERATIONS,
-    *route_trials.OPERATIONS,
+    *explain.OPERATIONS,
+    *pause.OPERATIONS,
+    *try_route.OPERATIONS,
     *trace.OPERATIONS,
     *messages.OPERATIONS,
     *bindings.OPERATIONS,
@@ -173,8 +163,8 @@ OPERATIONS: Final = (
     *streams.OPERATIONS,
     *tasks.OPERATIONS,
     *shovels.OPERATIONS,
-    *jobs.OPERATIONS,
-    *jobs_admin.OPERATIONS,
+    *calls.OPERATIONS,
+    *admin.OPERATIONS,
     *stream_messages.OPERATIONS,
     *map(with_list_query, users.OPERATIONS),
     *map(with_list_query, permissions.OPERATIONS),

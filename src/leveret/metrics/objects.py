@@ -11,7 +11,7 @@ from typing import Final, Generic, TypeVar
 from leveret.engine.exchanges.exchange import Exchange
 from leveret.engine.turns.session import Session
 from leveret.engine.vhosts.vhost import Vhost
-from leveret.http.facts import Connected
+from leveret.http.framework.node import Connected
 from leveret.metrics.family import COUNTER, GAUGE, Family
 from leveret.metrics.queue_lines import escaped
 from leveret.metrics.text import Number, number_text

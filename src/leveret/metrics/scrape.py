@@ -6,7 +6,7 @@
 
 All samples of a family stand together, as the format wants it. After `SLICE` lines at most it is
 asked whether others want their turn: while clients do anything, a scrape takes a tenth of the loop
-(`leveret.http.pace`). Memory is bounded by one piece and the labels of queues.
+(`leveret.http.framework.pace`). Memory is bounded by one piece and the labels of queues.
 """
 
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -19,7 +19,7 @@ from librt.strings import BytesWriter
 from leveret.engine.queues.queue import Queue
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.histogram import Histogram
-from leveret.http.pace import Slices
+from leveret.http.framework.pace import Slices
 from leveret.metrics import node, objects, queues, traffic
 from leveret.metrics.family import COUNTER, Family
 from leveret.metrics.node import NODE_FAMILIES

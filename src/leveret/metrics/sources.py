@@ -16,9 +16,9 @@ from leveret.engine.streams.stream import Stream
 from leveret.engine.turns.retired_counts import Counts
 from leveret.engine.turns.session import Session
 from leveret.histogram import Histogram
-from leveret.http.facts import BrokerFacts, Connected, Machine
-from leveret.http.pace import Slices
-from leveret.http.requests import Requests
+from leveret.http.framework.node import BrokerFacts, Connected, Machine
+from leveret.http.framework.pace import Slices
+from leveret.http.framework.request_counts import Requests
 from leveret.metrics import queue_lines as figures
 from leveret.storage.log import Log
 

@@ -13,7 +13,7 @@ from leveret.amqp.server import AmqpServer
 from leveret.engine.insight.totals import add_session
 from leveret.engine.turns.retired_counts import Counts
 from leveret.engine.turns.session import Outlet, Session
-from leveret.http.facts import Connected, Opened
+from leveret.http.framework.node import Connected, Opened
 
 
 class Connections:

@@ -24,8 +24,8 @@ from leveret.engine.turns.events import facts_of, tell
 from leveret.engine.turns.session import Session
 from leveret.engine.vhosts import pausing
 from leveret.errors import ConfigError
-from leveret.http.facts import Listener, Machine
-from leveret.http.front import HttpFront
+from leveret.http.framework.node import Listener, Machine
+from leveret.http.transport.front import HttpFront
 from leveret.leases import Leases
 from leveret.runtime import machine
 from leveret.runtime.apart import Apart

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from leveret.engine.broker import Broker
 from leveret.histogram import Histogram
-from leveret.http.facts import BrokerFacts, LoopFacts
-from leveret.http.pace import Slices
-from leveret.http.requests import Requests
+from leveret.http.framework.node import BrokerFacts, LoopFacts
+from leveret.http.framework.pace import Slices
+from leveret.http.framework.request_counts import Requests
 from leveret.metrics.sources import Sources
 from leveret.runtime.tracing import Tracer
 from leveret.storage.log import Log

@@ -1,0 +1,99 @@
+"""The page at `/`: its files, as they are.
+
+The files under `page` are plain HTML, CSS and ES modules; nothing is built. They are read once,
+when this module is imported in the front's helper thread, and answered from memory: a name that is
+not among them is unknown, so no path can lead out of the folder. Browsers ask again each time and
+get 304 while nothing has changed. The policy of the answers lets scripts, styles and calls come
+from this broker only, and nothing written inside HTML run.
+"""
+
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from leveret.http.framework.operations import Needs, Operation
+
+_FOLDER: Final = Path(__file__).parent / "page"
+# Written down, because the tables of some systems say otherwise, and modules need the right one.
+_TYPES: Final = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+_HEADERS: Final = {
+    "Cache-Control": "no-cache",
+    "Content-Security-Policy": (
+        "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
+        "object-src 'none'"
+    ),
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+class Asset(msgspec.Struct, frozen=True):
+    """One file."""
+
+    content: bytes
+    media: str
+    etag: str
+
+
+def _read(folder: Path) -> dict[str, Asset]:
+    """Every file of the page, by its path from the folder."""
+    found = sorted(path for path in folder.rglob("*") if path.suffix in _TYPES)
+    return {path.relative_to(folder).as_posix(): _asset(path) for path in found}
+
+
+def _asset(path: Path) -> Asset:
+    content = path.read_bytes()
+    return Asset(content, _TYPES[path.suffix], f'"{sha256(content).hexdigest()[:20]}"')
+
+
+ASSETS: Final = _read(_FOLDER)
+
+
+async def get_page(request: Request) -> Response:
+    return _answer(request, "index.html")
+
+
+async def get_asset(request: Request) -> Response:
+    return _answer(request, request.path_params["path"])
+
+
+def _answer(request: Request, path: str) -> Response:
+    asset = ASSETS.get(path)
+    if asset is None:
+        raise HTTPException(404, "Not Found")
+    headers = {**_HEADERS, "ETag": asset.etag}
+    if asset.etag in request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers=headers)
+    return Response(asset.content, headers=headers, media_type=asset.media)
+
+
+OPERATIONS: Final = (
+    Operation(
+        method="GET",
+        path="/",
+        handler=get_page,
+        about="The page for people.",
+        group="page",
+        needs=Needs.NOTHING,
+        media="text/html",
+    ),
+    Operation(
+        method="GET",
+        path="/page/{path:path}",
+        handler=get_asset,
+        about="A file of the page.",
+        group="page",
+        needs=Needs.NOTHING,
+        media="*/*",
+    ),
+)

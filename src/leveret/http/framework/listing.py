@@ -1,0 +1,321 @@
+"""Lists: what all of them can be asked for, and how a long one is answered.
+
+    columns=name,message_stats.publish   these keys only, dots lead into objects
+    sort=name, sort_reverse=true         by one key, dots as above
+    name=x, use_regex=true               those whose name has x in it, or matches it
+    page=1, page_size=100                a page, in an object that says how many there are
+
+Without `page` the answer is an array. The work is done in slices of `SLICE_S`, with the loop's
+other work in between, and a long array is sent as it is made: ten thousand queues neither stop the
+broker nor stand in its memory as JSON.
+"""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
+from time import perf_counter
+from typing import Any, Final, TypeVar, get_origin
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import ASGIApp
+
+from leveret.http.framework.answers import Failure, encoded, json
+from leveret.http.framework.operations import Handler, Operation, Query
+from leveret.http.framework.pace import Pace
+from leveret.http.framework.queue_access import pace_of
+from leveret.patterns import Pattern
+
+PAGE_SIZE: Final = 100
+PAGE_SIZE_MAX: Final = 500
+SLICE_S: Final = 0.004
+PIECE_ITEMS_MAX: Final = 256  # encoded at once
+PAGE_DIGITS_MAX: Final = 9
+_SHORT: Final = 64  # a list that is answered at once, with its length
+_AT_A_TIME: Final = 8  # items between two looks at the time
+
+LIST_QUERY: Final = (
+    Query("columns", "keys to answer, with commas between; dots lead into objects"),
+    Query("sort", "key to sort by; dots lead into objects"),
+    Query("sort_reverse", "whether the last comes first", bool),
+    Query("name", "those with this in their name"),
+    Query("use_regex", "whether `name` is a regular expression", bool),
+    Query("page", "number of the page, from 1; answers an object", int),
+    Query("page_size", f"items of a page, {PAGE_SIZE} by default, {PAGE_SIZE_MAX} at most", int),
+    Query("pagination", "whether to answer a page where `page` is not given", bool),
+)
+
+Row = TypeVar("Row")
+Columns = dict[str, "Columns | None"]
+
+
+class Page(msgspec.Struct):
+    """A page of a list."""
+
+    filtered_count: int
+    item_count: int
+    items: list[Any]
+    page: int
+    page_count: int
+    page_size: int
+    total_count: int
+
+
+class Listing(msgspec.Struct):
+    """What a request wants of a list."""
+
+    columns: Columns
+    sort: list[str]  # the parts of the key; empty: as it is
+    is_reversed: bool
+    matches: Callable[[str], bool] | None  # None: whatever the name
+    page: int  # 0: no pages
+    page_size: int
+
+
+def listing_of(request: Request) -> Listing:
+    """What the query asks for; 400 where that makes no sense."""
+    query = request.query_params
+    page_text = query.get("page") or ("1" if flag_of(request, "pagination") else "")
+    page = _number("page", page_text, None) if page_text else 0
+    page_size = _number("page_size", query.get("page_size") or str(PAGE_SIZE), PAGE_SIZE_MAX)
+    sort = query.get("sort", "")
+    return Listing(
+        columns=columns_of(query.get("columns", "")),
+        sort=sort.split(".") if sort else [],
+        is_reversed=flag_of(request, "sort_reverse"),
+        matches=_matcher(query.get("name", ""), flag_of(request, "use_regex")),
+        page=page,
+        page_size=page_size,
+    )
+
+
+def flag_of(request: Request, name: str) -> bool:
+    """A parameter that is true or false."""
+    text = request.query_params.get(name, "false").lower()
+    if text not in ("true", "false", ""):
+        raise HTTPException(400, f"{name} must be true or false")
+    return text == "true"
+
+
+def _number(name: str, text: str, most: int | None) -> int:
+    if not (text.isascii() and text.isdigit()) or len(text) > PAGE_DIGITS_MAX or int(text) == 0:
+        raise HTTPException(400, f"{name} must be a whole number from 1 up")
+    if most is not None and int(text) > most:
+        raise HTTPException(400, f"{name} must be at most {most}")
+    return int(text)
+
+
+def _matcher(name: str, is_regex: bool) -> Callable[[str], bool] | None:
+    if not name:
+        return None
+    if not is_regex:
+        wanted = name.lower()
+        return lambda text: wanted in text.lower()
+    return Pattern("(?i)" + name).matches
+
+
+# Columns
+
+
+def columns_of(text: str) -> Columns:
+    """The keys of `a,b.c`, as a tree. Empty: all of them."""
+    wanted: Columns = {}
+    for path in text.split(","):
+        at = wanted
+        parts = path.split(".") if path else []
+        for part in parts[:-1]:
+            below = at.get(part)
+            if below is None:
+                at[part] = below = {}
+            at = below
+        if parts:
+            at.setdefault(parts[-1], None)
+    return wanted
+
+
+def project(item: object, columns: Columns) -> object:
+    """Those keys of an item; of an array those of each of its objects."""
+    if isinstance(item, dict):
+        return {
+            key: value if below is None else project(value, below)
+            for key, value in item.items()
+            if (below := columns.get(key, _ABSENT)) is not _ABSENT
+        }
+    if isinstance(item, list):
+        return [project(one, columns) for one in item]
+    return item
+
+
+_ABSENT: Final[Any] = object()
+
+
+def chosen(request: Request, item: object) -> object:
+    """One object with the columns that the request asks for."""
+    columns = columns_of(request.query_params.get("columns", ""))
+    return project(msgspec.to_builtins(item), columns) if columns else item
+
+
+# Answering
+
+
+async def answer_list(
+    request: Request,
+    rows: Sequence[Row],
+    name_of: Callable[[Row], str],
+    describe: Callable[[Row], object],
+) -> Response:
+    """Answer with a description of each row; one that is described as None is gone meanwhile."""
+    wanted = listing_of(request)
+    pace = pace_of(request)
+    matches = wanted.matches
+    found = rows if matches is None else [row for row in rows if matches(name_of(row))]
+    if wanted.sort:
+        items = await _sorted(found, describe, wanted, pace)
+        if wanted.page:
+            return _page(wanted, len(rows), len(items), _cut(items, wanted))
+        return await _array(items, _itself, wanted.columns, pace)
+    if wanted.is_reversed:
+        found = found[::-1]
+    if wanted.page:
+        items = await _described(_cut(found, wanted), describe, pace)
+        return _page(wanted, len(rows), len(found), items)
+    return await _array(found, describe, wanted.columns, pace)
+
+
+def _itself(item: object) -> object:
+    return item
+
+
+def _cut(rows: Sequence[Row], wanted: Listing) -> Sequence[Row]:
+    first = (wanted.page - 1) * wanted.page_size
+    return rows[first : first + wanted.page_size]
+
+
+def _page(wanted: Listing, total: int, filtered: int, items: Sequence[object]) -> Response:
+    page_count = -(-filtered // wanted.page_size)
+    if wanted.page > max(page_count, 1):
+        reason = (
+            f"Page out of range, page: {wanted.page} page size: {wanted.page_size}, len: {filtered}"
+        )
+        return json(Failure("page_out_of_range", reason), status=400)
+    if wanted.columns:
+        items = [project(msgspec.to_builtins(item), wanted.columns) for item in items]
+    return json(
+        Page(
+            filtered_count=filtered,
+            item_count=len(items),
+            items=list(items),
+            page=wanted.page,
+            page_count=page_count,
+            page_size=wanted.page_size,
+            total_count=total,
+        )
+    )
+
+
+def _order(item: object, path: list[str]) -> tuple[int, Any]:
+    """Where an item stands: without the key first, then numbers, then texts."""
+    for part in path:
+        item = item.get(part) if isinstance(item, dict) else getattr(item, part, None)
+    if item is None:
+        return 0, 0
+    if isinstance(item, bool | int | float):
+        return 1, item
+    return (2, item) if isinstance(item, str) else (3, str(item))
+
+
+async def _sorted(
+    rows: Sequence[Row], describe: Callable[[Row], object], wanted: Listing, pace: Pace
+) -> list[object]:
+    """The descriptions in order. What they are sorted by is looked up in slices too."""
+    keys: list[tuple[int, Any]] = []
+
+    def noted(row: Row) -> object:
+        item = describe(row)
+        if item is not None:
+            keys.append(_order(item, wanted.sort))
+        return item
+
+    items = await _described(rows, noted, pace)
+    order = sorted(range(len(items)), key=keys.__getitem__, reverse=wanted.is_reversed)
+    return [items[index] for index in order]
+
+
+async def _described(
+    rows: Sequence[Row], describe: Callable[[Row], object], pace: Pace
+) -> list[object]:
+    items: list[object] = []
+    started = perf_counter()
+    for index, row in enumerate(rows):
+        item = describe(row)
+        if item is not None:
+            items.append(item)
+        if index % _AT_A_TIME == 0 and perf_counter() - started > SLICE_S:
+            await pace.rest(perf_counter() - started)
+            started = perf_counter()
+    return items
+
+
+async def _array(
+    rows: Sequence[Row], describe: Callable[[Row], object], columns: Columns, pace: Pace
+) -> Response:
+    pieces = array_pieces(rows, describe, columns, pace)
+    if len(rows) <= _SHORT:
+        body = b"".join([piece async for piece in pieces])
+        return Response(body, media_type="application/json")
+    return StreamingResponse(pieces, media_type="application/json")
+
+
+async def array_pieces(
+    rows: Sequence[Row], describe: Callable[[Row], object], columns: Columns, pace: Pace
+) -> AsyncIterator[bytes]:
+    """A JSON array of the rows' descriptions, a slice at a time.
+
+    How long the client takes to read a piece is no part of the slice.
+    """
+    lead = b"["
+    batch: list[object] = []
+    started = perf_counter()
+    for index, row in enumerate(rows):
+        item = describe(row)
+        if item is not None:
+            batch.append(project(msgspec.to_builtins(item), columns) if columns else item)
+        is_late = index % _AT_A_TIME == 0 and perf_counter() - started > SLICE_S
+        if batch and (is_late or len(batch) >= PIECE_ITEMS_MAX):
+            piece = lead + encoded(batch)[1:-1]
+            lead = b","
+            batch = []
+            await pace.rest(perf_counter() - started)
+            yield piece
+            started = perf_counter()
+    yield lead + encoded(batch)[1:-1] + b"]" if batch or lead == b"[" else b"]"
+
+
+# Lists of few objects, which their handlers answer as a whole
+
+
+def with_list_query(operation: Operation) -> Operation:
+    """The operation, which can be asked for columns, order and pages if it answers a list."""
+    is_list = operation.method == "GET" and get_origin(operation.answer) is list
+    if not is_list or operation.query:
+        return operation
+    handler = partial(_answer_short, operation.handler)
+    return msgspec.structs.replace(operation, handler=handler, query=LIST_QUERY)
+
+
+async def _answer_short(handler: Handler, request: Request) -> ASGIApp:
+    answer = await handler(request)
+    if not _LIST_NAMES.intersection(request.query_params) or not isinstance(answer, Response):
+        return answer
+    if answer.status_code != 200:
+        return answer
+    return await answer_list(request, msgspec.json.decode(answer.body), _name_in, _itself)
+
+
+def _name_in(item: Any) -> str:
+    """What is looked for by `name`: permissions have none, but a user."""
+    return str(item.get("name", item.get("user", "")))
+
+
+_LIST_NAMES: Final = frozenset(query.name for query in LIST_QUERY)

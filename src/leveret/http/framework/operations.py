@@ -1,0 +1,216 @@
+"""Operations: what can be asked over HTTP, each declared once.
+
+An `Operation` is a method on a path with what it needs of the user, what its body and answer look
+like, and a sentence about it. From the declarations come the routes of the application, the check
+of every login (no handler can forget it), an account of every request that is not a GET, and the
+description at `/api/openapi.json`.
+
+RabbitMQ: tags include others. An administrator may do all; monitoring and policymaker include
+management; an operation that a user's tags do not allow answers 401.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from enum import StrEnum
+from typing import Any, Final, TypeVar
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from leveret.auth import is_loopback
+from leveret.errors import LeveretError
+from leveret.http.framework.answers import status_of
+from leveret.http.framework.login import facts_of, host_of, login
+
+BODY_BYTES_MAX: Final = 16 * 1024 * 1024  # of a body that is read whole
+WHOLE_BODY: Final = "leveret.body"  # in a scope: the body, where it came whole
+
+Handler = Callable[[Request], Awaitable[ASGIApp]]
+Body = TypeVar("Body")
+
+
+class Needs(StrEnum):
+    """What a user must have to ask."""
+
+    NOTHING = ""  # not even a login
+    LOGIN = "login"  # any user; the handler asks for permissions
+    MANAGEMENT = "management"
+    POLICYMAKER = "policymaker"
+    MONITORING = "monitoring"
+    ADMINISTRATOR = "administrator"
+    JOBS = "jobs"  # a token of the jobs service; the handler asks for it
+    METRICS = "metrics"  # monitoring, or nothing: by the setting `metrics_login`
+
+
+# Which tags, besides the one of its name, give a user what an operation needs.
+_INCLUDED: Final = {
+    Needs.MANAGEMENT: {"management", "policymaker", "monitoring", "administrator"},
+    Needs.POLICYMAKER: {"policymaker", "administrator"},
+    Needs.MONITORING: {"monitoring", "administrator"},
+    Needs.ADMINISTRATOR: {"administrator"},
+}
+# RabbitMQ's word for each, in the reason of the refusal.
+_MISSING: Final = {
+    Needs.MANAGEMENT: "Not management user",
+    Needs.POLICYMAKER: "Not policymaker user",
+    Needs.MONITORING: "Not monitor user",
+    Needs.ADMINISTRATOR: "Not administrator user",
+}
+
+
+_LOOKING: Final = ("GET", "HEAD")
+_FOREIGN: Final = ("cross-site", "same-site")  # of `Sec-Fetch-Site`, which browsers alone send
+
+
+class Query(msgspec.Struct, frozen=True):
+    """A parameter of the query."""
+
+    name: str
+    about: str
+    type: Any = str
+    required: bool = False
+
+
+class Operation(msgspec.Struct, frozen=True, kw_only=True):
+    """One method on one path."""
+
+    method: str
+    path: str
+    handler: Handler
+    about: str  # one sentence
+    group: str  # heading under which it is listed: "queues"
+    needs: Needs = Needs.MANAGEMENT
+    query: tuple[Query, ...] = ()
+    body: Any = None  # type of the JSON body; None: no body
+    body_bytes_max: int = BODY_BYTES_MAX
+    answer: Any = None  # type of the JSON answer; None: no body
+    media: str = "application/json"  # of the answer
+    status: int = 200  # of success; 201 stands for 201 (made) or 204 (changed)
+    failures: tuple[tuple[int, Any], ...] = ()  # statuses whose body is not the usual one
+    failure_media: str = "application/json"  # of those from 400 on
+    is_audited: bool = True  # unless a GET; not messages, which would bury all, nor looks
+
+
+def routes_of(operations: Sequence[Operation]) -> list[Route]:
+    """One route for each path, in the order of the operations."""
+    return [Route(path, endpoint) for path, endpoint in endpoints_of(operations).items()]
+
+
+def endpoints_of(operations: Sequence[Operation]) -> dict[str, "Endpoint"]:
+    """What answers each path, in the order of the operations."""
+    by_path: dict[str, dict[str, Operation]] = {}
+    for operation in operations:
+        methods = by_path.setdefault(operation.path, {})
+        assert operation.method not in methods, f"{operation.method} {operation.path} twice"
+        methods[operation.method] = operation
+    return {path: Endpoint(methods) for path, methods in by_path.items()}
+
+
+class Endpoint:
+    """Answers all methods of a path."""
+
+    def __init__(self, operations: dict[str, Operation]) -> None:
+        self._operations = operations
+        allowed = [*operations, "OPTIONS", *(["HEAD"] if "GET" in operations else [])]
+        self._allow = {"Allow": ", ".join(sorted(allowed))}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive, send)
+        response = await self.answer(request)
+        await response(scope, receive, send)
+
+    async def answer(self, request: Request) -> ASGIApp:
+        """The answer to a request, not yet sent; raises what the application answers as errors."""
+        if request.method == "OPTIONS":
+            return Response(status_code=200, headers=self._allow)
+        method = "GET" if request.method == "HEAD" else request.method
+        operation = self._operations.get(method)
+        if operation is None:
+            raise HTTPException(405, "Method Not Allowed", self._allow)
+        if method == "GET" or not operation.is_audited:
+            await _admit(request, operation)
+            return await operation.handler(request)
+        return await _answer_change(request, operation)
+
+
+async def _answer_change(request: Request, operation: Operation) -> ASGIApp:
+    """Answer a request that may change something, and keep account of it."""
+    status = 500
+    try:
+        await _admit(request, operation)
+        response = await operation.handler(request)
+        status = response.status_code if isinstance(response, Response) else operation.status
+        return response
+    except (HTTPException, LeveretError) as fault:
+        status = status_of(request, fault)
+        raise
+    finally:
+        _note(request, status)
+
+
+def _note(request: Request, status: int) -> None:
+    user = getattr(request.state, "user", None)
+    if user is not None:  # a failed login was noted as such
+        audit = facts_of(request).authority.audit
+        path = request.scope["path"]
+        audit.note(user.name, host_of(request), request.method, path, str(status))
+
+
+async def _admit(request: Request, operation: Operation) -> None:
+    """Let the request pass, with its user in its state, or refuse it.
+
+    A body comes before its handler begins, or what that has checked may be gone when it has come.
+    """
+    needs = operation.needs
+    if needs is Needs.METRICS:
+        needs = _needs_for_metrics(request)
+    if needs is Needs.NOTHING or needs is Needs.JOBS:
+        return
+    _require_own_page(request)
+    user = await login(request)
+    request.state.user = user
+    if needs is not Needs.LOGIN and not _INCLUDED[needs].intersection(user.tags):
+        raise HTTPException(401, _MISSING[needs])
+    if operation.body is not None:
+        request.scope[WHOLE_BODY] = await whole_body(request, operation.body_bytes_max)
+
+
+def _require_own_page(request: Request) -> None:
+    """Browsers add a login that they remember to what pages of others make them send."""
+    if request.method not in _LOOKING and request.headers.get("sec-fetch-site", "none") in _FOREIGN:
+        raise HTTPException(403, "the request was sent by a page from elsewhere")
+
+
+def _needs_for_metrics(request: Request) -> Needs:
+    """What a scraper needs: a login, unless it runs on this machine or nobody wants one."""
+    wanted = facts_of(request).settings.metrics_login
+    if wanted == "never" or (wanted == "remote" and is_loopback(host_of(request))):
+        return Needs.NOTHING
+    return Needs.MONITORING
+
+
+async def body_of(request: Request, kind: type[Body]) -> Body:
+    """The JSON body, checked against its type; 400 with the reason where it does not fit."""
+    data = await whole_body(request)
+    try:
+        return msgspec.json.decode(data or b"{}", type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
+        raise HTTPException(400, str(fault)) from None
+
+
+async def whole_body(request: Request, bytes_max: int = BODY_BYTES_MAX) -> bytes:
+    """All bytes of the body; 413 where there are too many."""
+    known: bytes | None = request.scope.get(WHOLE_BODY)
+    if known is not None and len(known) <= bytes_max:
+        return known
+    pieces: list[bytes] = []
+    size = 0
+    async for piece in request.stream():
+        size += len(piece)
+        if size > bytes_max:
+            raise HTTPException(413, f"the body has more than {bytes_max} bytes")
+        pieces.append(piece)
+    return b"".join(pieces)

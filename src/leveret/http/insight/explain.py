@@ -1,0 +1,150 @@
+"""Why does it not move? Explanations of queues and of single messages.
+
+GET  /api/queues/{vhost}/{name}/explain
+GET  /api/queues/{vhost}/{name}/messages/{id}/explain
+"""
+
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from leveret.auth import READ
+from leveret.engine.history.life_events import queue_of_copy, seq_of_copy
+from leveret.engine.insight.explain_message import explain_message
+from leveret.engine.insight.explain_queue import (
+    NOT_FOUND,
+    PAUSED,
+    Explanation,
+    Reason,
+    explain_queue,
+)
+from leveret.engine.insight.explain_queue import UNACKED as UNACKED_REASON
+from leveret.engine.insight.filters import UNACKED, Filter
+from leveret.engine.insight.walk import Found, Walk
+from leveret.engine.queues.queue import Queue
+from leveret.engine.vhosts.pausing import pause_note
+from leveret.engine.vhosts.register import Register
+from leveret.http.framework.answers import json
+from leveret.http.framework.login import facts_of, part_of
+from leveret.http.framework.operations import Needs, Operation
+from leveret.http.framework.pace import Slices
+from leveret.http.framework.queue_access import pace_of, permitted_queue, queue_of
+from leveret.http.insight.shapes import parse_id, printable
+from leveret.leases import Lease
+
+_STEP: Final = 4096
+
+
+class ReasonInfo(msgspec.Struct):
+    """One reason."""
+
+    code: str
+    text: str
+    details: dict[str, object]
+
+
+class Explained(msgspec.Struct):
+    """Body of an explanation."""
+
+    moving: bool  # a message that is ready now would be delivered now; for one message: this one
+    reasons: list[ReasonInfo]
+
+
+async def explain_one_queue(request: Request) -> Response:
+    facts = facts_of(request)
+    queue = queue_of(request)
+    with facts.turn():  # for the time of day
+        found = explain_queue(queue, list(facts.alarms()))
+    _add_pause(found, facts.broker.register, queue)
+    _add_leases(found, facts.leases.of(queue))
+    return json(_shown(found))
+
+
+async def explain_one_message(request: Request) -> Response:
+    facts = facts_of(request)
+    queue = permitted_queue(request, READ)
+    number = parse_id(part_of(request, "id"))
+    if queue_of_copy(number) != queue.ledger.id:
+        text = "The message is not of this queue."
+        return json(_shown(Explanation(False, [Reason(NOT_FOUND, text, {"id": str(number)})])))
+    seq = seq_of_copy(number)
+    held = await _find_held(request, queue, seq)
+    with facts.turn():
+        stuck = facts.broker.vhost(queue.vhost).stuck
+        if held is None:
+            found = explain_message(queue, stuck, seq, None, None)
+        else:
+            found = explain_message(queue, stuck, seq, held.message, held.session)
+    _add_pause(found, facts.broker.register, queue)
+    return json(_shown(found))
+
+
+def _add_pause(found: Explanation, register: Register, queue: Queue) -> None:
+    """Say since when a queue is paused, and by whom."""
+    for reason in found.reasons:
+        if reason.code == PAUSED:
+            reason.details.update(pause_note(register, queue))
+
+
+def _add_leases(found: Explanation, leases: list[Lease]) -> None:
+    """Say which readers hold messages in epochs."""
+    shown = [
+        {"reader": lease.reader, "messages": int(lease.session.unacked.count)}
+        for lease in leases
+        if lease.session.unacked.count
+    ]
+    for reason in found.reasons:
+        if reason.code == UNACKED_REASON and shown:
+            reason.details["leases"] = shown
+
+
+async def _find_held(request: Request, queue: Queue, seq: int) -> Found | None:
+    """A message in flight, by its number."""
+    facts = facts_of(request)
+    wanted = Filter()
+    wanted.require_states([UNACKED])
+    wanted.require_seq(seq)
+    walk = Walk(queue, facts.broker.vhost(queue.vhost).stuck, wanted, facts.sessions())
+    slices = Slices(pace_of(request))
+    walk.step(_STEP, 1, 1)
+    while not walk.is_done() and not walk.is_full():
+        await slices.maybe_rest()
+        walk.step(_STEP, 1, 1)
+    found = walk.take()
+    if found and found[0].message.holder is not None:  # it may have been settled meanwhile
+        return found[0]
+    return None
+
+
+def _shown(found: Explanation) -> Explained:
+    return Explained(
+        moving=found.moving,
+        reasons=[
+            ReasonInfo(reason.code, printable(reason.text), reason.details)
+            for reason in found.reasons
+        ],
+    )
+
+
+_PATH: Final = "/api/queues/{vhost}/{name}"
+OPERATIONS: Final = (
+    Operation(
+        method="GET",
+        path=f"{_PATH}/explain",
+        handler=explain_one_queue,
+        about="Why the messages of a queue do not move.",
+        group="insight",
+        answer=Explained,
+    ),
+    Operation(
+        method="GET",
+        path=f"{_PATH}/messages/{{id}}/explain",
+        handler=explain_one_message,
+        about="Why one message does not move.",
+        group="insight",
+        needs=Needs.LOGIN,
+        answer=Explained,
+    ),
+)

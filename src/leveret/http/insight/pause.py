@@ -1,0 +1,57 @@
+"""Pausing queues and resuming them.
+
+PUT     /api/queues/{vhost}/{name}/pause    nothing is delivered from now on
+DELETE  /api/queues/{vhost}/{name}/pause    deliveries go on
+
+Needs the permission *configure* on the queue. The answer comes when the change is on disk.
+"""
+
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from leveret.auth import CONFIGURE
+from leveret.engine.vhosts import pausing
+from leveret.http.framework.login import facts_of, user_of
+from leveret.http.framework.operations import Operation
+from leveret.http.framework.queue_access import permitted_queue
+
+
+async def pause_queue(request: Request) -> Response:
+    facts = facts_of(request)
+    queue = permitted_queue(request, CONFIGURE)
+    with facts.turn():
+        pausing.pause(facts.broker.register, queue, user_of(request).name)
+    await facts.synced()
+    return Response(status_code=204)
+
+
+async def resume_queue(request: Request) -> Response:
+    facts = facts_of(request)
+    queue = permitted_queue(request, CONFIGURE)
+    with facts.turn():
+        pausing.resume(facts.broker.register, queue)
+    await facts.synced()
+    return Response(status_code=204)
+
+
+_PATH: Final = "/api/queues/{vhost}/{name}/pause"
+OPERATIONS: Final = (
+    Operation(
+        method="PUT",
+        path=_PATH,
+        handler=pause_queue,
+        about="Deliver nothing from a queue until it is resumed; over restarts too.",
+        group="insight",
+        status=204,
+    ),
+    Operation(
+        method="DELETE",
+        path=_PATH,
+        handler=resume_queue,
+        about="Let a queue deliver again.",
+        group="insight",
+        status=204,
+    ),
+)

@@ -1,0 +1,89 @@
+"""Where would a message go? A routing without a publish.
+
+POST  /api/exchanges/{vhost}/{name}/route
+"""
+
+from typing import Final
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from leveret.engine.commands.content import Content
+from leveret.engine.commands.trial import try_route
+from leveret.http.framework.answers import json
+from leveret.http.framework.login import facts_of, part_of, vhost_of
+from leveret.http.framework.operations import Operation, body_of
+from leveret.http.insight.shapes import printable
+from leveret.wire.properties import Properties, encode_header
+from leveret.wire.tables import NAME_BYTES_MAX, table_of
+
+_DEFAULT: Final = "amq.default"  # RabbitMQ's name of the default exchange in paths
+
+
+class Trial(msgspec.Struct):
+    """Body of the request: the message that is not published."""
+
+    routing_key: str = ""
+    headers: dict[str, object] = {}
+
+
+class Routed(msgspec.Struct):
+    """Who would get it."""
+
+    queues: list[str]
+    exchanges: list[str]  # on the way, besides the first
+    held_by: list[str]  # delayed exchanges that would keep it until its time
+    alternate: bool  # an alternate exchange was needed
+    routed: bool
+
+
+async def try_one(request: Request) -> Response:
+    vhost = facts_of(request).broker.vhost(vhost_of(request))
+    name = part_of(request, "name")
+    body = await body_of(request, Trial)
+    exchange = vhost.exchange("" if name == _DEFAULT else name)
+    found = try_route(vhost, exchange, _key(body.routing_key), _content(body.headers))
+    return json(
+        Routed(
+            queues=sorted(printable(queue) for queue in found.queues),
+            exchanges=sorted(printable(exchange) for exchange in found.exchanges),
+            held_by=sorted(printable(exchange) for exchange in found.held_by),
+            alternate=found.alternate,
+            routed=found.routed,
+        )
+    )
+
+
+def _key(routing_key: str) -> str:
+    try:
+        size = len(routing_key.encode("utf-8", "surrogateescape"))
+    except UnicodeEncodeError:
+        raise HTTPException(400, "the routing key is no text") from None
+    if size > NAME_BYTES_MAX:
+        raise HTTPException(400, f"a routing key has at most {NAME_BYTES_MAX} bytes")
+    return routing_key
+
+
+def _content(headers: dict[str, object]) -> Content:
+    properties = Properties()
+    try:
+        properties.headers = table_of(headers)
+        return Content(encode_header(properties, 0))
+    except (ValueError, OverflowError, RecursionError) as fault:
+        raise HTTPException(400, f"headers: {fault}") from None
+
+
+OPERATIONS: Final = (
+    Operation(
+        method="POST",
+        path="/api/exchanges/{vhost}/{name}/route",
+        handler=try_one,
+        about="Where a message would go; nothing is published.",
+        group="insight",
+        body=Trial,
+        answer=Routed,
+        is_audited=False,
+    ),
+)

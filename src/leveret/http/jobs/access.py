@@ -1,0 +1,179 @@
+"""Who may use the jobs service, and how it says no: problem documents (RFC 9457).
+
+A call is let in by a token (`Authorization: Bearer`) that names its namespaces, or by the login of
+an administrator, who may use all. Every handler of the service is wrapped by `job_call`, which
+looks at that first and turns whatever goes wrong into `application/problem+json`. What no handler
+is asked for, a path that is none or a method that it does not have, is refused by `or_problem`.
+"""
+
+import http
+import math
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from leveret.auth import ADMINISTRATOR
+from leveret.errors import (
+    AccessRefused,
+    EngineError,
+    JobsDraining,
+    JobsError,
+    JobsFull,
+    JobsInvalid,
+    JobsOverRate,
+    JobsUnavailable,
+    LeveretError,
+    StorageError,
+    TokenRefused,
+)
+from leveret.http.framework.login import facts_of, login
+from leveret.jobs.service.store import Store
+
+ALL: Final = "*"
+MEDIA: Final = "application/problem+json"
+RETRY_AFTER_S: Final = 1  # where nothing else is known
+CLIENT_GONE: Final = 499  # nobody reads the answer
+_GONE: Final = "Client Gone"
+_INSIDE: Final = "the service has a fault, which its log tells"
+_CHALLENGE: Final = 'Bearer realm="jobs"'
+_BAD_TOKEN: Final = 'Bearer realm="jobs", error="invalid_token"'
+
+_encode: Final = msgspec.json.Encoder().encode
+# Statuses by fault; the first class that fits counts.
+_STATUSES: Final[tuple[tuple[type[LeveretError], int], ...]] = (
+    (JobsInvalid, 400),
+    (JobsOverRate, 429),
+    (JobsDraining, 503),
+    (JobsFull, 503),
+    (JobsUnavailable, 500),
+    (JobsError, 500),
+    (TokenRefused, 401),
+    (StorageError, 503),
+    (AccessRefused, 403),
+    (EngineError, 400),
+)
+
+
+class Problem(msgspec.Struct, omit_defaults=True):
+    """Body of every refusal of the jobs service."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    item: int | None = None  # index of the job in its batch
+    field: str = ""  # what of it is wrong
+
+
+class NotGoodFor(HTTPException):
+    """The token does not name a namespace that the call, or an item of it, is for."""
+
+    def __init__(self, namespace: str, item: int | None) -> None:
+        super().__init__(403, f"the token is not good for the namespace {namespace}")
+        self.item = item
+
+
+class Call:
+    """A call that was let in."""
+
+    def __init__(self, request: Request, store: Store, namespaces: frozenset[str]) -> None:
+        self.request = request
+        self.store = store
+        self.namespaces = namespaces
+
+    def now_ms(self) -> int:
+        return facts_of(self.request).now_ms()
+
+    def may_use(self, namespace: str) -> bool:
+        return ALL in self.namespaces or namespace in self.namespaces
+
+    def require(self, namespace: str, item: int | None = None) -> None:
+        """403 unless the call may use a namespace."""
+        if not self.may_use(namespace):
+            raise NotGoodFor(namespace, item)
+
+
+JobHandler = Callable[[Call], Awaitable[Response]]
+
+
+def job_call(handler: JobHandler) -> Callable[[Request], Awaitable[Response]]:
+    """A handler of the service, behind its door."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            namespaces = await _admitted(request)
+            store: Store = await facts_of(request).jobs.store()
+            return await handler(Call(request, store, namespaces))
+        except NotGoodFor as fault:
+            return problem(fault.status_code, fault.detail, fault.item, "namespace")
+        except HTTPException as fault:
+            return problem(fault.status_code, fault.detail, headers=dict(fault.headers or {}))
+        except LeveretError as fault:
+            return _refused(fault)
+
+    return answer
+
+
+ErrorHandler = Callable[[Request, Exception], Awaitable[Response]]
+
+
+def or_problem(first_parts: frozenset[str], usual: ErrorHandler) -> ErrorHandler:
+    """Answers errors as usual, but where a path begins as those of the service do."""
+
+    async def answer(request: Request, fault: Exception) -> Response:
+        if first_part(request.scope["path"]) not in first_parts:
+            return await usual(request, fault)
+        if isinstance(fault, HTTPException):
+            return problem(fault.status_code, fault.detail, headers=dict(fault.headers or {}))
+        return problem(500, _INSIDE)
+
+    return answer
+
+
+def first_part(path: str) -> str:
+    return path.split("/", 2)[1] if path.startswith("/") else ""
+
+
+async def _admitted(request: Request) -> frozenset[str]:
+    """The namespaces that whoever asks may use; 401 where that is nobody."""
+    scheme, _, sent = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "basic":
+        user = await login(request)
+        if ADMINISTRATOR not in user.tags:
+            raise HTTPException(403, "a login must be that of an administrator")
+        return frozenset((ALL,))
+    if scheme.lower() != "bearer" or not sent.strip():
+        raise HTTPException(401, "a token is needed", {"WWW-Authenticate": _CHALLENGE})
+    return facts_of(request).jobs.namespaces(sent.strip())
+
+
+def _refused(fault: LeveretError) -> Response:
+    status = next((code for kind, code in _STATUSES if isinstance(fault, kind)), 500)
+    headers: dict[str, str] = {}
+    if status == 401:
+        headers["WWW-Authenticate"] = _BAD_TOKEN
+    elif isinstance(fault, JobsOverRate):
+        headers["Retry-After"] = str(max(1, math.ceil(fault.retry_after_s)))
+    elif status == 503:
+        headers["Retry-After"] = str(RETRY_AFTER_S)
+    if isinstance(fault, JobsInvalid):
+        return problem(status, str(fault), fault.item, fault.field, headers)
+    return problem(status, str(fault), headers=headers)
+
+
+def problem(
+    status: int,
+    detail: str,
+    item: int | None = None,
+    field: str = "",
+    headers: dict[str, str] | None = None,
+) -> Response:
+    """A refusal."""
+    title = _GONE if status == CLIENT_GONE else http.HTTPStatus(status).phrase
+    kind = f"urn:leveret:jobs:{title.lower().replace(' ', '-')}"
+    body = Problem(kind, title, status, detail, item, field)
+    return Response(_encode(body), status, headers, media_type=MEDIA)

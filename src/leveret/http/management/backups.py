@@ -1,0 +1,103 @@
+"""Backup and restore over HTTP: streams of any length in bounded memory.
+
+    GET  /api/backup                     the node, as an archive (docs/formats/backup.md)
+    GET  /api/backup/{vhost}/{queue}     one queue
+    POST /api/restore/{vhost}/{queue}    the archive of a queue, published into a queue of this name
+
+An answer that breaks off has no `complete.json` at its end, so nobody takes it for a whole one.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Message, Receive, Scope, Send
+
+from leveret.http.framework.answers import json
+from leveret.http.framework.login import facts_of, part_of, vhost_of
+from leveret.http.framework.operations import Needs, Operation
+
+MEDIA_TYPE: Final = "application/x-tar"
+STALLED_AFTER_S: Final = 60.0  # a client that reads nothing for so long gets no more
+
+
+class Restored(msgspec.Struct):
+    """Body of the answer to a restore."""
+
+    queue: str
+    messages: int
+
+
+class _Stream(StreamingResponse):
+    """An answer that waits for its client, but not for ever: meanwhile disk space is held."""
+
+    async def stream_response(self, send: Send) -> None:
+        async def send_in_time(message: Message) -> None:
+            async with asyncio.timeout(STALLED_AFTER_S):
+                await send(message)
+
+        await super().stream_response(send_in_time)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            close = getattr(self.body_iterator, "aclose", None)
+            if close is not None:
+                await close()
+
+
+async def backup_node(request: Request) -> Response:
+    return _stream(await facts_of(request).backups.node(), "leveret")
+
+
+async def backup_queue(request: Request) -> Response:
+    vhost = vhost_of(request)
+    name = part_of(request, "queue")
+    return _stream(await facts_of(request).backups.queue(vhost, name), "queue")
+
+
+async def restore_queue(request: Request) -> Response:
+    vhost = vhost_of(request)
+    name = part_of(request, "queue")
+    count = await facts_of(request).backups.restore(vhost, name, request.stream())
+    return json(Restored(name, count))
+
+
+def _stream(pieces: AsyncIterator[bytes], name: str) -> Response:
+    headers = {"Content-Disposition": f'attachment; filename="{name}.backup"'}
+    return _Stream(pieces, headers=headers, media_type=MEDIA_TYPE)
+
+
+OPERATIONS: Final = (
+    Operation(
+        method="GET",
+        path="/api/backup",
+        handler=backup_node,
+        about="Back up the node.",
+        group="backup",
+        needs=Needs.ADMINISTRATOR,
+        media=MEDIA_TYPE,
+    ),
+    Operation(
+        method="GET",
+        path="/api/backup/{vhost}/{queue}",
+        handler=backup_queue,
+        about="Back up one queue.",
+        group="backup",
+        needs=Needs.ADMINISTRATOR,
+        media=MEDIA_TYPE,
+    ),
+    Operation(
+        method="POST",
+        path="/api/restore/{vhost}/{queue}",
+        handler=restore_queue,
+        about="Publish the backup of a queue, which is the body, into a queue of this name.",
+        group="backup",
+        needs=Needs.ADMINISTRATOR,
+        answer=Restored,
+    ),
+)

@@ -1,0 +1,321 @@
+"""Bindings: lists in all forms, making and removing them.
+
+A binding has no name; `properties_key` names it among those of one source and one destination:
+`~` without key and arguments, the percent-encoded key without arguments, `key~hash` with them.
+RabbitMQ: its hash is of Erlang's terms, ours of the arguments' bytes. Clients read it and send it
+back; they never compute it.
+"""
+
+from base64 import urlsafe_b64encode
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
+from zlib import crc32
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from leveret.auth import READ, WRITE
+from leveret.engine.exchanges.binding import Binding
+from leveret.engine.queues.queue import Queue
+from leveret.engine.target import Target
+from leveret.engine.vhosts.names import require_not_default
+from leveret.engine.vhosts.vhost import Vhost
+from leveret.errors import NotFound
+from leveret.http.framework.answers import json
+from leveret.http.framework.listing import LIST_QUERY, answer_list
+from leveret.http.framework.login import facts_of, part_of
+from leveret.http.framework.names import arguments_of, require_short, shown
+from leveret.http.framework.operations import Operation, body_of
+from leveret.http.framework.visibility import (
+    exchange_in,
+    exchange_name,
+    listed_vhosts,
+    queue_in,
+    require,
+    require_topic,
+    seen_vhost,
+    used_vhost,
+)
+from leveret.wire.tables import Table, encode_table, plain_table
+
+QUEUE: Final = "q"
+EXCHANGE: Final = "e"
+
+
+class BindingInfo(msgspec.Struct):
+    """One binding."""
+
+    source: str
+    vhost: str
+    destination: str
+    destination_type: str  # "queue" or "exchange"
+    routing_key: str
+    arguments: dict[str, object]
+    properties_key: str
+
+
+class NewBinding(msgspec.Struct):
+    """Body of POST: what to bind by."""
+
+    routing_key: str = ""
+    arguments: dict[str, Any] = {}
+
+
+class Bound(NamedTuple):
+    """One binding, before it is shown."""
+
+    vhost: str
+    source: str
+    is_queue: bool
+    destination: str
+    routing_key: str
+    arguments: Table
+
+
+def properties_key(routing_key: str, arguments: Table) -> str:
+    """What names a binding among those of its source and destination."""
+    key = quote(routing_key.encode("utf-8", "surrogateescape"), safe="").replace("~", "%7E")
+    if not arguments:
+        return key or "~"
+    canonical = encode_table({name: arguments[name] for name in sorted(arguments)})
+    digest = crc32(canonical).to_bytes(4, "big")
+    return f"{key}~{urlsafe_b64encode(digest).decode().rstrip('=')}"
+
+
+def binding_info(bound: Bound) -> BindingInfo:
+    return BindingInfo(
+        shown(bound.source),
+        shown(bound.vhost),
+        shown(bound.destination),
+        "queue" if bound.is_queue else "exchange",
+        shown(bound.routing_key),
+        plain_table(bound.arguments) if bound.arguments else {},
+        properties_key(bound.routing_key, bound.arguments),
+    )
+
+
+def _bound(vhost: Vhost, binding: Binding) -> Bound:
+    return Bound(
+        vhost.name,
+        binding.source,
+        binding.is_queue,
+        binding.target.name,
+        binding.routing_key,
+        binding.arguments,
+    )
+
+
+def _default(vhost: Vhost, queue: str) -> Bound:
+    """Every queue is bound to the default exchange by its name."""
+    return Bound(vhost.name, "", True, queue, queue, {})
+
+
+def bound_in(vhost: Vhost) -> Iterator[Bound]:
+    """All bindings of a vhost."""
+    for name in vhost.queues:
+        yield _default(vhost, name)
+    for exchange in vhost.exchanges.values():
+        for binding in exchange.bindings.values():
+            yield _bound(vhost, binding)
+
+
+def bound_from(vhost: Vhost, source: str) -> Iterator[Bound]:
+    """The bindings of one source."""
+    if not source:
+        for name in vhost.queues:
+            yield _default(vhost, name)
+    for binding in vhost.exchange(source).bindings.values():
+        yield _bound(vhost, binding)
+
+
+def bound_to(vhost: Vhost, target: Target) -> Iterator[Bound]:
+    """The bindings that lead to one queue or exchange."""
+    if isinstance(target, Queue):
+        yield _default(vhost, target.name)
+    for exchange in vhost.sources.get(target, {}).values():
+        for binding in exchange.bindings_to(target):
+            yield _bound(vhost, binding)
+
+
+async def answer_bindings(request: Request, found: Iterator[Bound]) -> Response:
+    return await answer_list(request, list(found), _name, binding_info)
+
+
+def _name(bound: Bound) -> str:
+    """RabbitMQ's bindings have no name to look for: the destination is the nearest."""
+    return shown(bound.destination)
+
+
+async def list_bindings(request: Request) -> Response:
+    vhosts = listed_vhosts(request)
+    return await answer_bindings(request, (b for vhost in vhosts for b in bound_in(vhost)))
+
+
+async def list_source_bindings(request: Request) -> Response:
+    vhost = seen_vhost(request)
+    exchange = exchange_in(vhost, part_of(request, "name"))
+    return await answer_bindings(request, bound_from(vhost, exchange.name))
+
+
+async def list_destination_bindings(request: Request) -> Response:
+    vhost = seen_vhost(request)
+    exchange = exchange_in(vhost, part_of(request, "name"))
+    return await answer_bindings(request, bound_to(vhost, exchange))
+
+
+async def list_queue_bindings(request: Request) -> Response:
+    vhost = seen_vhost(request)
+    queue = queue_in(vhost, part_of(request, "name"))
+    return await answer_bindings(request, bound_to(vhost, queue))
+
+
+def _pair(request: Request, vhost: Vhost) -> tuple[str, Target | None]:
+    """Source and destination of the path; None where the destination does not exist."""
+    kind = part_of(request, "kind")
+    destination = part_of(request, "destination")
+    source = exchange_name(part_of(request, "source"))
+    if kind == QUEUE:
+        return source, vhost.queues.get(destination)
+    if kind == EXCHANGE:
+        return source, vhost.exchanges.get(exchange_name(destination))
+    raise HTTPException(404, "Not Found")
+
+
+def _between(request: Request, vhost: Vhost) -> list[Bound]:
+    source, target = _pair(request, vhost)
+    if target is None:
+        return []
+    return [bound for bound in bound_to(vhost, target) if bound.source == source]
+
+
+async def list_pair(request: Request) -> Response:
+    return await answer_bindings(request, iter(_between(request, seen_vhost(request))))
+
+
+def _named(request: Request, vhost: Vhost) -> Bound:
+    """The binding that the path names by its properties key, encoded once or twice.
+
+    RabbitMQ: or by its routing key, with characters such as `*` as they are.
+    """
+    raw = request.path_params["properties_key"]
+    decoded = part_of(request, "properties_key")
+    wanted = {raw, decoded}
+    if "~" not in decoded:
+        wanted.add(properties_key(decoded, {}))
+    for bound in _between(request, vhost):
+        if properties_key(bound.routing_key, bound.arguments) in wanted:
+            return bound
+    raise HTTPException(404, "Not Found")
+
+
+async def get_binding(request: Request) -> Response:
+    return json(binding_info(_named(request, seen_vhost(request))))
+
+
+async def make_binding(request: Request) -> Response:
+    vhost = used_vhost(request)
+    body = await body_of(request, NewBinding)
+    source, target = _pair(request, vhost)
+    vhost.exchange(source)
+    if target is None:
+        what = "queue" if part_of(request, "kind") == QUEUE else "exchange"
+        name = part_of(request, "destination")
+        raise NotFound(f"no {what} '{name}' in vhost '{vhost.name}'")
+    key = require_short("routing_key", body.routing_key)
+    arguments = arguments_of(body.arguments)
+    _require_binding(request, vhost, source, target, key)
+    facts = facts_of(request)
+    with facts.turn():
+        vhost.bind(source, target, key, arguments)
+    await facts.synced()
+    name = quote(part_of(request, "destination"), safe="")
+    location = f"{name}/{quote(properties_key(key, arguments), safe='~')}"
+    return Response(status_code=201, headers={"Location": location})
+
+
+async def remove_binding(request: Request) -> Response:
+    vhost = used_vhost(request)
+    bound = _named(request, vhost)
+    _, target = _pair(request, vhost)
+    assert target is not None
+    _require_binding(request, vhost, bound.source, target, bound.routing_key)
+    facts = facts_of(request)
+    with facts.turn():
+        vhost.unbind(bound.source, target, bound.routing_key, bound.arguments)
+    await facts.synced()
+    return Response(status_code=204)
+
+
+def _require_binding(request: Request, vhost: Vhost, source: str, target: Target, key: str) -> None:
+    """As over AMQP: write the destination, read the source; others' exclusive queues are locked."""
+    require_not_default(source)
+    what = "queue" if isinstance(target, Queue) else "exchange"
+    if what == "exchange":
+        require_not_default(target.name)
+    require(request, WRITE, vhost, what, target.name)
+    require(request, READ, vhost, "exchange", source)
+    require_topic(request, READ, vhost, vhost.exchange(source), key)
+    if what == "queue":
+        vhost.queue(target.name, None)
+
+
+_GROUP: Final = "bindings"
+_PAIR: Final = "/api/bindings/{vhost}/e/{source}/{kind}/{destination}"
+_list = partial(Operation, method="GET", group=_GROUP, query=LIST_QUERY, answer=list[BindingInfo])
+OPERATIONS: Final = (
+    _list(
+        path="/api/bindings",
+        handler=list_bindings,
+        about="All bindings of the vhosts that the user may see.",
+    ),
+    _list(path="/api/bindings/{vhost}", handler=list_bindings, about="The bindings of a vhost."),
+    _list(
+        path="/api/exchanges/{vhost}/{name}/bindings/source",
+        handler=list_source_bindings,
+        about="The bindings that lead from an exchange.",
+    ),
+    _list(
+        path="/api/exchanges/{vhost}/{name}/bindings/destination",
+        handler=list_destination_bindings,
+        about="The bindings that lead to an exchange.",
+    ),
+    _list(
+        path="/api/queues/{vhost}/{name}/bindings",
+        handler=list_queue_bindings,
+        about="The bindings that lead to a queue.",
+    ),
+    _list(
+        path=_PAIR,
+        handler=list_pair,
+        about="The bindings from an exchange to a queue (q) or an exchange (e).",
+    ),
+    Operation(
+        method="POST",
+        path=_PAIR,
+        handler=make_binding,
+        about="Bind; the header Location names the binding.",
+        group=_GROUP,
+        body=NewBinding,
+        status=201,
+    ),
+    Operation(
+        method="GET",
+        path=f"{_PAIR}/{{properties_key}}",
+        handler=get_binding,
+        about="One binding.",
+        group=_GROUP,
+        answer=BindingInfo,
+    ),
+    Operation(
+        method="DELETE",
+        path=f"{_PAIR}/{{properties_key}}",
+        handler=remove_binding,
+        about="Remove a binding.",
+        group=_GROUP,
+        status=204,
+    ),
+)

@@ -1,0 +1,352 @@
+"""Channels and consumers: lists, and one channel with its consumers.
+
+Ours besides RabbitMQ's fields: `next_publish_seqno` and `first_unconfirmed_seqno` of a channel, and
+what a consumer holds (`messages_unacknowledged`, `message_bytes_unacknowledged`), its `priority`,
+`prefetch_bytes` and how much it was given (`delivered`). One channel shows what it holds, by
+delivery tag.
+"""
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Final
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from leveret.engine.message import REDELIVERED, Message
+from leveret.engine.turns.session import Consumer, Session
+from leveret.http.framework.answers import json
+from leveret.http.framework.listing import LIST_QUERY, answer_list, chosen
+from leveret.http.framework.login import facts_of, part_of
+from leveret.http.framework.names import shown
+from leveret.http.framework.node import BrokerFacts
+from leveret.http.framework.operations import Operation
+from leveret.http.framework.rates import Rates
+from leveret.http.framework.visibility import listed_vhosts
+from leveret.http.management.connections import found_outlet, visible
+from leveret.http.management.stats import PublisherStats, rates_of, session_counts, with_rates
+from leveret.wire.tables import plain_table
+
+HELD_MAX: Final = 100  # unacknowledged messages of a channel that are shown
+
+
+class ConnectionDetails(msgspec.Struct):
+    """The connection of a channel."""
+
+    name: str
+    peer_host: str
+    peer_port: int
+
+
+class ChannelDetails(msgspec.Struct):
+    """The channel of a consumer."""
+
+    name: str
+    number: int
+    user: str
+    connection_name: str
+    peer_host: str
+    peer_port: int
+    node: str
+
+
+class QueueName(msgspec.Struct):
+    """Which queue."""
+
+    name: str
+    vhost: str
+
+
+class ConsumerInfo(msgspec.Struct, kw_only=True):
+    """One consumer."""
+
+    consumer_tag: str
+    queue: QueueName
+    channel_details: ChannelDetails
+    ack_required: bool
+    exclusive: bool
+    active: bool
+    activity_status: str
+    prefetch_count: int
+    prefetch_bytes: int
+    priority: int
+    consumer_timeout: int  # ms; 0: it may hold a message for ever
+    arguments: dict[str, object]
+    messages_unacknowledged: int
+    message_bytes_unacknowledged: int
+    delivered: int
+
+
+class ChannelInfo(msgspec.Struct, kw_only=True):
+    """One channel."""
+
+    name: str
+    number: int
+    node: str
+    vhost: str
+    user: str
+    user_who_performed_action: str
+    state: str
+    connection_details: ConnectionDetails
+    confirm: bool
+    transactional: bool
+    consumer_count: int
+    prefetch_count: int
+    global_prefetch_count: int
+    prefetch_bytes: int
+    messages_unacknowledged: int
+    messages_unconfirmed: int
+    messages_uncommitted: int
+    acks_uncommitted: int
+    next_publish_seqno: int | None  # null where the channel does not confirm
+    first_unconfirmed_seqno: int | None  # null where nothing is unconfirmed
+    pending_raft_commands: int
+    message_stats: PublisherStats
+
+
+class Held(msgspec.Struct):
+    """A message that was delivered and is not settled."""
+
+    delivery_tag: int
+    consumer_tag: str | None  # null: it was taken by a get
+    queue: str
+    exchange: str
+    routing_key: str
+    redelivered: bool
+    payload_bytes: int
+    age_ms: int  # since it was delivered
+
+
+class ChannelWithConsumers(ChannelInfo, kw_only=True):
+    """One channel, who consumes on it, and what they hold."""
+
+    consumer_details: list[ConsumerInfo]
+    unacknowledged: list[Held]  # the oldest, at most `HELD_MAX`
+    deliveries: list[dict[str, object]] = []
+    publishes: list[dict[str, object]] = []
+
+
+def channel_name(session: Session) -> str:
+    return f"{session.outlet.name} ({session.number})"
+
+
+def channel_info(
+    facts: BrokerFacts, rates: Rates, now_ms: int, session: Session
+) -> ChannelInfo | None:
+    """A channel as the API shows it; None where it is gone."""
+    connected = facts.connections.connected(session.outlet)
+    if connected is None or session.closed:
+        return None
+    opened = facts.connections.opened(session)
+    counts = session_counts(session, opened)
+    name = channel_name(session)
+    unconfirmed = session.publish_seq - session.confirmed_seq
+    return ChannelInfo(
+        name=name,
+        number=session.number,
+        node=facts.node_name,
+        vhost=shown(connected.vhost),
+        user=shown(connected.user),
+        user_who_performed_action=shown(connected.user),
+        state=opened.state,
+        connection_details=ConnectionDetails(
+            connected.name, connected.peer_host, connected.peer_port
+        ),
+        confirm=session.confirming,
+        transactional=opened.transactional,
+        consumer_count=len(session.consumers),
+        prefetch_count=session.prefetch,
+        global_prefetch_count=session.shared_prefetch,
+        prefetch_bytes=session.prefetch_bytes,
+        messages_unacknowledged=session.unacked.count,
+        messages_unconfirmed=unconfirmed if session.confirming else 0,
+        messages_uncommitted=opened.publishes_uncommitted,
+        acks_uncommitted=opened.acks_uncommitted,
+        next_publish_seqno=session.publish_seq + 1 if session.confirming else None,
+        first_unconfirmed_seqno=session.confirmed_seq + 1 if unconfirmed else None,
+        pending_raft_commands=0,
+        message_stats=with_rates(
+            PublisherStats, counts, rates.of(("channel", name), counts, now_ms)
+        ),
+    )
+
+
+def consumer_info(facts: BrokerFacts, consumer: Consumer) -> ConsumerInfo | None:
+    """A consumer as the API shows it; None where it is gone."""
+    session = consumer.session
+    connected = facts.connections.connected(session.outlet)
+    queue = facts.broker.slots.queues[consumer.queue]
+    if connected is None or session.closed or queue is None:
+        return None
+    return ConsumerInfo(
+        consumer_tag=shown(consumer.tag),
+        queue=QueueName(shown(queue.name), shown(queue.vhost)),
+        channel_details=ChannelDetails(
+            channel_name(session),
+            session.number,
+            shown(connected.user),
+            connected.name,
+            connected.peer_host,
+            connected.peer_port,
+            facts.node_name,
+        ),
+        ack_required=not consumer.no_ack,
+        exclusive=consumer.exclusive,
+        active=consumer.active,
+        activity_status=_activity(consumer, queue.subscribers.single_active),
+        prefetch_count=consumer.prefetch,
+        prefetch_bytes=consumer.prefetch_bytes,
+        priority=consumer.priority,
+        consumer_timeout=consumer.timeout_ms,
+        arguments=plain_table(consumer.arguments),
+        messages_unacknowledged=consumer.unacked,
+        message_bytes_unacknowledged=consumer.unacked_bytes,
+        delivered=consumer.delivered,
+    )
+
+
+def _activity(consumer: Consumer, is_single: bool) -> str:
+    """RabbitMQ: `up`, or with a single active consumer who of them is served."""
+    if not is_single:
+        return "up"
+    return "single_active" if consumer.active else "waiting"
+
+
+def consumers_of(facts: BrokerFacts, consumers: Iterable[Consumer]) -> list[ConsumerInfo]:
+    """Those that are there, described."""
+    found = (consumer_info(facts, consumer) for consumer in consumers)
+    return [info for info in found if info is not None]
+
+
+def _sessions(request: Request) -> list[Session]:
+    connections = facts_of(request).connections
+    return [s for outlet in visible(request) for s in connections.sessions(outlet)]
+
+
+async def list_channels(request: Request) -> Response:
+    facts = facts_of(request)
+    describe = partial(channel_info, facts, rates_of(request), facts.now_ms())
+    return await answer_list(request, _sessions(request), channel_name, describe)
+
+
+async def list_connection_channels(request: Request) -> Response:
+    facts = facts_of(request)
+    describe = partial(channel_info, facts, rates_of(request), facts.now_ms())
+    sessions = facts.connections.sessions(found_outlet(request))
+    return await answer_list(request, sessions, channel_name, describe)
+
+
+async def get_channel(request: Request) -> Response:
+    facts = facts_of(request)
+    name = part_of(request, "name")
+    connection_name = name.rpartition(" (")[0]
+    for outlet in visible(request):
+        if outlet.name != connection_name:
+            continue
+        for session in facts.connections.sessions(outlet):
+            if channel_name(session) == name:
+                return json(chosen(request, _with_consumers(request, session)))
+    raise HTTPException(404, "Not Found")
+
+
+def _with_consumers(request: Request, session: Session) -> ChannelWithConsumers:
+    facts = facts_of(request)
+    info = channel_info(facts, rates_of(request), facts.now_ms(), session)
+    if info is None:
+        raise HTTPException(404, "Not Found")
+    return ChannelWithConsumers(
+        **msgspec.structs.asdict(info),
+        consumer_details=consumers_of(facts, session.consumers.values()),
+        unacknowledged=[_held(facts, m) for m in session.unacked.messages()[:HELD_MAX]],
+    )
+
+
+def _held(facts: BrokerFacts, message: Message) -> Held:
+    holder = message.holder
+    queue = facts.broker.slots.queues[message.queue] if message.queue >= 0 else None
+    return Held(
+        delivery_tag=message.tag,
+        consumer_tag=shown(holder.tag) if isinstance(holder, Consumer) else None,
+        queue=shown(queue.name) if queue is not None else "",
+        exchange=shown(message.address.exchange),
+        routing_key=shown(message.address.routing_key),
+        redelivered=message.flags & REDELIVERED != 0,
+        payload_bytes=len(message.body),
+        age_ms=max(0, facts.now_ms() - message.taken_ms),
+    )
+
+
+async def list_consumers(request: Request) -> Response:
+    facts = facts_of(request)
+    found = [
+        consumer
+        for vhost in listed_vhosts(request)
+        for queue in vhost.queues.values()
+        for consumer in queue.consumers
+    ]
+    return await answer_list(request, found, _tag, partial(consumer_info, facts))
+
+
+def _tag(consumer: Consumer) -> str:
+    return shown(consumer.tag)
+
+
+_GROUP: Final = "channels"
+OPERATIONS: Final = (
+    Operation(
+        method="GET",
+        path="/api/channels",
+        handler=list_channels,
+        about="All channels that the user may see.",
+        group=_GROUP,
+        query=LIST_QUERY,
+        answer=list[ChannelInfo],
+    ),
+    Operation(
+        method="GET",
+        path="/api/vhosts/{vhost}/channels",
+        handler=list_channels,
+        about="The channels of a vhost.",
+        group=_GROUP,
+        query=LIST_QUERY,
+        answer=list[ChannelInfo],
+    ),
+    Operation(
+        method="GET",
+        path="/api/connections/{name}/channels",
+        handler=list_connection_channels,
+        about="The channels of a connection.",
+        group=_GROUP,
+        query=LIST_QUERY,
+        answer=list[ChannelInfo],
+    ),
+    Operation(
+        method="GET",
+        path="/api/channels/{name}",
+        handler=get_channel,
+        about="One channel, with its consumers.",
+        group=_GROUP,
+        query=LIST_QUERY[:1],
+        answer=ChannelWithConsumers,
+    ),
+    Operation(
+        method="GET",
+        path="/api/consumers",
+        handler=list_consumers,
+        about="All consumers of the vhosts that the user may see.",
+        group="consumers",
+        query=LIST_QUERY,
+        answer=list[ConsumerInfo],
+    ),
+    Operation(
+        method="GET",
+        path="/api/consumers/{vhost}",
+        handler=list_consumers,
+        about="The consumers of a vhost.",
+        group="consumers",
+        query=LIST_QUERY,
+        answer=list[ConsumerInfo],
+    ),
+)

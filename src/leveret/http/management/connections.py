@@ -1,0 +1,304 @@
+"""Connections of AMQP clients: lists, one of them, and closing them.
+
+Whoever is not monitoring sees connections of their own and may close those; closing others' needs
+an administrator.
+"""
+
+from functools import partial
+from typing import Final
+
+import msgspec
+from msgspec import UNSET, UnsetType
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from leveret.engine.turns.session import Outlet
+from leveret.http.framework.answers import json
+from leveret.http.framework.listing import LIST_QUERY, answer_list, chosen
+from leveret.http.framework.login import facts_of, part_of, user_of
+from leveret.http.framework.names import shown
+from leveret.http.framework.node import BrokerFacts, Connected
+from leveret.http.framework.operations import Operation
+from leveret.http.framework.rates import Rate, Rates
+from leveret.http.framework.visibility import seen_vhost, sees_all
+from leveret.http.management.stats import rates_of
+
+DEFAULT_REASON: Final = "Closed via management plugin"
+REASON_BYTES_MAX: Final = 200
+
+
+class ConnectionInfo(msgspec.Struct, kw_only=True):
+    """One connection."""
+
+    name: str
+    node: str
+    state: str  # starting, tuning, opening, running, blocked, closing
+    user: str
+    user_who_performed_action: str
+    vhost: str
+    protocol: str
+    type: str
+    auth_mechanism: str
+    peer_host: str
+    peer_port: int
+    host: str
+    port: int
+    channels: int
+    channel_max: int
+    frame_max: int
+    timeout: int  # heartbeat interval in seconds
+    connected_at: int  # ms since 1970
+    last_heartbeat: int | None  # ms since 1970; null: none has come yet
+    client_properties: dict[str, object]
+    recv_oct: int
+    recv_oct_details: Rate
+    recv_cnt: int
+    send_oct: int
+    send_oct_details: Rate
+    send_cnt: int
+    send_pend: int
+    ssl: bool
+    ssl_protocol: str | None
+    ssl_cipher: str | None
+    ssl_hash: str | None
+    ssl_key_exchange: str | None
+    peer_cert_subject: str | None
+    peer_cert_issuer: str | None
+    peer_cert_validity: str | None
+    user_provided_name: str | UnsetType = UNSET
+
+
+class UserConnection(msgspec.Struct):
+    """A connection in the list of a user's."""
+
+    name: str
+    node: str
+    user: str
+    vhost: str
+
+
+def connection_info(
+    facts: BrokerFacts, rates: Rates, now_ms: int, outlet: Outlet
+) -> ConnectionInfo | None:
+    """A connection as the API shows it; None where it is gone."""
+    found = facts.connections.connected(outlet)
+    if found is None:
+        return None
+    received, sent = rates.of(
+        ("connection", found.name), (found.received_bytes, found.sent_bytes), now_ms
+    )
+    tls = found.tls
+    provided = found.client_properties.get("connection_name")
+    return ConnectionInfo(
+        name=found.name,
+        node=facts.node_name,
+        state=found.state,
+        user=shown(found.user),
+        user_who_performed_action=shown(found.user),
+        vhost=shown(found.vhost),
+        protocol="AMQP 0-9-1",
+        type="network",
+        auth_mechanism=shown(found.mechanism),
+        peer_host=found.peer_host,
+        peer_port=found.peer_port,
+        host=found.host,
+        port=found.port,
+        channels=found.channels,
+        channel_max=found.channel_max,
+        frame_max=found.frame_max,
+        timeout=found.heartbeat_s,
+        connected_at=found.connected_ms,
+        last_heartbeat=found.heartbeat_ms or None,
+        client_properties=dict(found.client_properties),
+        recv_oct=found.received_bytes,
+        recv_oct_details=received,
+        recv_cnt=found.received_count,
+        send_oct=found.sent_bytes,
+        send_oct_details=sent,
+        send_cnt=found.sent_count,
+        send_pend=found.pending_bytes,
+        ssl=bool(tls),
+        ssl_protocol=tls.get("protocol"),
+        ssl_cipher=tls.get("cipher"),
+        ssl_hash=tls.get("hash"),
+        ssl_key_exchange=tls.get("key_exchange"),
+        peer_cert_subject=tls.get("peer_cert_subject"),
+        peer_cert_issuer=tls.get("peer_cert_issuer"),
+        peer_cert_validity=tls.get("peer_cert_validity"),
+        user_provided_name=provided if isinstance(provided, str) else UNSET,
+    )
+
+
+def visible(request: Request) -> list[Outlet]:
+    """The connections that the user may see; those of the path's vhost where it names one."""
+    connections = facts_of(request).connections
+    user = user_of(request)
+    wanted = seen_vhost(request).name if "vhost" in request.path_params else None
+    everything = sees_all(user)
+    if everything and wanted is None:
+        return list(connections.outlets())
+    found: list[Outlet] = []
+    for outlet in connections.outlets():
+        owner, vhost = connections.owner(outlet)
+        if (everything or owner == user.name) and wanted in (None, vhost):
+            found.append(outlet)
+    return found
+
+
+def found_outlet(request: Request) -> Outlet:
+    """The connection of the path, if the user may see it."""
+    connections = facts_of(request).connections
+    name = part_of(request, "name")
+    user = user_of(request)
+    for outlet in connections.outlets():
+        if outlet.name == name:
+            connected = connections.connected(outlet)
+            if connected is None:
+                break
+            if not sees_all(user) and connected.user != user.name:
+                raise HTTPException(401, "User not authorised to access object")
+            return outlet
+    raise HTTPException(404, "Not Found")
+
+
+async def list_connections(request: Request) -> Response:
+    facts = facts_of(request)
+    describe = partial(connection_info, facts, rates_of(request), facts.now_ms())
+    return await answer_list(request, visible(request), _name, describe)
+
+
+def _name(outlet: Outlet) -> str:
+    return outlet.name
+
+
+async def get_connection(request: Request) -> Response:
+    facts = facts_of(request)
+    found = connection_info(facts, rates_of(request), facts.now_ms(), found_outlet(request))
+    return json(chosen(request, found))
+
+
+async def close_connection(request: Request) -> Response:
+    outlet = found_outlet(request)
+    connections = facts_of(request).connections
+    connected = connections.connected(outlet)
+    assert connected is not None
+    _require_close(request, connected)
+    connections.close(outlet, _reason(request))
+    return Response(status_code=204)
+
+
+def _require_close(request: Request, connected: Connected) -> None:
+    user = user_of(request)
+    if connected.user != user.name and "administrator" not in user.tags:
+        raise HTTPException(401, "Not administrator user")
+
+
+def _reason(request: Request) -> str:
+    """Why, for the client that is closed: its close method has room for a short text."""
+    text = request.headers.get("x-reason", "") or DEFAULT_REASON
+    reason = text.encode("latin-1", "replace").decode("utf-8", "replace")
+    return reason.encode()[:REASON_BYTES_MAX].decode("utf-8", "ignore")
+
+
+def _connections_of(request: Request) -> list[tuple[Outlet, Connected]]:
+    """The connections of the user in the path."""
+    user = user_of(request)
+    wanted = part_of(request, "user")
+    if wanted != user.name and not sees_all(user):
+        raise HTTPException(401, "User not authorised to access object")
+    connections = facts_of(request).connections
+    return [
+        (outlet, connected)
+        for outlet in connections.outlets()
+        if connections.owner(outlet)[0] == wanted
+        and (connected := connections.connected(outlet)) is not None
+    ]
+
+
+async def list_user_connections(request: Request) -> Response:
+    node = facts_of(request).node_name
+    return json(
+        [
+            UserConnection(c.name, node, shown(c.user), shown(c.vhost))
+            for _, c in _connections_of(request)
+        ]
+    )
+
+
+async def close_user_connections(request: Request) -> Response:
+    connections = facts_of(request).connections
+    for outlet, connected in _connections_of(request):
+        _require_close(request, connected)
+        connections.close(outlet, _reason(request))
+    return Response(status_code=204)
+
+
+async def list_sessions(request: Request) -> Response:
+    """AMQP 1.0 has sessions; no connection here has any."""
+    found_outlet(request)
+    return json([])
+
+
+_GROUP: Final = "connections"
+OPERATIONS: Final = (
+    Operation(
+        method="GET",
+        path="/api/connections",
+        handler=list_connections,
+        about="All connections that the user may see.",
+        group=_GROUP,
+        query=LIST_QUERY,
+        answer=list[ConnectionInfo],
+    ),
+    Operation(
+        method="GET",
+        path="/api/vhosts/{vhost}/connections",
+        handler=list_connections,
+        about="The connections of a vhost.",
+        group=_GROUP,
+        query=LIST_QUERY,
+        answer=list[ConnectionInfo],
+    ),
+    Operation(
+        method="GET",
+        path="/api/connections/username/{user}",
+        handler=list_user_connections,
+        about="The connections of a user.",
+        group=_GROUP,
+        answer=list[UserConnection],
+    ),
+    Operation(
+        method="DELETE",
+        path="/api/connections/username/{user}",
+        handler=close_user_connections,
+        about="Close all connections of a user, for the reason in the header X-Reason.",
+        group=_GROUP,
+        status=204,
+    ),
+    Operation(
+        method="GET",
+        path="/api/connections/{name}",
+        handler=get_connection,
+        about="One connection.",
+        group=_GROUP,
+        query=LIST_QUERY[:1],
+        answer=ConnectionInfo,
+    ),
+    Operation(
+        method="DELETE",
+        path="/api/connections/{name}",
+        handler=close_connection,
+        about="Close a connection by code 320, for the reason in the header X-Reason.",
+        group=_GROUP,
+        status=204,
+    ),
+    Operation(
+        method="GET",
+        path="/api/connections/{name}/sessions",
+        handler=list_sessions,
+        about="The AMQP 1.0 sessions of a connection: there are none.",
+        group=_GROUP,
+        answer=list[dict[str, str]],
+    ),
+)

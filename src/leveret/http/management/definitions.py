@@ -1,0 +1,153 @@
+"""Definitions over HTTP: everything as one document, out and in.
+
+Both ways go in slices: writing or taking in ten thousand queues does not stop the loop. A document
+is taken in as a JSON body, or as the field `file` of a form, which is how pages send files.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from email import policy
+from email.parser import BytesParser
+from typing import Any, Final
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from leveret.definitions.exporting import Row, categories, categories_of, head
+from leveret.definitions.importing import Importer
+from leveret.http.framework.answers import encoded
+from leveret.http.framework.bodies import made, no_vhost, read_object
+from leveret.http.framework.login import facts_of, part_of
+from leveret.http.framework.operations import Needs, Operation, Query, whole_body
+from leveret.http.framework.slices import policies_applied, work_off, work_off_in_turns
+
+DOCUMENT_BYTES_MAX: Final = 64 * 1024 * 1024
+
+
+async def export_all(request: Request) -> Response:
+    facts = facts_of(request)
+    lists = categories(facts.book, facts.directory)
+    return await _written(request, head(facts.book), lists)
+
+
+async def export_vhost(request: Request) -> Response:
+    facts = facts_of(request)
+    vhost = facts.broker.vhosts.get(part_of(request, "vhost"))
+    if vhost is None:
+        raise HTTPException(400, "vhost_not_found")
+    lists = categories_of(facts.book, vhost)
+    return await _written(request, head(facts.book, vhost.name), lists)
+
+
+async def _written(request: Request, said: Row, lists: list[tuple[str, Iterator[Row]]]) -> Response:
+    """The document, written row by row."""
+    pieces = [encoded(said)[:-1]]
+    for name, rows in lists:
+        written: list[bytes] = []
+        await work_off(_written_rows(rows, written))
+        pieces.append(b',"%b":[%b]' % (name.encode(), b",".join(written)))
+    pieces.append(b"}")
+    headers = {"Cache-Control": "no-cache"}
+    wanted = request.query_params.get("download")
+    if wanted and wanted.isprintable() and wanted.isascii() and '"' not in wanted:
+        headers["Content-Disposition"] = f'attachment; filename="{wanted}"'
+    return Response(b"".join(pieces), 200, headers, media_type="application/json")
+
+
+def _written_rows(rows: Iterator[Row], into: list[bytes]) -> Iterator[None]:
+    for row in rows:
+        into.append(encoded(row))
+        yield
+
+
+async def import_all(request: Request) -> Response:
+    return await _import(request, None)
+
+
+async def import_vhost(request: Request) -> Response:
+    vhost = part_of(request, "vhost")
+    if vhost not in facts_of(request).broker.vhosts:
+        return no_vhost()
+    return await _import(request, vhost)
+
+
+async def _import(request: Request, vhost: str | None) -> Response:
+    facts = facts_of(request)
+    data = await whole_body(request, DOCUMENT_BYTES_MAX)
+    kind = request.headers.get("content-type", "")
+    if kind.lower().startswith("multipart/form-data"):
+        data = await asyncio.to_thread(_file_of, kind, data)
+    document = read_object(data, "failed_to_parse_json")
+    importer = Importer(facts.book, facts.directory, document, vhost)
+    await asyncio.to_thread(importer.hash_passwords)
+    await work_off(importer.check())
+    await work_off_in_turns(facts, importer.steps())
+    await policies_applied(facts)
+    await facts.synced()
+    return made(False)
+
+
+def _file_of(kind: str, data: bytes) -> bytes:
+    """The field `file` of a form."""
+    head = f"Content-Type: {kind}\r\n\r\n".encode("latin-1", "replace")
+    form = BytesParser(policy=policy.HTTP).parsebytes(head + data)
+    for part in form.iter_parts():
+        if part.get_param("name", header="content-disposition") == "file":
+            payload = part.get_payload(decode=True)
+            if isinstance(payload, bytes):
+                return payload
+    raise HTTPException(400, "the form has no field 'file'")
+
+
+_DOWNLOAD: Final = (Query("download", "name of the file that a browser saves it as"),)
+
+
+def _operations(root: str) -> tuple[Operation, ...]:
+    return (
+        Operation(
+            method="GET",
+            path=root,
+            handler=export_all,
+            about="Everything that is defined, as one document.",
+            group="definitions",
+            needs=Needs.ADMINISTRATOR,
+            query=_DOWNLOAD,
+            answer=dict[str, Any],
+        ),
+        Operation(
+            method="POST",
+            path=root,
+            handler=import_all,
+            about="Take in a document of definitions: all of it or, where it has a fault, nothing.",
+            group="definitions",
+            needs=Needs.ADMINISTRATOR,
+            body=dict[str, Any],
+            body_bytes_max=DOCUMENT_BYTES_MAX,
+            status=204,
+        ),
+        Operation(
+            method="GET",
+            path=f"{root}/{{vhost}}",
+            handler=export_vhost,
+            about="Everything that is defined in a vhost.",
+            group="definitions",
+            needs=Needs.ADMINISTRATOR,
+            query=_DOWNLOAD,
+            answer=dict[str, Any],
+        ),
+        Operation(
+            method="POST",
+            path=f"{root}/{{vhost}}",
+            handler=import_vhost,
+            about="Take in a document of definitions of one vhost.",
+            group="definitions",
+            needs=Needs.ADMINISTRATOR,
+            body=dict[str, Any],
+            body_bytes_max=DOCUMENT_BYTES_MAX,
+            status=204,
+        ),
+    )
+
+
+OPERATIONS: Final = (*_operations("/api/definitions"), *_operations("/api/all-configuration"))

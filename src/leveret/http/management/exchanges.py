@@ -1,0 +1,190 @@
+"""Exchanges: lists, one of them, declaring and deleting."""
+
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from leveret.auth import CONFIGURE
+from leveret.engine.exchanges.exchange import Exchange
+from leveret.engine.vhosts.vhost import Vhost
+from leveret.http.framework.answers import json
+from leveret.http.framework.listing import LIST_QUERY, answer_list, chosen, flag_of
+from leveret.http.framework.login import facts_of, part_of
+from leveret.http.framework.names import Flag, arguments_of, is_set, require_short, shown
+from leveret.http.framework.operations import Operation, Query, body_of
+from leveret.http.framework.rates import Rates
+from leveret.http.framework.visibility import (
+    exchange_in,
+    exchange_name,
+    listed_vhosts,
+    require,
+    seen_vhost,
+    used_vhost,
+)
+from leveret.http.management.declaring import require_exchange
+from leveret.http.management.stats import ExchangeStats, rates_of, with_rates
+from leveret.wire.tables import plain_table
+
+
+class ExchangeInfo(msgspec.Struct, kw_only=True):
+    """One exchange."""
+
+    name: str
+    vhost: str
+    type: str
+    durable: bool
+    auto_delete: bool
+    internal: bool
+    arguments: dict[str, object]
+    message_stats: ExchangeStats
+    user_who_performed_action: str = ""
+    policy: str | None = None
+    operator_policy: str | None = None
+    effective_policy_definition: dict[str, object] = {}
+
+
+class ExchangeDetail(ExchangeInfo, kw_only=True):
+    """One exchange, with who publishes and where it leads: neither is kept per pair."""
+
+    incoming: list[dict[str, object]] = []
+    outgoing: list[dict[str, object]] = []
+
+
+class NewExchange(msgspec.Struct):
+    """Body of PUT."""
+
+    type: str = "direct"
+    durable: Flag = False
+    auto_delete: Flag = False
+    internal: Flag = False
+    arguments: dict[str, Any] = {}
+
+
+Row = tuple[Vhost, Exchange]
+
+
+def exchange_info(rates: Rates, now_ms: int, row: Row) -> ExchangeInfo:
+    vhost, exchange = row
+    counts = (exchange.published_in, exchange.published_out)
+    found = rates.of(("exchange", vhost.name, exchange.name), counts, now_ms)
+    return ExchangeInfo(
+        name=shown(exchange.name),
+        vhost=shown(vhost.name),
+        type=exchange.kind,
+        durable=exchange.durable,
+        auto_delete=exchange.auto_delete,
+        internal=exchange.internal,
+        arguments=plain_table(exchange.arguments) if exchange.arguments else {},
+        message_stats=with_rates(ExchangeStats, counts, found),
+        policy=exchange.policy,
+        operator_policy=exchange.operator_policy,
+        effective_policy_definition=(
+            plain_table(exchange.effective_policy) if exchange.effective_policy else {}
+        ),
+    )
+
+
+async def list_exchanges(request: Request) -> Response:
+    rows = [
+        (vhost, exchange)
+        for vhost in listed_vhosts(request)
+        for _, exchange in sorted(vhost.exchanges.items())
+    ]
+    describe = partial(exchange_info, rates_of(request), facts_of(request).now_ms())
+    return await answer_list(request, rows, _name, describe)
+
+
+def _name(row: Row) -> str:
+    return shown(row[1].name)
+
+
+async def get_exchange(request: Request) -> Response:
+    vhost = seen_vhost(request)
+    exchange = exchange_in(vhost, part_of(request, "name"))
+    info = exchange_info(rates_of(request), facts_of(request).now_ms(), (vhost, exchange))
+    return json(chosen(request, ExchangeDetail(**msgspec.structs.asdict(info))))
+
+
+async def declare_exchange(request: Request) -> Response:
+    vhost = used_vhost(request)
+    name = require_short("name", exchange_name(part_of(request, "name")))
+    body = await body_of(request, NewExchange)
+    kind = require_short("type", body.type)
+    arguments = arguments_of(body.arguments)
+    require_exchange(request, vhost, name, kind, arguments)
+    is_new = name not in vhost.exchanges
+    facts = facts_of(request)
+    durable, auto_delete = is_set(body.durable), is_set(body.auto_delete)
+    with facts.turn():
+        vhost.declare_exchange(name, kind, durable, auto_delete, is_set(body.internal), arguments)
+    if durable:
+        await facts.synced()
+    return Response(status_code=201 if is_new else 204)
+
+
+async def delete_exchange(request: Request) -> Response:
+    vhost = used_vhost(request)
+    name = exchange_name(part_of(request, "name"))
+    if name not in vhost.exchanges:
+        raise HTTPException(404, "Not Found")
+    require(request, CONFIGURE, vhost, "exchange", name)
+    facts = facts_of(request)
+    with facts.turn():
+        vhost.delete_exchange(name, flag_of(request, "if-unused"))
+    await facts.synced()
+    return Response(status_code=204)
+
+
+_GROUP: Final = "exchanges"
+_ONE: Final = "/api/exchanges/{vhost}/{name}"
+OPERATIONS: Final = (
+    Operation(
+        method="GET",
+        path="/api/exchanges",
+        handler=list_exchanges,
+        about="All exchanges of the vhosts that the user may see.",
+        group=_GROUP,
+        query=LIST_QUERY,
+        answer=list[ExchangeInfo],
+    ),
+    Operation(
+        method="GET",
+        path="/api/exchanges/{vhost}",
+        handler=list_exchanges,
+        about="The exchanges of a vhost.",
+        group=_GROUP,
+        query=LIST_QUERY,
+        answer=list[ExchangeInfo],
+    ),
+    Operation(
+        method="GET",
+        path=_ONE,
+        handler=get_exchange,
+        about="One exchange; `amq.default` is the default exchange.",
+        group=_GROUP,
+        query=LIST_QUERY[:1],
+        answer=ExchangeDetail,
+    ),
+    Operation(
+        method="PUT",
+        path=_ONE,
+        handler=declare_exchange,
+        about="Declare an exchange.",
+        group=_GROUP,
+        body=NewExchange,
+        status=201,
+    ),
+    Operation(
+        method="DELETE",
+        path=_ONE,
+        handler=delete_exchange,
+        about="Delete an exchange and its bindings.",
+        group=_GROUP,
+        query=(Query("if-unused", "only where nothing is bound to it", bool),),
+        status=204,
+    ),
+)

@@ -1,0 +1,320 @@
+"""What management clients ask for and a single node of one version answers briefly.
+
+Feature flags (all of them are on), deprecated features, replicas of quorum queues (one, here),
+rebalancing, and the login of RabbitMQ's page.
+"""
+
+from typing import Final
+from urllib.parse import parse_qs
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from leveret.errors import PreconditionFailed
+from leveret.http.framework.answers import json
+from leveret.http.framework.listing import LIST_QUERY, answer_list
+from leveret.http.framework.login import facts_of, login_as, part_of
+from leveret.http.framework.operations import Needs, Operation, body_of, whole_body
+from leveret.http.framework.visibility import queue_in, seen_vhost, used_vhost
+from leveret.http.management.nodes import require_node
+
+LOGIN_BYTES_MAX: Final = 4096
+
+
+class FeatureFlag(msgspec.Struct):
+    """One feature flag."""
+
+    name: str
+    desc: str
+    state: str = "enabled"
+    stability: str = "required"
+    provided_by: str = "leveret"
+    doc_url: str = ""
+    callbacks: list[str] = []
+    require_level: str = "hard"
+    experiment_level: str = "unsupported"
+
+
+class DeprecatedFeature(msgspec.Struct):
+    """A feature of RabbitMQ that it is giving up."""
+
+    name: str
+    deprecation_phase: str
+    state: str
+    desc: str
+    doc_url: str = ""
+    provided_by: str = "leveret"
+
+
+class Member(msgspec.Struct):
+    """A replica of a quorum queue."""
+
+    node: str = msgspec.field(name="Node Name")
+    state: str = msgspec.field(name="Raft State")
+    membership: str = msgspec.field(name="Membership")
+    last_index: int = msgspec.field(name="Last Log Index")
+    last_written: int = msgspec.field(name="Last Written")
+    last_applied: int = msgspec.field(name="Last Applied")
+    commit_index: int = msgspec.field(name="Commit Index")
+    snapshot_index: int = msgspec.field(name="Snapshot Index")
+    term: int = msgspec.field(name="Term")
+    machine_version: int = msgspec.field(name="Machine Version")
+
+
+class Replica(msgspec.Struct):
+    """Body of a request to add or remove a replica."""
+
+    node: str
+
+
+class Growth(msgspec.Struct):
+    """Body of a request to add replicas of many queues."""
+
+    vhost_pattern: str = ".*"
+    queue_pattern: str = ".*"
+    strategy: str = "all"
+
+
+# RabbitMQ: names that client libraries and operators' scripts look for.
+_FLAGS: Final = (
+    FeatureFlag("quorum_queue", "Quorum queues"),
+    FeatureFlag("stream_queue", "Streams"),
+    FeatureFlag("implicit_default_bindings", "Default bindings are not stored"),
+    FeatureFlag("virtual_host_metadata", "Descriptions and tags of vhosts"),
+    FeatureFlag("maintenance_mode_status", "Maintenance mode"),
+    FeatureFlag("user_limits", "Limits of connections and channels for users"),
+    FeatureFlag("drop_unroutable_metric", "Count of unroutable messages that are dropped"),
+    FeatureFlag("empty_basic_get_metric", "Count of gets that find nothing"),
+    FeatureFlag("stream_single_active_consumer", "Single active consumers of streams"),
+    FeatureFlag("direct_exchange_routing_v2", "Fast routing of direct exchanges"),
+    FeatureFlag("listener_records_in_ets", "Listeners outside the metadata store"),
+    FeatureFlag("tracking_records_in_ets", "Connection tracking outside the metadata store"),
+    FeatureFlag("classic_queue_type_delivery_support", "Bulk deliveries of classic queues"),
+    FeatureFlag("message_containers", "Messages of every protocol in one form"),
+    FeatureFlag("rabbitmq_4.0.0", "Behaviour of 4.0"),
+    FeatureFlag("rabbitmq_4.1.0", "Behaviour of 4.1"),
+    FeatureFlag("rabbitmq_4.2.0", "Behaviour of 4.2"),
+)
+_DEPRECATED: Final = (
+    DeprecatedFeature(
+        "transient_nonexcl_queues",
+        "permitted_by_default",
+        "permitted",
+        "Queues that are neither durable nor exclusive",
+    ),
+    DeprecatedFeature(
+        "global_qos", "permitted_by_default", "permitted", "A prefetch that consumers share"
+    ),
+)
+
+
+async def list_flags(request: Request) -> Response:
+    return await answer_list(request, _FLAGS, _flag_name, _flag)
+
+
+def _flag_name(flag: FeatureFlag) -> str:
+    return flag.name
+
+
+def _flag(flag: FeatureFlag) -> FeatureFlag:
+    return flag
+
+
+async def enable_flag(request: Request) -> Response:
+    name = part_of(request, "name")
+    if name not in (flag.name for flag in _FLAGS):
+        raise HTTPException(404, "Not Found")
+    return Response(status_code=204)
+
+
+async def list_deprecated(request: Request) -> Response:
+    return json(_DEPRECATED)
+
+
+async def list_deprecated_used(request: Request) -> Response:
+    """Of those, what somebody uses."""
+    vhosts = facts_of(request).broker.vhosts.values()
+    is_used = any(
+        not queue.durable and queue.owner is None for v in vhosts for queue in v.queues.values()
+    )
+    return json(_DEPRECATED[:1] if is_used else [])
+
+
+# Replicas
+
+
+async def get_quorum_status(request: Request) -> Response:
+    queue = queue_in(seen_vhost(request), part_of(request, "name"))
+    if not queue.is_quorum:
+        raise HTTPException(400, "not a quorum queue")
+    last = queue.next_seq
+    return json(
+        [
+            Member(
+                node=facts_of(request).node_name,
+                state="leader",
+                membership="voter",
+                last_index=last,
+                last_written=last,
+                last_applied=last,
+                commit_index=last,
+                snapshot_index=0,
+                term=1,
+                machine_version=1,
+            )
+        ]
+    )
+
+
+async def change_replicas(request: Request) -> Response:
+    """One node can have one replica: a second cannot be added, nor the last removed."""
+    queue = queue_in(used_vhost(request), part_of(request, "name"))
+    body = await body_of(request, Replica)
+    if not queue.is_quorum:
+        raise HTTPException(400, "not a quorum queue")
+    if body.node != facts_of(request).node_name:
+        raise PreconditionFailed("node_not_running")
+    is_add = request.method == "POST"
+    raise PreconditionFailed("already_a_member" if is_add else "last_member")
+
+
+async def change_all_replicas(request: Request) -> Response:
+    require_node(request)
+    await body_of(request, Growth)
+    return Response(status_code=204)
+
+
+async def rebalance(request: Request) -> Response:
+    """Every leader is on the only node."""
+    return Response(status_code=204)
+
+
+# Login of RabbitMQ's page
+
+
+async def log_in(request: Request) -> Response:
+    """Check the credentials of a form. RabbitMQ keeps them in a cookie; here nothing is kept."""
+    data = await whole_body(request, LOGIN_BYTES_MAX)
+    form = parse_qs(data.decode("utf-8", "replace"), keep_blank_values=True)
+    name, password = (form.get(key, [""])[0] for key in ("username", "password"))
+    await login_as(request, name, password)
+    return json("ok")
+
+
+async def log_out(request: Request) -> Response:
+    return json("ok")
+
+
+_QUORUM: Final = "/api/queues/quorum"
+OPERATIONS: Final = (
+    Operation(
+        method="GET",
+        path="/api/feature-flags",
+        handler=list_flags,
+        about="Feature flags: all are on.",
+        group="features",
+        query=LIST_QUERY,
+        answer=list[FeatureFlag],
+    ),
+    Operation(
+        method="PUT",
+        path="/api/feature-flags/{name}/enable",
+        handler=enable_flag,
+        about="Turn a feature on, which it is.",
+        group="features",
+        needs=Needs.ADMINISTRATOR,
+        status=204,
+    ),
+    Operation(
+        method="GET",
+        path="/api/deprecated-features",
+        handler=list_deprecated,
+        about="Features that RabbitMQ is giving up.",
+        group="features",
+        answer=list[DeprecatedFeature],
+    ),
+    Operation(
+        method="GET",
+        path="/api/deprecated-features/used",
+        handler=list_deprecated_used,
+        about="Those of them that are used here.",
+        group="features",
+        answer=list[DeprecatedFeature],
+    ),
+    Operation(
+        method="GET",
+        path=f"{_QUORUM}/{{vhost}}/{{name}}/status",
+        handler=get_quorum_status,
+        about="The replicas of a quorum queue.",
+        group="quorum queues",
+        answer=list[Member],
+    ),
+    Operation(
+        method="POST",
+        path=f"{_QUORUM}/{{vhost}}/{{name}}/replicas/add",
+        handler=change_replicas,
+        about="Add a replica: refused, as there is one node.",
+        group="quorum queues",
+        needs=Needs.ADMINISTRATOR,
+        body=Replica,
+        status=204,
+    ),
+    Operation(
+        method="DELETE",
+        path=f"{_QUORUM}/{{vhost}}/{{name}}/replicas/delete",
+        handler=change_replicas,
+        about="Remove a replica: refused, as it is the last.",
+        group="quorum queues",
+        needs=Needs.ADMINISTRATOR,
+        body=Replica,
+        status=204,
+    ),
+    Operation(
+        method="POST",
+        path=f"{_QUORUM}/replicas/on/{{node}}/grow",
+        handler=change_all_replicas,
+        about="Add replicas on a node: every queue has its one.",
+        group="quorum queues",
+        needs=Needs.ADMINISTRATOR,
+        body=Growth,
+        status=204,
+    ),
+    Operation(
+        method="DELETE",
+        path=f"{_QUORUM}/replicas/on/{{node}}/shrink",
+        handler=change_all_replicas,
+        about="Remove replicas from a node: every queue keeps its one.",
+        group="quorum queues",
+        needs=Needs.ADMINISTRATOR,
+        status=204,
+    ),
+    Operation(
+        method="POST",
+        path="/api/rebalance/queues",
+        handler=rebalance,
+        about="Spread the leaders of queues over the nodes, of which there is one.",
+        group="quorum queues",
+        needs=Needs.ADMINISTRATOR,
+        status=204,
+    ),
+    Operation(
+        method="POST",
+        path="/api/login",
+        handler=log_in,
+        about="Check the credentials of a form.",
+        group="login",
+        needs=Needs.NOTHING,
+        answer=str,
+    ),
+    Operation(
+        method="DELETE",
+        path="/api/login",
+        handler=log_out,
+        about="End a login: nothing is kept of one.",
+        group="login",
+        needs=Needs.NOTHING,
+        answer=str,
+    ),
+)

@@ -1,0 +1,191 @@
+"""Limits of vhosts and of users over HTTP."""
+
+from typing import Final
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from leveret.errors import NotFound, PreconditionFailed
+from leveret.http.framework.answers import json
+from leveret.http.framework.bodies import made, no_vhost, object_of, require_keys
+from leveret.http.framework.login import facts_of, part_of, user_of, vhost_of
+from leveret.http.framework.operations import Needs, Operation
+from leveret.http.management.vhosts import visible_vhosts
+
+_SEE_USERS: Final = {"administrator", "monitoring"}
+
+
+class VhostLimits(msgspec.Struct):
+    """The limits of one vhost."""
+
+    vhost: str
+    value: dict[str, object]
+
+
+class UserLimits(msgspec.Struct):
+    """The limits of one user."""
+
+    user: str
+    value: dict[str, object]
+
+
+class LimitBody(msgspec.Struct):
+    """A limit; negative is none."""
+
+    value: int
+
+
+async def list_vhost_limits(request: Request) -> Response:
+    visible = set(visible_vhosts(request))
+    found = facts_of(request).book.vhost_limits.all()
+    return json([VhostLimits(vhost, values) for vhost, values in found if vhost in visible])
+
+
+async def get_vhost_limits(request: Request) -> Response:
+    facts = facts_of(request)
+    vhost = vhost_of(request)
+    facts.broker.vhost(vhost)
+    values = facts.book.vhost_limits.get(vhost)
+    return json([VhostLimits(vhost, values)] if values is not None else [])
+
+
+async def put_vhost_limit(request: Request) -> Response:
+    facts = facts_of(request)
+    vhost = part_of(request, "vhost")
+    if vhost not in facts.broker.vhosts:
+        return no_vhost()
+    body = await object_of(request)
+    require_keys(body, "value")
+    with facts.turn():
+        facts.book.vhost_limits.put_one(vhost, part_of(request, "name"), body["value"])
+    await facts.synced()
+    return made(False)
+
+
+async def delete_vhost_limit(request: Request) -> Response:
+    facts = facts_of(request)
+    vhost = part_of(request, "vhost")
+    if vhost not in facts.broker.vhosts:
+        return no_vhost()
+    with facts.turn():
+        facts.book.vhost_limits.drop_one(vhost, part_of(request, "name"))
+    await facts.synced()
+    return made(False)
+
+
+async def list_user_limits(request: Request) -> Response:
+    found = facts_of(request).book.user_limits.all()
+    return json([UserLimits(user, values) for user, values in found])
+
+
+async def get_user_limits(request: Request) -> Response:
+    facts = facts_of(request)
+    name = part_of(request, "user")
+    asking = user_of(request)
+    if asking.name != name and not _SEE_USERS.intersection(asking.tags):
+        raise HTTPException(401, "User not authorised to see the limits of others")
+    if facts.directory.users.get(name) is None:
+        raise NotFound("no such user")
+    values = facts.book.user_limits.get(name)
+    return json([UserLimits(name, values)] if values is not None else [])
+
+
+async def put_user_limit(request: Request) -> Response:
+    facts = facts_of(request)
+    name = part_of(request, "user")
+    body = await object_of(request)
+    require_keys(body, "value")
+    if facts.directory.users.get(name) is None:
+        raise PreconditionFailed(f"no_such_user: {name}")
+    with facts.turn():
+        facts.book.user_limits.put_one(name, part_of(request, "name"), body["value"])
+    await facts.synced()
+    return made(False)
+
+
+async def delete_user_limit(request: Request) -> Response:
+    facts = facts_of(request)
+    name = part_of(request, "user")
+    if facts.directory.users.get(name) is None:
+        raise NotFound("no such user")
+    with facts.turn():
+        facts.book.user_limits.drop_one(name, part_of(request, "name"))
+    await facts.synced()
+    return made(False)
+
+
+OPERATIONS: Final = (
+    Operation(
+        method="GET",
+        path="/api/vhost-limits",
+        handler=list_vhost_limits,
+        about="The limits of all vhosts that the user may see.",
+        group="limits",
+        answer=list[VhostLimits],
+    ),
+    Operation(
+        method="GET",
+        path="/api/vhost-limits/{vhost}",
+        handler=get_vhost_limits,
+        about="The limits of a vhost.",
+        group="limits",
+        answer=list[VhostLimits],
+    ),
+    Operation(
+        method="PUT",
+        path="/api/vhost-limits/{vhost}/{name}",
+        handler=put_vhost_limit,
+        about="Set max-queues or max-connections of a vhost.",
+        group="limits",
+        needs=Needs.ADMINISTRATOR,
+        body=LimitBody,
+        status=204,
+    ),
+    Operation(
+        method="DELETE",
+        path="/api/vhost-limits/{vhost}/{name}",
+        handler=delete_vhost_limit,
+        about="Lift a limit of a vhost.",
+        group="limits",
+        needs=Needs.ADMINISTRATOR,
+        status=204,
+    ),
+    Operation(
+        method="GET",
+        path="/api/user-limits",
+        handler=list_user_limits,
+        about="The limits of all users.",
+        group="limits",
+        needs=Needs.ADMINISTRATOR,
+        answer=list[UserLimits],
+    ),
+    Operation(
+        method="GET",
+        path="/api/user-limits/{user}",
+        handler=get_user_limits,
+        about="The limits of a user.",
+        group="limits",
+        answer=list[UserLimits],
+    ),
+    Operation(
+        method="PUT",
+        path="/api/user-limits/{user}/{name}",
+        handler=put_user_limit,
+        about="Set max-connections or max-channels of a user.",
+        group="limits",
+        needs=Needs.ADMINISTRATOR,
+        body=LimitBody,
+        status=204,
+    ),
+    Operation(
+        method="DELETE",
+        path="/api/user-limits/{user}/{name}",
+        handler=delete_user_limit,
+        about="Lift a limit of a user.",
+        group="limits",
+        needs=Needs.ADMINISTRATOR,
+        status=204,
+    ),
+)

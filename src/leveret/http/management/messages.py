@@ -1,0 +1,316 @@
+"""Publishing and getting messages over HTTP, for trying things out and for tools.
+
+A publish is answered when the message is safe, as a confirm would be. A get takes messages from the
+queue for as long as the answer takes to make: they are given back or are gone, as `ackmode` says.
+"""
+
+import asyncio
+import binascii
+from base64 import b64decode
+from time import perf_counter
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from leveret.auth import READ, WRITE
+from leveret.engine.commands.consuming import get
+from leveret.engine.commands.content import Content
+from leveret.engine.commands.dead_letter import counted_header
+from leveret.engine.commands.publishing import REFUSED, REPLY_NAME, ROUTED, Route, publish
+from leveret.engine.commands.settling import ack, close_session, recover, reject
+from leveret.engine.message import COUNTED, REDELIVERED, Message
+from leveret.engine.queues.queue import Queue
+from leveret.engine.turns.session import Outlet, Session
+from leveret.engine.vhosts.vhost import Vhost
+from leveret.errors import (
+    AccessRefused,
+    LeveretError,
+    NotFound,
+    PreconditionFailed,
+    ResourceLocked,
+    Unsupported,
+)
+from leveret.http.framework.answers import json
+from leveret.http.framework.login import facts_of, part_of, user_of
+from leveret.http.framework.names import arguments_of, require_short, shown
+from leveret.http.framework.node import BrokerFacts
+from leveret.http.framework.operations import Operation, body_of
+from leveret.http.framework.visibility import (
+    exchange_name,
+    queue_in,
+    require,
+    require_topic,
+    used_vhost,
+)
+from leveret.http.management.queues import Peeked, encode_payload, shown_properties
+from leveret.wire.properties import Properties, decode_properties, encode_header
+
+GET_COUNT_MAX: Final = 10_000
+GET_BYTES_MAX: Final = 64 * 1024 * 1024  # of bodies in one answer
+SLICE_S: Final = 0.005
+
+# RabbitMQ: an error of AMQP is shown with its code and name.
+_CODES: Final = (
+    (NotFound, "404 NOT_FOUND"),
+    (AccessRefused, "403 ACCESS_REFUSED"),
+    (ResourceLocked, "405 RESOURCE_LOCKED"),
+    (PreconditionFailed, "406 PRECONDITION_FAILED"),
+    (Unsupported, "540 NOT_IMPLEMENTED"),
+)
+
+Octet = Annotated[int, Meta(ge=0, le=255)]
+Short = Annotated[str, Meta(max_length=255)]
+
+
+class NewProperties(msgspec.Struct):
+    """Properties of a message; those that are left out are not set."""
+
+    content_type: Short | None = None
+    content_encoding: Short | None = None
+    headers: dict[str, Any] | None = None
+    delivery_mode: Annotated[int, Meta(ge=1, le=2)] | None = None
+    priority: Octet | None = None
+    correlation_id: Short | None = None
+    reply_to: Short | None = None
+    expiration: Short | None = None
+    message_id: Short | None = None
+    timestamp: Annotated[int, Meta(ge=0)] | None = None
+    type: Short | None = None
+    user_id: Short | None = None
+    app_id: Short | None = None
+    cluster_id: Short | None = None
+
+
+class Publish(msgspec.Struct):
+    """Body of POST …/publish."""
+
+    routing_key: str
+    payload: str
+    payload_encoding: Literal["string", "base64"] = "string"
+    properties: NewProperties = msgspec.field(default_factory=NewProperties)
+
+
+class Routed(msgspec.Struct):
+    """Whether anybody took the message."""
+
+    routed: bool
+
+
+AckMode = Literal[
+    "ack_requeue_true", "ack_requeue_false", "reject_requeue_true", "reject_requeue_false"
+]
+Number = Annotated[int, Meta(ge=0)] | Annotated[str, Meta(pattern="^[0-9]{1,9}$")]
+
+
+class Get(msgspec.Struct):
+    """Body of POST …/get."""
+
+    count: Number
+    ackmode: AckMode
+    encoding: Literal["auto", "base64"]
+    truncate: Number | None = None  # bytes of each body
+
+
+# Publishing
+
+
+async def publish_message(request: Request) -> Response:
+    vhost = used_vhost(request)
+    body = await body_of(request, Publish)
+    name = exchange_name(part_of(request, "name"))
+    key = require_short("routing_key", body.routing_key)
+    payload = _payload(body)
+    facts = facts_of(request)
+    most = facts.settings.message_bytes_max
+    if len(payload) > most:
+        raise HTTPException(400, f"message size {len(payload)} is larger than {most}")
+    alarms = facts.alarms()
+    if alarms:
+        raise HTTPException(503, f"publishers are blocked: {'; '.join(alarms)}")
+    require(request, WRITE, vhost, "exchange", name)
+    try:
+        content = _content(request, body.properties, len(payload))
+    except LeveretError as fault:
+        raise HTTPException(400, _amqp_text(fault)) from None
+    _require_keys(request, vhost, name, [key, *content.extra_keys])
+    try:
+        is_logged, result = _publish(facts, vhost, name, key, content, payload)
+    except LeveretError as fault:
+        raise HTTPException(400, _amqp_text(fault)) from None
+    if is_logged:
+        await facts.synced()
+    if result == REFUSED:
+        raise HTTPException(400, "rejected: a queue that it was routed to is full")
+    return json(Routed(result == ROUTED))
+
+
+def _require_keys(request: Request, vhost: Vhost, name: str, keys: list[str]) -> None:
+    exchange = vhost.exchanges.get(name)
+    if exchange is not None:
+        for key in keys:
+            require_topic(request, WRITE, vhost, exchange, key)
+
+
+def _publish(
+    facts: BrokerFacts, vhost: Vhost, name: str, key: str, content: Content, payload: bytes
+) -> tuple[bool, int]:
+    """Publish in a turn of its own; whether it went to the log, and what became of it."""
+    with facts.turn():
+        exchange = vhost.exchange(name)
+        turn = facts.broker.turn
+        turn.logged = False
+        result = publish(vhost, Route(exchange, key, True), content, payload)
+        exchange.published_in += 1
+        return turn.logged, result
+
+
+def _payload(body: Publish) -> bytes:
+    if body.payload_encoding == "string":
+        return body.payload.encode()
+    try:
+        return b64decode(body.payload, validate=True)
+    except (binascii.Error, ValueError):
+        raise HTTPException(400, "payload is not base64") from None
+
+
+def _content(request: Request, given: NewProperties, size: int) -> Content:
+    properties = Properties()
+    for name in NewProperties.__struct_fields__:
+        if name != "headers":
+            setattr(properties, name, getattr(given, name))
+    if given.headers is not None:
+        properties.headers = arguments_of(given.headers)
+    _check_user(request, given.user_id)
+    if given.reply_to == REPLY_NAME:
+        raise PreconditionFailed("fast reply consumer does not exist")
+    try:
+        return Content(encode_header(properties, size))
+    except (ValueError, OverflowError) as fault:
+        raise HTTPException(400, f"properties: {fault}") from None
+
+
+def _check_user(request: Request, claimed: str | None) -> None:
+    user = user_of(request)
+    if claimed is not None and claimed != user.name and not user.may_impersonate():
+        raise PreconditionFailed(
+            f"user_id property set to '{claimed}' but authenticated user was '{user.name}'"
+        )
+
+
+def _amqp_text(fault: LeveretError) -> str:
+    for kind, code in _CODES:
+        if isinstance(fault, kind):
+            return f"{code} - {fault}"
+    return str(fault)
+
+
+# Getting
+
+
+async def get_messages(request: Request) -> Response:
+    vhost = used_vhost(request)
+    body = await body_of(request, Get)
+    name = part_of(request, "name")
+    queue_in(vhost, name)
+    require(request, READ, vhost, "queue", name)
+    queue = vhost.queue(name, None)
+    facts = facts_of(request)
+    taking = _Taking(facts, queue, user_of(request).name, body)
+    try:
+        await taking.take(min(int(body.count), GET_COUNT_MAX))
+    finally:
+        taking.settle()
+    if queue.durable and not body.ackmode.endswith("requeue_true"):
+        await facts.synced()
+    return json(taking.shown)
+
+
+class _Taking:
+    """Messages that are taken from a queue by one request, in slices."""
+
+    def __init__(self, facts: BrokerFacts, queue: Queue, user: str, wanted: Get) -> None:
+        self._facts = facts
+        self._queue = queue
+        self._mode = wanted.ackmode
+        self._is_binary = wanted.encoding == "base64"
+        self._truncate = int(wanted.truncate) if wanted.truncate is not None else None
+        outlet = Outlet()
+        outlet.name = f"HTTP get by {user}"
+        self._session = Session(outlet, facts.broker.turn)
+        self._is_whole = False
+        self.shown: list[Peeked] = []
+
+    async def take(self, count: int) -> None:
+        """Take up to so many, as long as there are any."""
+        size = 0
+        while len(self.shown) < count and size < GET_BYTES_MAX and not self._queue.deleted:
+            started = perf_counter()
+            with self._facts.turn():
+                while len(self.shown) < count and size < GET_BYTES_MAX:
+                    message = get(self._session, self._queue, False)
+                    if message is None:
+                        self._is_whole = True
+                        return
+                    size += len(message.body)
+                    self.shown.append(self._show(message))
+                    if perf_counter() - started > SLICE_S:
+                        break
+            await asyncio.sleep(0)
+        self._is_whole = True
+
+    def _show(self, message: Message) -> Peeked:
+        header = counted_header(message) if message.flags & COUNTED else message.header
+        body = message.body[: self._truncate]
+        payload, encoding = encode_payload(body, self._is_binary)
+        return Peeked(
+            payload_bytes=len(message.body),
+            redelivered=message.flags & REDELIVERED != 0,
+            exchange=shown(message.address.exchange),
+            routing_key=shown(message.address.routing_key),
+            message_count=self._queue.message_count(),
+            properties=shown_properties(decode_properties(header)),
+            payload=payload,
+            payload_encoding=encoding,
+        )
+
+    def settle(self) -> None:
+        """What was taken goes where `ackmode` says; back, where the request broke off."""
+        slots, session = self._facts.broker.slots, self._session
+        with self._facts.turn():
+            if not session.unacked.count:
+                pass
+            elif not self._is_whole or self._mode == "ack_requeue_true":
+                recover(slots, session)
+            elif self._mode == "ack_requeue_false":
+                ack(slots, session, 0, True)
+            else:
+                reject(slots, session, 0, True, self._mode == "reject_requeue_true", True)
+            close_session(slots, session)
+
+
+OPERATIONS: Final = (
+    Operation(
+        method="POST",
+        path="/api/exchanges/{vhost}/{name}/publish",
+        handler=publish_message,
+        about="Publish a message; answered when it is safe.",
+        group="exchanges",
+        body=Publish,
+        answer=Routed,
+        is_audited=False,
+    ),
+    Operation(
+        method="POST",
+        path="/api/queues/{vhost}/{name}/get",
+        handler=get_messages,
+        about="Take messages and give them back, or not, as `ackmode` says; see also peek.",
+        group="queues",
+        body=Get,
+        answer=list[Peeked],
+        is_audited=False,
+    ),
+)

@@ -1,0 +1,306 @@
+"""Nodes: there is one, and it is described in RabbitMQ's words.
+
+What only Erlang has (processes, reductions, Mnesia, file handles of a cache) is 0 or left out;
+`proc_used` counts what does a process's work there: connections, channels and queues.
+"""
+
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET, UnsetType
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from leveret import __version__
+from leveret.http.framework.answers import json
+from leveret.http.framework.listing import LIST_QUERY, answer_list, chosen, flag_of
+from leveret.http.framework.login import facts_of, part_of
+from leveret.http.framework.node import BrokerFacts, Machine
+from leveret.http.framework.operations import Needs, Operation, Query
+from leveret.http.framework.rates import Rate, Rates
+from leveret.http.management.overview import Kind, kinds
+from leveret.http.management.stats import churn_counts, rates_of
+
+PROCESSES_MAX: Final = 1_048_576
+LOW_ON_MEMORY: Final = "low on memory"
+LOW_ON_DISK: Final = "low on disk"
+
+
+class Application(msgspec.Struct):
+    """Software that runs in the node."""
+
+    name: str
+    description: str
+    version: str
+
+
+class NodeContext(msgspec.Struct):
+    """Where this API is."""
+
+    description: str
+    ip: str
+    port: str
+    path: str
+
+
+class MemoryParts(msgspec.Struct):
+    """What the memory of the node is used for, in bytes."""
+
+    queue_procs: int  # held by messages
+    other_proc: int
+    total: dict[str, int]
+    strategy: str = "rss"
+
+
+class MemoryShares(msgspec.Struct):
+    """The same, in percent."""
+
+    queue_procs: int
+    other_proc: int
+    total: int = 100
+
+
+class NodeMemory(msgspec.Struct):
+    memory: MemoryParts
+
+
+class NodeMemoryShares(msgspec.Struct):
+    memory: MemoryShares
+
+
+class NodeInfo(msgspec.Struct, kw_only=True):
+    """One node."""
+
+    name: str
+    type: str = "disc"
+    running: bool = True
+    being_drained: bool = False
+    os_pid: str
+    uptime: int  # ms
+    run_queue: int
+    processors: int
+    rates_mode: str = "basic"
+    mem_used: int
+    mem_used_details: Rate
+    mem_limit: int
+    mem_alarm: bool
+    mem_calculation_strategy: str = "rss"
+    disk_free: int
+    disk_free_details: Rate
+    disk_free_limit: int
+    disk_free_alarm: bool
+    fd_used: int
+    fd_used_details: Rate
+    fd_total: int
+    sockets_used: int
+    sockets_used_details: Rate
+    sockets_total: int
+    proc_used: int
+    proc_used_details: Rate
+    proc_total: int = PROCESSES_MAX
+    context_switches: int
+    context_switches_details: Rate
+    connection_created: int
+    connection_created_details: Rate
+    connection_closed: int
+    connection_closed_details: Rate
+    channel_created: int
+    channel_created_details: Rate
+    channel_closed: int
+    channel_closed_details: Rate
+    queue_declared: int
+    queue_declared_details: Rate
+    queue_created: int
+    queue_created_details: Rate
+    queue_deleted: int
+    queue_deleted_details: Rate
+    partitions: list[str] = []
+    cluster_links: list[str] = []
+    enabled_plugins: list[str]
+    applications: list[Application]
+    auth_mechanisms: list[Kind]
+    exchange_types: list[Kind]
+    contexts: list[NodeContext]
+    db_dir: str
+    config_files: list[str] = []
+    log_files: list[str] = []  # it logs to stderr
+    net_ticktime: int = 60
+    memory: MemoryParts | UnsetType = UNSET  # with `memory=true`
+
+
+_CHURN: Final = (
+    "connection_created",
+    "connection_closed",
+    "channel_created",
+    "channel_closed",
+    "queue_declared",
+    "queue_created",
+    "queue_deleted",
+)
+
+
+def node_info(facts: BrokerFacts, rates: Rates) -> NodeInfo:
+    """The node as it is now."""
+    machine = facts.machine()
+    sockets = len(facts.connections.outlets())
+    channels = sum(len(facts.connections.sessions(o)) for o in facts.connections.outlets())
+    processes = sockets + channels + sum(len(v.queues) for v in facts.broker.vhosts.values())
+    gauges = (
+        machine.memory_used_bytes,
+        machine.disk_free_bytes,
+        machine.descriptors_used,
+        sockets,
+        processes,
+    )
+    now_ms = facts.now_ms()
+    switches = (machine.context_switches,)
+    mem, disk, fds, socks, procs = rates.of("node", gauges, now_ms, gauges=len(gauges))
+    (switching,) = rates.of("switches", switches, now_ms)
+    alarms = facts.alarms()
+    return NodeInfo(
+        name=facts.node_name,
+        os_pid=str(machine.pid),
+        uptime=max(0, now_ms - machine.started_ms),
+        run_queue=int(machine.load),
+        processors=machine.processors,
+        mem_used=machine.memory_used_bytes,
+        mem_used_details=mem,
+        mem_limit=machine.memory_limit_bytes,
+        mem_alarm=LOW_ON_MEMORY in alarms,
+        disk_free=machine.disk_free_bytes,
+        disk_free_details=disk,
+        disk_free_limit=machine.disk_limit_bytes,
+        disk_free_alarm=LOW_ON_DISK in alarms,
+        fd_used=machine.descriptors_used,
+        fd_used_details=fds,
+        fd_total=machine.descriptors_max,
+        sockets_used=sockets,
+        sockets_used_details=socks,
+        sockets_total=machine.descriptors_max,
+        proc_used=processes,
+        proc_used_details=procs,
+        context_switches=machine.context_switches,
+        context_switches_details=switching,
+        enabled_plugins=["rabbitmq_management"],
+        applications=[Application("leveret", "Leveret message broker", __version__)],
+        auth_mechanisms=_mechanisms(facts),
+        exchange_types=kinds(),
+        contexts=_contexts(facts),
+        db_dir=machine.data,
+        **_churn(facts, rates, now_ms),
+    )
+
+
+def _churn(facts: BrokerFacts, rates: Rates, now_ms: int) -> dict[str, Any]:
+    counts = churn_counts(facts.broker.turn.churn)
+    found = rates.of("churn", counts, now_ms)
+    fields: dict[str, Any] = dict(zip(_CHURN, counts, strict=True))
+    for name, rate in zip(_CHURN, found, strict=True):
+        fields[f"{name}_details"] = rate
+    return fields
+
+
+def _mechanisms(facts: BrokerFacts) -> list[Kind]:
+    found = [Kind("PLAIN", "SASL PLAIN"), Kind("AMQPLAIN", "AMQPLAIN of RabbitMQ")]
+    if facts.settings.tls_verify != "none" and facts.settings.amqps_port is not None:
+        found.append(Kind("EXTERNAL", "the certificate of a client"))
+    return found
+
+
+def _contexts(facts: BrokerFacts) -> list[NodeContext]:
+    return [
+        NodeContext("Leveret Management", one.host, str(one.port), "/")
+        for one in facts.listeners()
+        if one.protocol.startswith("http")
+    ]
+
+
+def memory_parts(machine: Machine) -> MemoryParts:
+    used = machine.memory_used_bytes
+    held = min(machine.memory_held_bytes, used)
+    total = {"rss": used, "allocated": used, "erlang": used}
+    return MemoryParts(queue_procs=held, other_proc=used - held, total=total)
+
+
+async def list_nodes(request: Request) -> Response:
+    info = node_info(facts_of(request), rates_of(request))
+    return await answer_list(request, [info], _name, _itself)
+
+
+def _name(info: NodeInfo) -> str:
+    return info.name
+
+
+def _itself(info: NodeInfo) -> NodeInfo:
+    return info
+
+
+async def get_node(request: Request) -> Response:
+    facts = facts_of(request)
+    require_node(request)
+    info = node_info(facts, rates_of(request))
+    if flag_of(request, "memory"):
+        info.memory = memory_parts(facts.machine())
+    return json(chosen(request, info))
+
+
+def require_node(request: Request) -> None:
+    """404 unless the path names this node."""
+    if part_of(request, "node") != facts_of(request).node_name:
+        raise HTTPException(404, "Not Found")
+
+
+async def get_memory(request: Request) -> Response:
+    require_node(request)
+    return json(NodeMemory(memory_parts(facts_of(request).machine())))
+
+
+async def get_memory_shares(request: Request) -> Response:
+    require_node(request)
+    parts = memory_parts(facts_of(request).machine())
+    held = round(100 * parts.queue_procs / max(parts.total["rss"], 1))
+    return json(NodeMemoryShares(MemoryShares(held, 100 - held)))
+
+
+_GROUP: Final = "node"
+OPERATIONS: Final = (
+    Operation(
+        method="GET",
+        path="/api/nodes",
+        handler=list_nodes,
+        about="The nodes of the cluster.",
+        group=_GROUP,
+        needs=Needs.MONITORING,
+        query=LIST_QUERY,
+        answer=list[NodeInfo],
+    ),
+    Operation(
+        method="GET",
+        path="/api/nodes/{node}",
+        handler=get_node,
+        about="One node.",
+        group=_GROUP,
+        needs=Needs.MONITORING,
+        query=(*LIST_QUERY[:1], Query("memory", "whether to say what memory is used for", bool)),
+        answer=NodeInfo,
+    ),
+    Operation(
+        method="GET",
+        path="/api/nodes/{node}/memory",
+        handler=get_memory,
+        about="What the memory of a node is used for, in bytes.",
+        group=_GROUP,
+        needs=Needs.MONITORING,
+        answer=NodeMemory,
+    ),
+    Operation(
+        method="GET",
+        path="/api/nodes/{node}/memory/relative",
+        handler=get_memory_shares,
+        about="What the memory of a node is used for, in percent.",
+        group=_GROUP,
+        needs=Needs.MONITORING,
+        answer=NodeMemoryShares,
+    ),
+)

@@ -1,0 +1,288 @@
+"""The node at a glance: overview, its name, version, settings, and what monitoring pages ask."""
+
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from leveret import __version__, build_info
+from leveret.config.option import Secret
+from leveret.config.settings import options
+from leveret.engine.exchanges.registry import KINDS
+from leveret.engine.insight.totals import Depths, vhost_counts, vhost_depths
+from leveret.engine.turns.retired_counts import Counts
+from leveret.engine.vhosts.vhost import Vhost
+from leveret.http.framework.answers import json
+from leveret.http.framework.listing import LIST_QUERY, chosen
+from leveret.http.framework.login import facts_of, user_of
+from leveret.http.framework.node import BrokerFacts, Listener
+from leveret.http.framework.operations import Needs, Operation
+from leveret.http.framework.rates import Rates
+from leveret.http.framework.visibility import sees_all, visible_vhosts
+from leveret.http.management.stats import (
+    ByteRates,
+    ChurnRates,
+    PublisherStats,
+    QueueTotals,
+    churn_counts,
+    rates_of,
+    total_counts,
+    with_rates,
+)
+
+
+class ListenerInfo(msgspec.Struct):
+    """An address that the node listens on."""
+
+    node: str
+    protocol: str
+    ip_address: str
+    port: int
+    interface: str
+    socket_opts: dict[str, object] = {}
+
+
+class Context(msgspec.Struct):
+    """Where this API is."""
+
+    description: str
+    node: str
+    ip: str
+    port: str
+    path: str
+
+
+class Kind(msgspec.Struct):
+    """A type of exchange, or a way to log in."""
+
+    name: str
+    description: str
+    enabled: bool = True
+
+
+class ObjectTotals(msgspec.Struct):
+    """How many of each there are."""
+
+    connections: int
+    channels: int
+    exchanges: int
+    queues: int
+    consumers: int
+
+
+class Overview(msgspec.Struct, kw_only=True):
+    """Body of /api/overview."""
+
+    product_name: str
+    product_version: str
+    rabbitmq_version: str  # whose behaviour this is
+    management_version: str
+    erlang_version: str  # there is none: the Python that runs it
+    erlang_full_version: str
+    cluster_name: str
+    node: str
+    rates_mode: str = "basic"
+    disable_stats: bool = False
+    enable_queue_totals: bool = False
+    is_op_policy_updating_enabled: bool = True
+    release_series_support_status: str = "supported"
+    statistics_db_event_queue: int = 0
+    sample_retention_policies: dict[str, list[int]]
+    exchange_types: list[Kind]
+    listeners: list[ListenerInfo]
+    contexts: list[Context]
+    churn_rates: ChurnRates
+    message_stats: PublisherStats
+    queue_totals: QueueTotals
+    object_totals: ObjectTotals
+    cluster_tags: dict[str, str] = {}
+    node_tags: dict[str, str] = {}
+
+
+class Extension(msgspec.Struct):
+    """A script that a management page would load."""
+
+    javascript: str
+
+
+def kinds() -> list[Kind]:
+    return [Kind(name, f"{name} exchange") for name in KINDS]
+
+
+def listener_infos(facts: BrokerFacts) -> list[ListenerInfo]:
+    return [
+        ListenerInfo(facts.node_name, one.protocol, one.host, one.port, _interface(one))
+        for one in facts.listeners()
+    ]
+
+
+def _interface(listener: Listener) -> str:
+    return f"[{listener.host}]" if ":" in listener.host else listener.host
+
+
+def _contexts(facts: BrokerFacts) -> list[Context]:
+    return [
+        Context("Leveret Management", facts.node_name, one.host, str(one.port), "/")
+        for one in facts.listeners()
+        if one.protocol.startswith("http")
+    ]
+
+
+def vhost_stats(facts: BrokerFacts, rates: Rates, vhost: Vhost) -> PublisherStats:
+    """What happened to the messages of a vhost."""
+    counts = total_counts(counted(facts, vhost))
+    found = rates.of(("vhost", vhost.name), counts, facts.now_ms())
+    return with_rates(PublisherStats, counts, found)
+
+
+def counted(facts: BrokerFacts, vhost: Vhost) -> Counts:
+    """All that is counted in a vhost, its live connections included."""
+    counts = vhost_counts(vhost)
+    facts.connections.add_counts(counts, vhost.name)
+    return counts
+
+
+def vhost_bytes(facts: BrokerFacts, rates: Rates, vhost: Vhost) -> ByteRates:
+    """Bytes that went to and from the clients of a vhost."""
+    counts = counted(facts, vhost)
+    sums = (counts.received_bytes, counts.sent_bytes)
+    return with_rates(ByteRates, sums, rates.of(("bytes", vhost.name), sums, facts.now_ms()))
+
+
+def vhost_totals(facts: BrokerFacts, rates: Rates, vhost: Vhost) -> QueueTotals:
+    """How many messages a vhost has."""
+    return _totals(facts, rates, ("depth", vhost.name), [vhost_depths(vhost)])
+
+
+def _totals(
+    facts: BrokerFacts, rates: Rates, key: tuple[str, ...], depths: list[Depths]
+) -> QueueTotals:
+    counts = (
+        sum(depth.total for depth in depths),
+        sum(depth.ready for depth in depths),
+        sum(depth.unacked for depth in depths),
+    )
+    return with_rates(QueueTotals, counts, rates.of(key, counts, facts.now_ms(), gauges=3))
+
+
+def _object_totals(request: Request, vhosts: list[Vhost], depths: list[Depths]) -> ObjectTotals:
+    connections = facts_of(request).connections
+    outlets = connections.outlets()
+    if not sees_all(user_of(request)):
+        name = user_of(request).name
+        outlets = [outlet for outlet in outlets if connections.owner(outlet)[0] == name]
+    return ObjectTotals(
+        connections=len(outlets),
+        channels=sum(len(connections.sessions(outlet)) for outlet in outlets),
+        exchanges=sum(len(vhost.exchanges) for vhost in vhosts),
+        queues=sum(len(vhost.queues) for vhost in vhosts),
+        consumers=sum(depth.consumers for depth in depths),
+    )
+
+
+async def get_overview(request: Request) -> Response:
+    """What a user may see of it: all, or the vhosts that they may open."""
+    facts, rates = facts_of(request), rates_of(request)
+    vhosts = visible_vhosts(request)
+    depths = [vhost_depths(vhost) for vhost in vhosts]
+    key = "all" if sees_all(user_of(request)) else f"user {user_of(request).name}"
+    counts = Counts()
+    for vhost in vhosts:
+        counts.add(counted(facts, vhost))
+    messages = total_counts(counts)
+    churn = churn_counts(facts.broker.turn.churn)
+    now_ms = facts.now_ms()
+    python = build_info.python()
+    overview = Overview(
+        product_name="Leveret",
+        product_version=__version__,
+        rabbitmq_version=facts.product_version,
+        management_version=facts.product_version,
+        erlang_version=python,
+        erlang_full_version=f"Python {python}, {build_info.form()}",
+        cluster_name=facts.book.cluster_name,
+        node=facts.node_name,
+        sample_retention_policies={"global": [], "basic": [], "detailed": []},
+        exchange_types=kinds(),
+        listeners=listener_infos(facts),
+        contexts=_contexts(facts),
+        churn_rates=with_rates(ChurnRates, churn, rates.of("churn", churn, now_ms)),
+        message_stats=with_rates(
+            PublisherStats, messages, rates.of(("overview", key), messages, now_ms)
+        ),
+        queue_totals=_totals(facts, rates, ("depths", key), depths),
+        object_totals=_object_totals(request, vhosts, depths),
+    )
+    return json(chosen(request, overview))
+
+
+async def list_extensions(request: Request) -> Response:
+    return json([])
+
+
+async def get_config(request: Request) -> Response:
+    """Every option with its value; secrets are not told."""
+    settings = facts_of(request).settings
+    values = {name: getattr(settings, name) for name in options()}
+    return json({name: _shown(value) for name, value in values.items()})
+
+
+def _shown(value: object) -> object:
+    if isinstance(value, Secret):
+        return "***" if value else None
+    return value if isinstance(value, bool | int | float | str | None) else str(value)
+
+
+async def reset(request: Request) -> Response:
+    rates_of(request).clear()
+    return Response(status_code=204)
+
+
+_GROUP: Final = "node"
+OPERATIONS: Final = (
+    Operation(
+        method="GET",
+        path="/api/overview",
+        handler=get_overview,
+        about="The node at a glance: totals and rates, of what the user may see.",
+        group=_GROUP,
+        query=LIST_QUERY[:1],
+        answer=Overview,
+    ),
+    Operation(
+        method="GET",
+        path="/api/extensions",
+        handler=list_extensions,
+        about="Scripts of plugins for the management page: there are none.",
+        group=_GROUP,
+        answer=list[Extension],
+    ),
+    Operation(
+        method="GET",
+        path="/api/config/effective",
+        handler=get_config,
+        about="Every option of the node with its value; secrets are not told.",
+        group=_GROUP,
+        needs=Needs.ADMINISTRATOR,
+        answer=dict[str, object],
+    ),
+    Operation(
+        method="DELETE",
+        path="/api/reset",
+        handler=reset,
+        about="Forget the samples that rates are computed from.",
+        group=_GROUP,
+        needs=Needs.ADMINISTRATOR,
+        status=204,
+    ),
+    Operation(
+        method="DELETE",
+        path="/api/reset/{node}",
+        handler=reset,
+        about="Forget the samples that rates are computed from.",
+        group=_GROUP,
+        needs=Needs.ADMINISTRATOR,
+        status=204,
+    ),
+)

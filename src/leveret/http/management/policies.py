@@ -1,0 +1,177 @@
+"""Policies and operator policies over HTTP."""
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from leveret.definitions.exporting import policy_row
+from leveret.definitions.policies import PolicyBook
+from leveret.errors import NotFound
+from leveret.http.framework.answers import json
+from leveret.http.framework.bodies import made, no_vhost, object_of, require_keys
+from leveret.http.framework.login import facts_of, part_of
+from leveret.http.framework.node import BrokerFacts
+from leveret.http.framework.operations import Needs, Operation
+from leveret.http.framework.slices import policies_applied
+from leveret.http.management.vhosts import governed_vhost, governed_vhosts
+
+BookOf = Callable[[BrokerFacts], PolicyBook]
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class PolicyBody(msgspec.Struct, rename={"apply_to": "apply-to"}):
+    """What a policy says."""
+
+    pattern: str
+    definition: dict[str, object]
+    priority: float = 0
+    apply_to: str = "all"
+
+
+class PolicyInfo(msgspec.Struct, rename={"apply_to": "apply-to"}):
+    """One policy."""
+
+    vhost: str
+    name: str
+    pattern: str
+    apply_to: str
+    definition: dict[str, object]
+    priority: float
+
+
+def _user(facts: BrokerFacts) -> PolicyBook:
+    return facts.book.policies
+
+
+def _operator(facts: BrokerFacts) -> PolicyBook:
+    return facts.book.operator_policies
+
+
+def _list_all(book_of: BookOf) -> Handler:
+    async def list_all(request: Request) -> Response:
+        governed = governed_vhosts(request)
+        found = book_of(facts_of(request)).all()
+        return json([policy_row(*row) for row in found if row[0] in governed])
+
+    return list_all
+
+
+def _list_vhost(book_of: BookOf) -> Handler:
+    async def list_vhost(request: Request) -> Response:
+        facts = facts_of(request)
+        vhost = governed_vhost(request)
+        facts.broker.vhost(vhost)
+        return json([policy_row(*row) for row in book_of(facts).all(vhost)])
+
+    return list_vhost
+
+
+def _get(book_of: BookOf) -> Handler:
+    async def get(request: Request) -> Response:
+        vhost, name = governed_vhost(request), part_of(request, "name")
+        value = book_of(facts_of(request)).get(vhost, name)
+        if value is None:
+            raise NotFound("no such policy")
+        return json(policy_row(vhost, name, value))
+
+    return get
+
+
+def _put(book_of: BookOf) -> Handler:
+    async def put(request: Request) -> Response:
+        facts = facts_of(request)
+        vhost, name = governed_vhost(request), part_of(request, "name")
+        if vhost not in facts.broker.vhosts:
+            return no_vhost()
+        body = await object_of(request)
+        require_keys(body, "pattern", "definition")
+        if not name:
+            raise HTTPException(400, "a policy has a name")
+        value = {
+            "pattern": body["pattern"],
+            "apply-to": body.get("apply-to", "all"),
+            "definition": body["definition"],
+            "priority": body.get("priority", 0),
+        }
+        with facts.turn():
+            is_new = book_of(facts).put(vhost, name, value)
+        await policies_applied(facts)
+        await facts.synced()
+        return made(is_new)
+
+    return put
+
+
+def _delete(book_of: BookOf) -> Handler:
+    async def delete(request: Request) -> Response:
+        facts = facts_of(request)
+        vhost, name = governed_vhost(request), part_of(request, "name")
+        with facts.turn():
+            was_there = book_of(facts).drop(vhost, name)
+        if not was_there:
+            raise NotFound("no such policy")
+        await policies_applied(facts)
+        await facts.synced()
+        return made(False)
+
+    return delete
+
+
+def _operations(root: str, what: str, needs: Needs, book_of: BookOf) -> tuple[Operation, ...]:
+    one = f"{root}/{{vhost}}/{{name}}"
+    return (
+        Operation(
+            method="GET",
+            path=root,
+            handler=_list_all(book_of),
+            about=f"All {what} of the vhosts that the user may open.",
+            group="policies",
+            answer=list[PolicyInfo],
+        ),
+        Operation(
+            method="GET",
+            path=f"{root}/{{vhost}}",
+            handler=_list_vhost(book_of),
+            about=f"The {what} of a vhost.",
+            group="policies",
+            answer=list[PolicyInfo],
+        ),
+        Operation(
+            method="GET",
+            path=one,
+            handler=_get(book_of),
+            about=f"One of the {what}.",
+            group="policies",
+            needs=needs,
+            answer=PolicyInfo,
+        ),
+        Operation(
+            method="PUT",
+            path=one,
+            handler=_put(book_of),
+            about=f"Set one of the {what}; answers when it is in force.",
+            group="policies",
+            needs=needs,
+            body=PolicyBody,
+            status=201,
+        ),
+        Operation(
+            method="DELETE",
+            path=one,
+            handler=_delete(book_of),
+            about=f"Delete one of the {what}; answers when it is no longer in force.",
+            group="policies",
+            needs=needs,
+            status=204,
+        ),
+    )
+
+
+OPERATIONS: Final = (
+    *_operations("/api/policies", "policies", Needs.POLICYMAKER, _user),
+    *_operations("/api/operator-policies", "operator policies", Needs.ADMINISTRATOR, _operator),
+)

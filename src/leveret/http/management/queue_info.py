@@ -1,0 +1,247 @@
+"""Queues as the management API shows them.
+
+Field names are RabbitMQ's. Ours besides: `messages_unacked`, `durability` (whether a confirm waits
+for the disk), `messages_scheduled`, `messages_damaged` and `damage` (what cannot be read, and why),
+and what became of messages that were not consumed (`messages_expired` …). What only Erlang has
+(reductions, garbage collections of processes) is left out.
+
+`queue_info` is called once for each of ten thousand queues in a list: it must stay cheap, and what
+it makes is kept from the garbage collector, which would walk all of it (`gc=False`: no cycles).
+"""
+
+from typing import Final
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from leveret.engine.insight.peek import peek
+from leveret.engine.insight.totals import paged_count
+from leveret.engine.message import Message
+from leveret.engine.queues.queue import Queue
+from leveret.engine.streams.stream import Stream
+from leveret.engine.turns.session import Outlet
+from leveret.http.framework.names import shown
+from leveret.http.framework.node import BrokerFacts
+from leveret.http.framework.rates import Rate, Rates
+from leveret.http.management.channels import ConsumerInfo, consumers_of
+from leveret.http.management.stats import QueueStats, queue_counts, with_rates
+from leveret.wire.properties import decode_properties
+from leveret.wire.tables import plain_table
+
+_GAUGES: Final = 3  # messages, ready, unacknowledged: they go down too
+_NO_DAMAGE: Final[list[str]] = []
+
+
+class QueueInfo(msgspec.Struct, kw_only=True, gc=False):
+    """One queue."""
+
+    name: str
+    vhost: str
+    type: str
+    durable: bool
+    auto_delete: bool
+    exclusive: bool
+    arguments: dict[str, object]
+    node: str
+    state: str
+    consumers: int
+    consumer_capacity: float  # share of the consumers that could take a message now
+    consumer_utilisation: float
+    messages: int
+    messages_details: Rate
+    messages_ready: int
+    messages_ready_details: Rate
+    messages_unacknowledged: int
+    messages_unacknowledged_details: Rate
+    messages_unacked: int
+    messages_scheduled: int
+    messages_damaged: int
+    damage: list[str]
+    messages_ram: int
+    messages_paged_out: int
+    messages_expired: int
+    messages_dropped: int
+    messages_refused: int
+    messages_purged: int
+    messages_deduplicated: int
+    message_bytes: int
+    message_bytes_ready: int
+    message_bytes_unacknowledged: int
+    memory: int
+    durability: str
+    paused: bool  # nothing is delivered until it is resumed
+    message_stats: QueueStats
+    exclusive_consumer_tag: str | None = None
+    single_active_consumer_tag: str | None = None
+    owner_pid_details: "OwnerDetails | UnsetType" = UNSET  # of an exclusive queue
+    leader: str | UnsetType = UNSET  # of quorum queues and streams, as the next two
+    members: list[str] | UnsetType = UNSET
+    online: list[str] | UnsetType = UNSET
+    policy: str | None = None
+    operator_policy: str | None = None
+    effective_policy_definition: dict[str, object] = {}
+
+
+class OwnerDetails(msgspec.Struct):
+    """The connection that an exclusive queue belongs to."""
+
+    name: str
+    peer_host: str
+    peer_port: int
+
+
+class QueueDetail(QueueInfo, kw_only=True, gc=False):
+    """One queue, with its consumers."""
+
+    consumer_details: list[ConsumerInfo]
+    head_message_timestamp: int | None
+    incoming: list[dict[str, object]] = []
+    deliveries: list[dict[str, object]] = []
+
+
+class QueueBrief(msgspec.Struct, kw_only=True, gc=False):
+    """One queue without statistics (`disable_stats`)."""
+
+    name: str
+    vhost: str
+    type: str
+    durable: bool
+    auto_delete: bool
+    exclusive: bool
+    arguments: dict[str, object]
+    node: str
+    state: str
+    messages: int | UnsetType = UNSET  # with `enable_queue_totals`, as the next two
+    messages_ready: int | UnsetType = UNSET
+    messages_unacknowledged: int | UnsetType = UNSET
+    policy: str | None = None
+
+
+def total_messages(queue: Queue) -> int:
+    """Ready and in flight; what a reader of a stream holds is still in the stream."""
+    ready = queue.message_count()
+    return ready if isinstance(queue, Stream) else ready + queue.unacked
+
+
+def queue_info(facts: BrokerFacts, rates: Rates, now_ms: int, queue: Queue) -> QueueInfo | None:
+    """A queue as the API shows it; None where it is gone."""
+    if queue.deleted:
+        return None
+    ready, unacked, total = queue.message_count(), queue.unacked, total_messages(queue)
+    ready_bytes, unacked_bytes = queue.ready.body_bytes, queue.unacked_bytes
+    counts = queue_counts(queue)
+    *details, grows, ready_grows, unacked_grows = rates.of(
+        queue.ledger.id, (*counts, total, ready, unacked), now_ms, gauges=_GAUGES
+    )
+    capacity = _capacity(queue) if queue.consumers else 0.0
+    paged_out = 0 if isinstance(queue, Stream) else paged_count(queue)
+    info = QueueInfo(
+        name=shown(queue.name),
+        vhost=shown(queue.vhost),
+        type=queue.settings.kind,
+        durable=queue.durable,
+        auto_delete=queue.auto_delete,
+        exclusive=queue.owner is not None,
+        arguments=plain_table(queue.arguments) if queue.arguments else {},
+        node=facts.node_name,
+        state="running",
+        paused=queue.paused,
+        consumers=len(queue.consumers),
+        consumer_capacity=capacity,
+        consumer_utilisation=capacity,
+        messages=total,
+        messages_details=grows,
+        messages_ready=ready,
+        messages_ready_details=ready_grows,
+        messages_unacknowledged=unacked,
+        messages_unacknowledged_details=unacked_grows,
+        messages_unacked=unacked,
+        messages_scheduled=len(queue.scheduled),
+        messages_damaged=queue.damaged,
+        damage=list(queue.damage) if queue.damage else _NO_DAMAGE,
+        messages_ram=total - paged_out,
+        messages_paged_out=paged_out,
+        messages_expired=queue.expired,
+        messages_dropped=queue.dropped,
+        messages_refused=queue.refused,
+        messages_purged=queue.purged,
+        messages_deduplicated=queue.deduplicated,
+        message_bytes=ready_bytes + unacked_bytes,
+        message_bytes_ready=ready_bytes,
+        message_bytes_unacknowledged=unacked_bytes,
+        memory=queue.memory_bytes(),
+        durability=facts.durability,
+        message_stats=with_rates(QueueStats, counts, details),
+        policy=queue.policy,
+        operator_policy=queue.operator_policy,
+        effective_policy_definition=(
+            plain_table(queue.effective_policy) if queue.effective_policy else {}
+        ),
+    )
+    if queue.consumers:
+        _add_consumers(info, queue)
+    if queue.settings.kind != "classic":
+        info.leader = facts.node_name
+        info.members = info.online = [facts.node_name]
+    if queue.owner is not None:
+        _add_owner(facts, info, queue.owner)
+    return info
+
+
+def _capacity(queue: Queue) -> float:
+    free = sum(1 for consumer in queue.consumers if consumer.active and not consumer.parked)
+    return free / len(queue.consumers)
+
+
+def _add_consumers(info: QueueInfo, queue: Queue) -> None:
+    subscribers = queue.subscribers
+    if subscribers.has_exclusive:
+        info.exclusive_consumer_tag = shown(queue.consumers[0].tag)
+    if subscribers.single_active and subscribers.active is not None:
+        info.single_active_consumer_tag = shown(subscribers.active.tag)
+
+
+def _add_owner(facts: BrokerFacts, info: QueueInfo, outlet: Outlet) -> None:
+    owner = facts.connections.connected(outlet)
+    if owner is not None:
+        info.owner_pid_details = OwnerDetails(owner.name, owner.peer_host, owner.peer_port)
+
+
+def queue_detail(facts: BrokerFacts, rates: Rates, now_ms: int, queue: Queue) -> QueueDetail:
+    """A queue with what only one of them is asked for."""
+    info = queue_info(facts, rates, now_ms, queue)
+    assert info is not None, "the caller has just found it"
+    return QueueDetail(
+        **msgspec.structs.asdict(info),
+        consumer_details=consumers_of(facts, queue.consumers),
+        head_message_timestamp=_head_timestamp(queue),
+    )
+
+
+def _head_timestamp(queue: Queue) -> int | None:
+    """The time that the publisher gave the next message, if it did."""
+    if queue.ready.count == 0:
+        return None
+    found: list[Message] = peek(queue, 1, 1)
+    return decode_properties(found[0].header).timestamp if found else None
+
+
+def queue_brief(facts: BrokerFacts, with_totals: bool, queue: Queue) -> QueueBrief | None:
+    """A queue as lists without statistics show it; None where it is gone."""
+    if queue.deleted:
+        return None
+    return QueueBrief(
+        name=shown(queue.name),
+        vhost=shown(queue.vhost),
+        type=queue.settings.kind,
+        durable=queue.durable,
+        auto_delete=queue.auto_delete,
+        exclusive=queue.owner is not None,
+        arguments=plain_table(queue.arguments) if queue.arguments else {},
+        node=facts.node_name,
+        state="running",
+        messages=total_messages(queue) if with_totals else UNSET,
+        messages_ready=queue.message_count() if with_totals else UNSET,
+        messages_unacknowledged=queue.unacked if with_totals else UNSET,
+        policy=queue.policy,
+    )

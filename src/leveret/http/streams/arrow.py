@@ -1,0 +1,147 @@
+"""The answer to a bulk read: an Arrow IPC stream, relayed from the worker with back-pressure.
+
+The status is decided by the worker's first rows. What fails later breaks the connection off: the
+client sees an answer without its end, never a short one that looks whole. A client that takes
+nothing for a while is broken off too.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from typing import Final
+
+import msgspec
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from leveret.arrow import frames
+from leveret.arrow.packing import Pack
+from leveret.arrow.reads import BUSY, BulkReads, Read, ReadFailed
+from leveret.arrow.requests import Request
+from leveret.engine.streams.stream import Stream
+from leveret.http.framework.answers import Failure, json
+
+log = logging.getLogger(__name__)
+
+MEDIA_TYPE: Final = "application/vnd.apache.arrow.stream"
+_STATUSES: Final = {
+    frames.GONE: 410,
+    frames.DAMAGED: 500,
+    frames.FAILED: 500,
+    frames.MISSING: 501,
+    BUSY: 503,
+}
+_WORDS: Final = {
+    410: "gone",
+    500: "Internal Server Error",
+    501: "not_implemented",
+    503: "service_unavailable",
+}
+
+
+class Gone(msgspec.Struct):
+    """Body of 410: where the stream begins now."""
+
+    error: str
+    reason: str
+    first_offset: int
+
+
+class BulkResponse:
+    """Relays one read."""
+
+    def __init__(self, reads: BulkReads, shown: str) -> None:
+        self._reads = reads
+        self._shown = shown  # what is read, for the log file
+
+    def open(self) -> AbstractAsyncContextManager[Read]:
+        """Ask the worker."""
+        raise NotImplementedError
+
+    def failure(self, fault: ReadFailed) -> Response:
+        """The answer where nothing could be read."""
+        status = _STATUSES[fault.why]
+        return json(Failure(_WORDS[status], str(fault)), status=status)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        has_begun = False
+        try:
+            async with self.open() as read:
+                await read.begin()
+                has_begun = True
+                await send(_start())
+                if scope["method"] != "HEAD":
+                    await self._relay(read, HttpRequest(scope, receive), send)
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        except ReadFailed as fault:
+            if has_begun:
+                log.warning("a read of %s broke off: %s", self._shown, fault)
+                await _break_off(scope, receive)
+            else:
+                await self.failure(fault)(scope, receive, send)
+
+    async def _relay(self, read: Read, client: HttpRequest, send: Send) -> None:
+        while piece := await read.piece():
+            try:
+                async with asyncio.timeout(self._reads.stall_s):
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+            except TimeoutError:
+                raise ReadFailed(frames.FAILED, "the client does not read") from None
+            if await client.is_disconnected():
+                raise ReadFailed(frames.FAILED, "the client has gone")
+            await asyncio.sleep(0)  # a fast worker and a fast client must not keep the loop
+
+
+class BatchesResponse(BulkResponse):
+    """A range of a stream."""
+
+    def __init__(self, reads: BulkReads, stream: Stream, request: Request) -> None:
+        super().__init__(reads, f"stream '{stream.name}'")
+        self._stream = stream
+        self._request = request
+
+    def open(self) -> AbstractAsyncContextManager[Read]:
+        return self._reads.read(self._stream, self._request)
+
+    def failure(self, fault: ReadFailed) -> Response:
+        if self._stream.deleted:
+            return json(Failure("Object Not Found", "the stream has been deleted"), status=404)
+        if _STATUSES[fault.why] == 410:
+            return json(gone(self._stream, self._request.first), status=410)
+        return super().failure(fault)
+
+
+class PacksResponse(BulkResponse):
+    """Messages of a queue."""
+
+    def __init__(self, reads: BulkReads, request: Request, packs: AsyncIterator[Pack]) -> None:
+        super().__init__(reads, f"queue '{request.stream}'")
+        self._request = request
+        self._packs = packs
+
+    def open(self) -> AbstractAsyncContextManager[Read]:
+        return self._reads.read_queue(self._request, self._packs)
+
+
+def _start() -> Message:
+    headers = [(b"content-type", MEDIA_TYPE.encode())]
+    return {"type": "http.response.start", "status": 200, "headers": headers}
+
+
+def gone(stream: Stream, offset: int) -> Gone:
+    """Why a range cannot be read any more."""
+    first = int(stream.first_offset)
+    reason = f"retention has passed offset {offset}: the stream begins with {first}"
+    return Gone(_WORDS[410], reason, first)
+
+
+async def _break_off(scope: Scope, receive: Receive) -> None:
+    """Drop the connection with everything that waits to be sent."""
+    abort = scope.get("state", {}).get("abort")
+    if abort is None:
+        return  # the server sees that the answer has no end, and closes
+    abort()
+    while (await receive())["type"] != "http.disconnect":
+        pass

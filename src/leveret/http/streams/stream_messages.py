@@ -1,0 +1,116 @@
+"""A few messages of a stream as JSON, for people who look: `…/messages?from=&count=&truncate=`.
+
+Nothing changes: no consumer, no cursor. What retention has passed is left out, so that the answer
+begins with the first message that is there; what cannot be read is left out too. The answer holds
+at most MESSAGES_MAX messages and about BYTES_MAX octets of bodies: whole ranges are for `batches`.
+"""
+
+import asyncio
+from typing import Final
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from leveret.engine.streams.chunk import Chunk
+from leveret.engine.streams.stream import Stream
+from leveret.errors import Corrupt
+from leveret.http.framework.answers import json
+from leveret.http.framework.operations import Needs, Operation, Query
+from leveret.http.management.queues import encode_payload, shown_properties
+from leveret.http.streams.streams import number_of, stream_of
+from leveret.wire.properties import decode_properties
+
+MESSAGES_MAX: Final = 500
+BYTES_MAX: Final = 4 * 1024 * 1024
+
+
+class StreamMessage(msgspec.Struct):
+    """One message."""
+
+    offset: int
+    timestamp_ms: int  # when the broker took it
+    exchange: str
+    routing_key: str
+    properties: dict[str, object]
+    payload_bytes: int
+    payload: str  # cut to `truncate` octets
+    payload_encoding: str  # "string" or "base64"
+
+
+class StreamMessages(msgspec.Struct):
+    """Body of the answer."""
+
+    first_offset: int  # of the stream
+    end_offset: int  # of the stream's next message
+    next_offset: int  # where to go on
+    items: list[StreamMessage]
+
+
+async def get_messages(request: Request) -> Response:
+    stream = stream_of(request)
+    at = max(number_of(request, "from", None), int(stream.first_offset))
+    count = number_of(request, "count", 50)
+    if count > MESSAGES_MAX:
+        raise HTTPException(400, f"'count' is at most {MESSAGES_MAX}")
+    truncate = number_of(request, "truncate", BYTES_MAX)
+    items: list[StreamMessage] = []
+    left = BYTES_MAX
+    while at < stream.end_offset and len(items) < count and left > 0:
+        found, at = _of_one_chunk(stream, at, count - len(items), truncate)
+        items += found
+        left -= sum(min(item.payload_bytes, truncate) for item in found)
+        await asyncio.sleep(0)  # reading a chunk takes a while: others in between
+        at = max(at, int(stream.first_offset))
+    return json(StreamMessages(int(stream.first_offset), int(stream.end_offset), at, items))
+
+
+def _of_one_chunk(
+    stream: Stream, at: int, count: int, truncate: int
+) -> tuple[list[StreamMessage], int]:
+    """Messages from an offset on, and where to go on."""
+    try:
+        chunk = stream.segments.find(at)
+        end = min(int(chunk.end_offset), at + count)
+        first = int(chunk.first_offset)
+        return [_shown(chunk, offset - first, truncate) for offset in range(at, end)], end
+    except Corrupt:  # whoever consumes is told; a look passes over it
+        return [], max(int(stream.segments.skip_damage(at, stream.end_offset)), at + 1)
+
+
+def _shown(chunk: Chunk, index: int, truncate: int) -> StreamMessage:
+    message = chunk.message(index, 0)
+    payload, encoding = encode_payload(message.body[:truncate], False)
+    return StreamMessage(
+        offset=int(chunk.first_offset) + index,
+        timestamp_ms=int(chunk.time_ms(index)),
+        exchange=_text(message.address.exchange),
+        routing_key=_text(message.address.routing_key),
+        properties=shown_properties(decode_properties(message.header)),
+        payload_bytes=len(message.body),
+        payload=payload,
+        payload_encoding=encoding,
+    )
+
+
+def _text(text: str) -> str:
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+OPERATIONS: Final = (
+    Operation(
+        method="GET",
+        path="/api/streams/{vhost}/{name}/messages",
+        handler=get_messages,
+        about="A few messages of a stream from an offset on; nothing changes.",
+        group="streams",
+        needs=Needs.LOGIN,
+        query=(
+            Query("from", "the first offset", int, required=True),
+            Query("count", f"how many, at most {MESSAGES_MAX}", int),
+            Query("truncate", "octets of each body", int),
+        ),
+        answer=StreamMessages,
+    ),
+)
