@@ -12,7 +12,7 @@ import pika
 import pytest
 from pyspark.sql import SparkSession
 
-from leveret.cli.pipeline_audit import FAULTS_FOUND, seconds
+from leveret.cli.pipeline.audit import FAULTS_FOUND, seconds
 from leveret.errors import ConfigError, PreconditionFailed
 from leveret.pipeline.flows.audit import Auditing, Judgement, audit, judge, read_history
 from leveret.pipeline.moment import Moment, take_moment

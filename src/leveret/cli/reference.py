@@ -10,9 +10,9 @@ from typing import Any, Final
 import typer
 
 from leveret.cli.app import app
-from leveret.cli.asking import SHARED
-from leveret.cli.jobs_asking import SHARED_BY_JOBS
-from leveret.cli.pipeline_options import SHARED as FLOW_SHARED
+from leveret.cli.jobs.asking import SHARED_BY_JOBS
+from leveret.cli.pipeline.options import SHARED as FLOW_SHARED
+from leveret.cli.shared.output import SHARED
 
 _HEAD: Final = """\
 # Command line

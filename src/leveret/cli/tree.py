@@ -36,15 +36,15 @@ def app_for(word: str) -> typer.Typer:
 def _group(name: str) -> typer.Typer:
     match name:
         case "ctl":
-            from leveret.cli.ctl import app
+            from leveret.cli.ctl.app import app
         case "config":
-            from leveret.cli.configuration import app
+            from leveret.cli.config import app
         case "jobs":
-            from leveret.cli.jobs_commands import app
+            from leveret.cli.jobs.app import app
         case "bus":
-            from leveret.cli.bus import app
+            from leveret.cli.bus.app import app
         case _:
-            from leveret.cli.pipeline import app
+            from leveret.cli.pipeline.app import app
     return app
 
 

@@ -1,0 +1,98 @@
+"""What `leveret bus run` does: a webhook from its ready line to a graceful end.
+
+Standard output gets two lines, one when the broker lists the consumer and one at the end, as text
+or as JSON; standard error gets the log, in the same form.
+"""
+
+import asyncio
+import json
+from dataclasses import asdict
+from typing import Any
+
+import typer
+
+from leveret.bus import fanout, topic
+from leveret.bus.health_port import HealthPort
+from leveret.bus.topology import Layout, QueueType
+from leveret.bus.webhook import Webhook, run_until
+from leveret.cli.bus.options import RunOptions, on_signal, quieten_client
+from leveret.runtime import logs
+
+
+def run(options: RunOptions) -> None:
+    """Posts messages until SIGTERM or Ctrl+C."""
+    logs.configure("info", logs.JSON if options.as_json else logs.TEXT)
+    quieten_client()
+    asyncio.run(_serve(options))
+
+
+def layout_of(options: RunOptions) -> Layout:
+    """The layout that the options describe."""
+    delay = {} if options.retry_delay_ms is None else {"retry_delay_ms": options.retry_delay_ms}
+    if not options.is_topic:
+        if options.exchange or options.routing_keys:
+            raise ValueError("--exchange and --routing-key are for --topology topic")
+        most = {} if options.max_retries is None else {"retries_max": options.max_retries}
+        return fanout.layout(options.service, **delay, **most)
+    most = {} if options.max_retries is None else {"max_retries": options.max_retries}
+    return topic.layout(
+        options.service,
+        exchange=options.exchange,
+        routing_keys=options.routing_keys,
+        queue_type=QueueType(options.queue_type),
+        **delay,
+        **most,
+    )
+
+
+async def _serve(options: RunOptions) -> None:
+    layout = layout_of(options)
+    webhook = Webhook(
+        options.amqp_url,
+        layout,
+        options.target_url,
+        concurrency=options.concurrency,
+        timeout_s=options.timeout_s,
+        headers=options.headers,
+    )
+    stop = asyncio.Event()
+    on_signal(stop.set)
+    port = HealthPort(lambda: _status(webhook, layout))
+    started: dict[str, Any] = {"service": layout.service, "queue": layout.queue}
+    if options.health_port is not None:
+        started["health"] = await port.start(options.health_host, options.health_port)
+    try:
+        await _start(webhook, stop)
+        if not stop.is_set():
+            _say(options, "ready", {**started, "url": options.target_url})
+        await run_until(webhook, stop)
+    finally:
+        await port.stop()
+    _say(options, "ended", {**started, **asdict(webhook.counts)})
+
+
+async def _start(webhook: Webhook, stop: asyncio.Event) -> None:
+    """Starts it, unless it is told to stop before there is a broker."""
+    loop = asyncio.get_running_loop()
+    starting = loop.create_task(webhook.start(), name="start")
+    stopping = loop.create_task(stop.wait(), name="stop")
+    await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if starting.done():
+        await starting
+    else:
+        starting.cancel()
+
+
+async def _status(webhook: Webhook, layout: Layout) -> tuple[bool, dict[str, Any]]:
+    health = await webhook.health()
+    told = {"service": layout.service, "queue": layout.queue}
+    return health.is_consuming, {**told, **asdict(health), **asdict(webhook.counts)}
+
+
+def _say(options: RunOptions, event: str, facts: dict[str, Any]) -> None:
+    if options.as_json:
+        typer.echo(json.dumps({"event": event, **facts}))
+    else:
+        words = " ".join(f"{name}={value}" for name, value in facts.items())
+        typer.echo(f"leveret bus {event} {words}")

@@ -1,0 +1,78 @@
+"""`leveret ctl …`: asks a running broker over HTTP, or works on the files of a stopped one.
+
+Every command takes `--json`; whatever goes wrong is one line, and the exit code is 1.
+"""
+
+import typer
+
+from leveret.cli.ctl import access, backup, files, listing, messages, objects, tasks
+from leveret.cli.shared.management import Broker
+from leveret.cli.shared.output import Output, asks
+
+app = typer.Typer(no_args_is_help=True, help="Ask and steer a running broker.")
+
+_SAFE = {
+    "sync": "confirmed messages are on disk (durability sync)",
+    "os": "confirmed messages can be lost with the power (durability os)",
+    "none": "nothing is stored",
+}
+
+
+@asks
+def status(broker: Broker, output: Output) -> None:
+    """Show whether the broker is well, and what it is."""
+    health = broker.get_any("/api/health")
+    version = broker.get_any("/api/version")
+    if output.as_json:
+        output.facts({"health": health, "version": version})
+    else:
+        typer.echo(f"node     {health.get('node')}")
+        typer.echo(f"health   {health.get('reason') or health.get('status')}")
+        typer.echo(f"safe     {_SAFE.get(str(health.get('durability')), 'unknown')}")
+        typer.echo(f"version  {version.get('version')} ({version.get('form')})")
+    raise typer.Exit(0 if health.get("status") == "ok" else 1)
+
+
+for group, name in (
+    (objects.declare, "declare"),
+    (objects.delete, "delete"),
+    (access.user, "user"),
+    (access.permission, "permission"),
+    (access.policy, "policy"),
+    (access.parameter, "parameter"),
+    (access.limit, "limit"),
+    (access.definitions, "definitions"),
+    (tasks.app, "task"),
+):
+    app.add_typer(group, name=name)
+
+for command in (
+    status,
+    listing.environment,
+    listing.queues,
+    listing.show,
+    objects.bind,
+    objects.unbind,
+    objects.purge,
+    objects.pause,
+    objects.resume,
+    objects.close_connection,
+    messages.publish,
+    messages.get,
+    messages.peek,
+    messages.search,
+    messages.unacked,
+    messages.explain,
+    messages.trace,
+    messages.route,
+    tasks.move,
+    tasks.copy,
+    tasks.drop,
+    tasks.redrive,
+    backup.backup,
+    backup.restore,
+    files.dump,
+    files.repair,
+):
+    app.command()(command)
+app.command("list")(listing.list_objects)

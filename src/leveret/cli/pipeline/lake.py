@@ -1,0 +1,123 @@
+"""`leveret pipeline archive`, `refine`, `compact` and `files`: from streams to the lake."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from leveret.cli.pipeline.options import flow, told
+from leveret.cli.shared.options import print_json
+from leveret.cli.shared.output import Output
+from leveret.pipeline.layout import BRONZE, Lake, table_name
+from leveret.pipeline.site import Site
+
+Table = Annotated[str, typer.Argument(help="A table of the lake: the name of its stream.")]
+
+
+@flow
+def archive(
+    site: Site,
+    output: Output,
+    stream: Annotated[
+        str | None, typer.Argument(help="A stream, or a super stream: all of its partitions.")
+    ] = None,
+    queue: Annotated[
+        str | None,
+        typer.Option("--queue", help="The life events of a queue that remembers (x-remember)."),
+    ] = None,
+    once: Annotated[
+        bool, typer.Option("--once", help="Archive what is there now, and end.")
+    ] = False,
+    every_s: Annotated[
+        float, typer.Option("--every", min=0.1, help="Without --once: seconds between batches.")
+    ] = 10.0,
+    file_mb: Annotated[
+        int, typer.Option("--file-mb", min=1, help="About so many MiB of messages in a file.")
+    ] = 128,
+    allow_loss: Annotated[
+        bool,
+        typer.Option("--allow-loss", help="Go on where retention has taken messages."),
+    ] = False,
+) -> None:
+    """Write a stream into the lake as it is, each message once; run it again to go on."""
+    if (stream is None) == (queue is None):
+        raise typer.BadParameter("give a stream, or --queue")
+    from leveret.pipeline import readiness
+    from leveret.pipeline.flows import archive as flows
+
+    readiness.require_writable(site.lake_path)
+    readiness.require_broker(site)
+    if queue is not None:
+        readiness.require_queue(site, queue)
+    name = stream if stream is not None else flows.remembered_stream(site, str(queue))
+    readiness.require_stream(site, name)
+    spark = site.session("archive")
+    asked = flows.Archiving(name, once, every_s, file_mb * 1024 * 1024, not allow_loss)
+    with told() as on_progress:
+        done = flows.archive(spark, site, asked, on_progress)
+    found = {"stream": name, "rows": done.rows, "lag": done.lag, "seconds": round(done.seconds, 1)}
+    output.done(f"archived {done.rows:,} messages of {name}", found)
+
+
+@flow
+def refine(
+    site: Site,
+    output: Output,
+    table: Table,
+    schema: Annotated[
+        str | None,
+        typer.Option("--schema", help="Fields of the JSON, such as 'id bigint, name string'."),
+    ] = None,
+    all_: Annotated[bool, typer.Option("--all", help="All dates, not only changed ones.")] = False,
+) -> None:
+    """Decode bronze by content type into silver, set bad messages apart, and count into gold."""
+    lake = Lake(site.lake_path)
+    name = table_name(site.vhost, table)
+    lake.require(BRONZE, name)
+    from leveret.pipeline import readiness
+    from leveret.pipeline.flows import refine as flows
+
+    readiness.require_writable(lake.path)
+    spark = site.session("refine")
+
+    done = flows.refine(spark, lake, name, schema, all_)
+    text = f"refined {done.messages:,} messages of {done.dates} dates; {done.bad:,} are bad"
+    output.done(text, vars(done))
+
+
+@flow
+def compact(
+    site: Site,
+    output: Output,
+    table: Table,
+    file_mb: Annotated[
+        int, typer.Option("--file-mb", min=1, help="Size of the files that are made, in MiB.")
+    ] = 128,
+    keep_h: Annotated[
+        float,
+        typer.Option("--keep-hours", min=0, help="Delete what was merged so long ago."),
+    ] = 24.0,
+) -> None:
+    """Merge small files of bronze, also while archive runs; delete what was merged a day ago."""
+    lake = Lake(site.lake_path)
+    name = table_name(site.vhost, table)
+    lake.require(BRONZE, name)
+    from leveret.pipeline import readiness
+    from leveret.pipeline.flows import compact as flows
+
+    readiness.require_writable(lake.path)
+    spark = site.session("compact")
+
+    done = flows.compact(spark, lake, name, file_mb * 1024 * 1024, keep_h * 3600)
+    text = f"{done.files_before} files became {done.files_after}: {done.messages:,} messages"
+    output.done(f"{text} were merged, {done.deleted} old files deleted", vars(done))
+
+
+@flow
+def files(site: Site, output: Output, table: Table) -> None:
+    """List the bronze files that count: for readers other than Spark."""
+    found = Lake(site.lake_path).bronze_files(table_name(site.vhost, table))
+    if output.as_json:
+        print_json([str(path) for path in found])
+    else:
+        sys.stdout.writelines(f"{path}\n" for path in found)

@@ -1,0 +1,202 @@
+"""`leveret pipeline deadletters`, `latency` and `jobs-report`: reports, and pages of charts."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from leveret.cli.pipeline.options import Token, flow
+from leveret.cli.shared.options import print_json
+from leveret.cli.shared.output import Output
+from leveret.clock import Clock
+from leveret.errors import ConfigError
+from leveret.pipeline.layout import replace
+from leveret.pipeline.site import Site
+from leveret.pipeline.times import time_of
+
+UNITS_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+WINDOWS_S: Final = (1, 31 * 86_400)
+
+Since = Annotated[str | None, typer.Option("--since", help="From this time on (ISO 8601, UTC).")]
+Until = Annotated[str | None, typer.Option("--until", help="Up to this time.")]
+Html = Annotated[
+    Path | None, typer.Option("--html", help="Write a page with charts to this file as well.")
+]
+Top = Annotated[int, typer.Option("--top", min=1, max=1000, help="Rows of each table.")]
+
+
+@flow
+def deadletters(
+    site: Site,
+    output: Output,
+    queues: Annotated[
+        list[str] | None,
+        typer.Argument(help="Queues with dead letters; they are looked at, and stay as they are."),
+    ] = None,
+    streams: Annotated[
+        list[str] | None, typer.Option("--stream", help="A stream of dead letters or life events.")
+    ] = None,
+    tables: Annotated[
+        list[str] | None, typer.Option("--table", help="The same, archived: a table of the lake.")
+    ] = None,
+    since: Since = None,
+    until: Until = None,
+    top: Top = 10,
+    html: Html = None,
+) -> None:
+    """Count dead letters by queue, reason, error, key, service and hour; finds their queues."""
+    since, until = time_of("--since", since), time_of("--until", until)
+    from leveret.pipeline.flows import deadletters as flows
+
+    named = flows.Sources(list(queues or ()), list(streams or ()), list(tables or ()))
+    flows.require(site, named)
+    sources = named if named.names() else flows.Sources(flows.dead_letter_queues(site))
+    spark = site.session("deadletters")
+    found = flows.report(flows.letters_of(spark, site, sources, since, until), top)
+    found = {"sources": sources.names(), **found}
+    if html is not None:
+        from leveret.pipeline.report_pages import dead_letter_page
+
+        _write(html, dead_letter_page(found, sources.names()))
+    _show(output, found, ("sources", "letters", "first", "last", "retries_max", *_LIVES))
+    if not output.as_json and found["letters"]:
+        for name, rows in found["by"].items():
+            _table(output, f"by {name.replace('_', ' ')}", rows, ["value", "letters", "retries"])
+        worst = ["queue", "reason", "error_class", "routing_key", "service", "letters", "error"]
+        _table(output, "top offenders", found["offenders"], worst)
+    _told(html)
+
+
+_LIVES: Final = ("alive_ms_p50", "alive_ms_p95")
+
+
+@flow
+def latency(
+    site: Site,
+    output: Output,
+    stream: Annotated[
+        str | None, typer.Argument(help="The stream in which queues remember (x-remember).")
+    ] = None,
+    queue: Annotated[
+        str | None, typer.Option("--queue", help="One queue; its stream is found by itself.")
+    ] = None,
+    from_lake: Annotated[
+        bool, typer.Option("--from-lake", help="From bronze instead of the broker.")
+    ] = False,
+    window: Annotated[str, typer.Option("--window", help="Such as 30s, 5m, 1h or 1d.")] = "1h",
+    since: Since = None,
+    until: Until = None,
+    html: Html = None,
+) -> None:
+    """Percentiles of the time in queue, in flight and to ack, by queue, service and window."""
+    window_s = _seconds(window)
+    if stream is None and (queue is None or from_lake):
+        raise typer.BadParameter("give the stream with the life events, or --queue")
+    since, until = time_of("--since", since), time_of("--until", until)
+    from leveret.pipeline.flows import latency as flows
+
+    name = flows.stream_of(site, stream, queue, is_from_lake=from_lake)
+    spark = site.session("latency")
+    asked = flows.Measuring(name, window_s, from_lake, since, until, queue)
+    found = {"stream": name, **flows.report(flows.spans_of(spark, site, asked), window_s)}
+    if html is not None:
+        from leveret.pipeline.report_pages import latency_page
+
+        _write(html, latency_page(found, name))
+    if output.as_json:
+        print_json(found)
+    else:
+        measures = ["kind", "count", "p50", "p95", "p99", "max"]
+        _table(output, "by queue, in ms", found["queues"], ["queue", *measures])
+        if found["services"]:
+            _table(output, "by service", found["services"], ["queue", "service", *measures])
+        _table(output, f"by {window}", found["windows"], ["start", "queue", *measures])
+    _told(html)
+
+
+@flow
+def jobs_report(
+    site: Site,
+    output: Output,
+    postgres: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--jobs-postgres",
+            envvar="LEVERET_JOBS_POSTGRES",
+            metavar="DSN",
+            help="A shard of the jobs service, in their order; without it the service is asked.",
+        ),
+    ] = None,
+    namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Only this.")] = None,
+    token: Token = None,
+    top: Top = 20,
+    html: Html = None,
+) -> None:
+    """Jobs by topic and state, the age of the oldest, retries, and what dead jobs died of."""
+    now = datetime.fromtimestamp(Clock().now_ms() / 1000, UTC)
+    dsns = [dsn for given in postgres or () for dsn in given.split()]
+    if dsns:
+        spark = site.session("jobs-report")
+        from leveret.pipeline.flows import jobs_report as flows
+
+        found = flows.report(flows.jobs_of(spark, dsns, namespace, now), top, now)
+        place = f"{len(dsns)} PostgreSQL shards"
+    else:
+        from leveret.pipeline import readiness
+        from leveret.pipeline.flows import jobs_report as flows
+        from leveret.pipeline.jobs_access import JobsAccess
+
+        if token is None:  # else it is not the login that counts
+            readiness.require_broker(site)
+        access = JobsAccess(site, token, namespace or "default")
+        found = flows.report_over_http(access.client(), namespace, top, now)
+        access.close()
+        place = f"As the service tells it, {now:%Y-%m-%d %H:%M} UTC"
+    if html is not None:
+        from leveret.pipeline.report_pages import jobs_page
+
+        _write(html, jobs_page(found, place))
+    _show(output, found, ("ready", "scheduled", "leased", "dead"))
+    if not output.as_json:
+        columns = ["namespace", "topic", "ready", "scheduled", "leased", "dead", "oldest_ready_s"]
+        columns += ["retries", "failures"] if dsns else ["failures"]
+        _table(output, "by topic", found["topics"], columns)
+        if found["errors"]:
+            columns = ["namespace", "topic", "jobs", "last", "error"]
+            _table(output, "dead jobs by their last error", found["errors"], columns)
+    _told(html)
+
+
+def _seconds(text: str) -> int:
+    """A span of time: a number with its unit."""
+    number, unit = text[:-1], text[-1:]
+    if not (number.isascii() and number.isdigit() and len(number) < 10) or unit not in UNITS_S:
+        raise ConfigError("a window is a number with s, m, h or d: 5m")
+    found = int(number) * UNITS_S[unit]
+    if not WINDOWS_S[0] <= found <= WINDOWS_S[1]:
+        raise ConfigError("a window is from 1s to 31d")
+    return found
+
+
+def _show(output: Output, found: dict[str, Any], names: tuple[str, ...]) -> None:
+    if output.as_json:
+        print_json(found)
+    else:
+        output.facts({name: found[name] for name in names if found[name] is not None})
+
+
+def _table(output: Output, title: str, rows: list[dict[str, Any]], columns: list[str]) -> None:
+    typer.echo(f"\n{title}")
+    output.table(rows, columns)
+
+
+def _write(path: Path, page: Any) -> None:
+    from leveret.pipeline.charts import page_html
+
+    replace(path.absolute(), page_html(page))
+
+
+def _told(path: Path | None) -> None:
+    if path is not None:
+        typer.echo(f"charts are in {path}", err=True)
