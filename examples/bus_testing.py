@@ -7,7 +7,7 @@ import asyncio
 from dataclasses import dataclass
 
 from leveret.bus import Bus, Delivery, fanout
-from leveret.bus.testing import FakeBus, FakeHub
+from leveret.bus.testing.fake_bus import FakeBus, FakeHub
 
 
 @dataclass

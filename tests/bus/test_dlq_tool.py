@@ -20,8 +20,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from leveret.bus import Bus, Delivery, fanout, topic
-from leveret.bus.dlq import Selection, dead_letter_queue
-from leveret.bus.letters import DeadLetter
+from leveret.bus.dead_letters.letter import DeadLetter
+from leveret.bus.dead_letters.queue import Selection, dead_letter_queue
 from leveret.cli.app import app
 from tests.bus.dead_letters import Stage, stage
 from tests.bus.nodes import Leveret, Node

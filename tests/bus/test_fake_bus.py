@@ -16,7 +16,7 @@ from leveret.bus import (
     fanout,
     topic,
 )
-from leveret.bus.testing import FakeBus, FakeHub
+from leveret.bus.testing.fake_bus import FakeBus, FakeHub
 from tests.bus.stage import Placed
 
 pytestmark = [

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from leveret.bus.posting import Poster, PostFailed
+from leveret.bus.webhook.posting import Poster, PostFailed
 from leveret.errors import ConfigError
 from tests.bus.http_target import Target, http_target
 

@@ -13,7 +13,7 @@ from pamqp.commands import Basic
 from pamqp.header import ContentHeader
 
 from leveret.bus import Bus, Delivery, QueueType, topic
-from leveret.bus.readable import TIME_MAX, readable
+from leveret.bus.connections.readable import TIME_MAX, readable
 from tests.bus.nodes import Node
 from tests.bus.stage import FAST, Placed, Seen, pytestmark_bus, take
 

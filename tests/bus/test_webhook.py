@@ -18,9 +18,9 @@ import pytest
 
 from leveret.bus import fanout, topic
 from leveret.bus.delivery import Delivery
-from leveret.bus.health_port import HealthPort
 from leveret.bus.topology import Layout
-from leveret.bus.webhook import HEADER_CHARS_MAX, Webhook, request_headers
+from leveret.bus.webhook.health_port import HealthPort
+from leveret.bus.webhook.webhook import HEADER_CHARS_MAX, Webhook, request_headers
 from tests.bus.dead_letters import Stage
 from tests.bus.http_target import Request, Target, http_target
 from tests.bus.nodes import Node
@@ -113,13 +113,13 @@ def test_message_that_fails_too_often_is_a_dead_letter(
             await until(lambda: webhook.counts.failed == 3)
 
     target.answer = lambda _: 503
-    with caplog.at_level(logging.WARNING, "leveret.bus.webhook"):
+    with caplog.at_level(logging.WARNING, "leveret.bus.webhook.webhook"):
         asyncio.run(play())
     (letter,) = stage.take(layout.dlq)
     assert letter.headers["x-final-status-code"] == 503
     assert letter.headers["x-final-retry-count"] == 2
     assert [request.headers["X-Attempt"] for request in target.requests] == ["1", "2", "3"]
-    facts = [vars(r)["facts"] for r in caplog.records if r.name == "leveret.bus.webhook"]
+    facts = [vars(r)["facts"] for r in caplog.records if r.name == "leveret.bus.webhook.webhook"]
     assert [(fact["attempt"], fact["status"]) for fact in facts] == [(1, 503), (2, 503), (3, 503)]
 
 

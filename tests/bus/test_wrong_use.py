@@ -25,7 +25,7 @@ from leveret.bus import (
     fanout,
     topic,
 )
-from leveret.bus.testing import FakeBus
+from leveret.bus.testing.fake_bus import FakeBus
 from leveret.errors import ConfigError
 from tests.bus.stage import Placed
 

@@ -24,7 +24,7 @@ import pytest
 
 import leveret.bus
 from leveret.bus import Bus, fanout
-from leveret.bus.testing import FakeBus, FakeHub
+from leveret.bus.testing.fake_bus import FakeBus, FakeHub
 from leveret.config.option import Secret
 from leveret.testing.broker import BrokerUrl, broker
 from tests.docs.pages import Block, blocks

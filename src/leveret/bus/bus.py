@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar, cast
 
 from leveret.bus import codec
-from leveret.bus.connection import require_address
+from leveret.bus.connections.connection import require_address
 from leveret.bus.consuming import Consumer
 from leveret.bus.dispatch import Dispatcher, M, Middleware, Register
 from leveret.bus.health import Health, listing_fault, vhost_of

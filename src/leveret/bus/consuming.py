@@ -17,12 +17,12 @@ import aiormq
 import aiormq.abc
 
 from leveret.bus import headers as names
-from leveret.bus.connection import BrokerConnection, Silent
-from leveret.bus.declare import declare
+from leveret.bus.connections.connection import BrokerConnection, Silent
+from leveret.bus.connections.declare import declare
+from leveret.bus.connections.link import Link, Session
 from leveret.bus.delivery import Delivery
 from leveret.bus.dispatch import Dispatcher
 from leveret.bus.early import wait_ms
-from leveret.bus.link import Link, Session
 from leveret.bus.outcome import MAX_RETRIES_EXCEEDED, TOO_EARLY, Act, Decision, Handled, decide
 from leveret.bus.outgoing import of_copy
 from leveret.bus.policy import Backoff

@@ -18,10 +18,10 @@ from leveret.bus import codec, tracing
 from leveret.bus import headers as names
 from leveret.bus.delivery import Delivery
 from leveret.bus.idempotency import IdempotencyStore
+from leveret.bus.keyed_lock import Turns
 from leveret.bus.outcome import DONE, Handled, Result, failed, handled
 from leveret.bus.policy import RetryPolicy
 from leveret.bus.topology import Layout
-from leveret.bus.turns import Turns
 from leveret.errors import NotDecodable, PermanentFault
 
 E = TypeVar("E")

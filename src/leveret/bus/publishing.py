@@ -16,14 +16,14 @@ import aiormq
 import aiormq.abc
 from aiormq.exceptions import DeliveryError, PublishError
 
-from leveret.bus.connection import BrokerConnection
-from leveret.bus.declare import declare
-from leveret.bus.link import Link, Session
+from leveret.bus.connections.connection import BrokerConnection
+from leveret.bus.connections.declare import declare
+from leveret.bus.connections.link import Link, Session
+from leveret.bus.keyed_lock import Turns
 from leveret.bus.outgoing import Outgoing
 from leveret.bus.policy import Backoff
 from leveret.bus.settings import BusSettings
 from leveret.bus.topology import Topology
-from leveret.bus.turns import Turns
 from leveret.clock import Clock
 from leveret.errors import (
     BusError,

@@ -1,4 +1,4 @@
-"""What the commands of `leveret bus dlq` do: `leveret.bus.dlq` with progress, words and exit codes.
+"""What the commands of `leveret bus dlq` do: `leveret.bus.dead_letters.queue` with progress, words and exit codes.
 
 Exit code 0: all of it is done. 1: some messages stay where they were, and why; or nothing was
 found. 130: stopped by Ctrl+C or SIGTERM between two messages.
@@ -14,9 +14,15 @@ from typing import Any, Final
 
 import typer
 
-from leveret.bus.dlq import DeadLetterQueue, Outcome, Report, Selection, dead_letter_queue
-from leveret.bus.letter_filter import LetterFilter
-from leveret.bus.letters import DeadLetter
+from leveret.bus.dead_letters.letter import DeadLetter
+from leveret.bus.dead_letters.letter_filter import LetterFilter
+from leveret.bus.dead_letters.queue import (
+    DeadLetterQueue,
+    Outcome,
+    Report,
+    Selection,
+    dead_letter_queue,
+)
 from leveret.cli.bus.options import Asked, Place, on_signal, place_of, quieten_client
 from leveret.cli.shared.output import Output, Row
 from leveret.errors import Closed

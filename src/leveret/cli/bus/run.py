@@ -12,9 +12,9 @@ from typing import Any
 import typer
 
 from leveret.bus import fanout, topic
-from leveret.bus.health_port import HealthPort
 from leveret.bus.topology import Layout, QueueType
-from leveret.bus.webhook import Webhook, run_until
+from leveret.bus.webhook.health_port import HealthPort
+from leveret.bus.webhook.webhook import Webhook, run_until
 from leveret.cli.bus.options import RunOptions, on_signal, quieten_client
 from leveret.runtime import logs
 

@@ -19,8 +19,8 @@ import aiormq.abc
 from aio_pika.abc import ConnectionParameter
 from yarl import URL
 
+from leveret.bus.connections.transports import Transports
 from leveret.bus.settings import BusSettings
-from leveret.bus.transports import Transports
 from leveret.errors import ConfigError, NotConnected
 
 CLOSE_S: Final = 1.0  # for goodbyes

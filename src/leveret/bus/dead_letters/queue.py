@@ -38,9 +38,9 @@ from aiormq.exceptions import (
 )
 from pamqp.commands import Basic
 
+from leveret.bus.dead_letters.letter import QUORUM_COUNTS, DeadLetter
+from leveret.bus.dead_letters.letter_filter import LetterFilter
 from leveret.bus.headers import continues_deaths
-from leveret.bus.letter_filter import LetterFilter
-from leveret.bus.letters import QUORUM_COUNTS, DeadLetter
 from leveret.clock import Clock
 from leveret.errors import Closed, NotFound
 

@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import aiormq.abc
 
-from leveret.bus.connection import BrokerConnection
+from leveret.bus.connections.connection import BrokerConnection
 from leveret.bus.policy import Backoff
 from leveret.errors import BusError, NotConnected, TopologyMismatch
 

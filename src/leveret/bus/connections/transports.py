@@ -14,7 +14,7 @@ from typing import Any, Final
 import aiormq.connection
 from yarl import URL
 
-from leveret.bus.readable import readable
+from leveret.bus.connections.readable import readable
 
 _CONTENT_HEADER: Final = 2  # the type of its frame
 _TYPE_BYTES: Final = 1

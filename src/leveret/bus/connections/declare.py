@@ -10,7 +10,7 @@ from typing import Final
 import aiormq
 import aiormq.abc
 
-from leveret.bus.connection import BrokerConnection
+from leveret.bus.connections.connection import BrokerConnection
 from leveret.bus.topology import DEFAULT_EXCHANGE, Binding, Exchange, Queue, Topology
 from leveret.errors import TopologyMismatch
 

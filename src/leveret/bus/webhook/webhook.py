@@ -29,9 +29,9 @@ from leveret.bus.bus import Bus
 from leveret.bus.delivery import Delivery
 from leveret.bus.health import Health
 from leveret.bus.outcome import ConsumerStatus, Handled, handled
-from leveret.bus.posting import Poster, PostFailed
 from leveret.bus.settings import BusSettings
 from leveret.bus.topology import Layout
+from leveret.bus.webhook.posting import Poster, PostFailed
 from leveret.clock import Clock
 
 HEADERS_MAX: Final = 64  # of a message that are sent on; servers take about 100 in all

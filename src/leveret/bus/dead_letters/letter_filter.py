@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from leveret.bus.letters import DeadLetter
+from leveret.bus.dead_letters.letter import DeadLetter
 
 
 @dataclass(frozen=True, slots=True)
