@@ -111,7 +111,7 @@ def _child(to: int, dsns: list[str], step: str | None, write: int | None = None)
 
 
 def _change(to: int, dsns: list[str], step: str | None, write: int | None) -> None:
-    from leveret.jobs.service.shards.bulk import copy_parts
+    from leveret.job_service.shards.resharding.bulk import copy_parts
     from leveret.pipeline.flows.reshard import Asked, reshard
 
     def on_step(name: str, topic: tuple[str, str] | None) -> None:

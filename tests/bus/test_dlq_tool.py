@@ -22,9 +22,11 @@ from typer.testing import CliRunner, Result
 from leveret.bus import Bus, Delivery, fanout, topic
 from leveret.bus.dead_letters.letter import DeadLetter
 from leveret.bus.dead_letters.queue import Selection, dead_letter_queue
-from leveret.cli.app import app
+from leveret.cli.tree import app_for
 from tests.bus.dead_letters import Stage, stage
 from tests.bus.nodes import Leveret, Node
+
+APP = app_for("")
 
 # pytestmark = pytest.mark.compiled_only("the tool is the same Python in both forms")
 
@@ -47,7 +49,7 @@ def dlq(letters: Stage, *words: str, answer: str = "") -> Result:
     """One command on this dead-letter queue."""
     command, *rest = words
     return CliRunner().invoke(
-        app, ["bus", "dlq", command, *letters.names(), *rest], input=answer, catch_exceptions=False
+        APP, ["bus", "dlq", command, *letters.names(), *rest], input=answer, catch_exceptions=False
     )
 
 
@@ -275,16 +277,16 @@ def test_drop_asks_first(letters: Stage) -> None:
 def test_what_goes_wrong_is_one_line(amqp_url: str) -> None:
     runner = CliRunner()
     words = ["bus", "dlq", "list", "--amqp-url", amqp_url]
-    missing = runner.invoke(app, [*words, "--dlq", "no.such.queue"])
+    missing = runner.invoke(APP, [*words, "--dlq", "no.such.queue"])
     assert missing.exit_code == 1
     assert missing.stderr == "leveret bus: there is no queue no.such.queue\n"
     away = runner.invoke(
-        app, ["bus", "dlq", "list", "--dlq", "x", "--amqp-url", "amqp://127.0.0.1:1/"]
+        APP, ["bus", "dlq", "list", "--dlq", "x", "--amqp-url", "amqp://127.0.0.1:1/"]
     )
     assert away.exit_code == 1
     assert away.stderr.startswith("leveret bus: no connection to the broker")
     assert away.stderr.count("\n") == 1
-    assert runner.invoke(app, words).exit_code == 2
+    assert runner.invoke(APP, words).exit_code == 2
 
 
 def test_ctrl_c_ends_between_two_messages(letters: Stage) -> None:

@@ -12,10 +12,12 @@ from typing import Any, Final
 
 import typer
 
-from leveret.cli.app import app
+from leveret.cli.tree import app_for
 from leveret.config.settings import env_name, flag_name, options
 from leveret.http.app import OPERATIONS
 from tests.docs.pages import ROOT
+
+APP = app_for("")
 
 HELP: Final = {"--help", "-h"}
 _COMMAND: Final = re.compile(r"(?:^|[\s(=`/])leveret (?=[a-z-])")
@@ -55,7 +57,7 @@ def _parts(text: str) -> list[str]:
 @cache
 def root() -> Any:
     """The command `leveret` with all others in it."""
-    return typer.main.get_command(app)
+    return typer.main.get_command(APP)
 
 
 def fault_of(command: Command) -> str | None:

@@ -82,7 +82,10 @@ def worker_pid(url: BrokerUrl) -> int:
 
 
 def test_broker_never_imports_pyarrow(tmp_path: Path) -> None:
-    code = "import sys, leveret.runtime.node, leveret.http.transport.server; assert 'pyarrow' not in sys.modules"
+    code = (
+        "import sys, leveret.runtime.node, leveret.http.transport.server;"
+        "assert 'pyarrow' not in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from leveret.cli.app import app
+from leveret.cli.tree import app_for
 from leveret.jobs import Client, TopicSettings
 from leveret.storage.disk import Disk
 from leveret.testing.broker import BrokerUrl, broker
 from tests.jobs.service import NAMESPACE, address, token
+
+APP = app_for("")
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +34,7 @@ def client(url: BrokerUrl) -> Iterator[Client]:
 def jobs(url: BrokerUrl, *words: str, code: int = 0, text: str | None = None) -> str:
     """What a command printed; its exit code is as expected."""
     shared = ["--url", address(url), "--token", token(url), "--namespace", NAMESPACE]
-    done = CliRunner().invoke(app, ["jobs", *words, *shared], input=text)
+    done = CliRunner().invoke(APP, ["jobs", *words, *shared], input=text)
     assert done.exit_code == code, done.output
     return done.stdout if code == 0 else done.stderr
 

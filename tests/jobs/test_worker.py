@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from leveret.job_model import BATCH_MAX
 from leveret.jobs import AsyncClient, Client, Dead, Job, NewJob, Retry, TopicSettings, Worker
-from leveret.jobs.retrying import TIMEOUT_S
-from leveret.jobs.service.items import BATCH_MAX
+from leveret.jobs.client.retrying import TIMEOUT_S
 from leveret.testing import ManualClock
 from leveret.testing.broker import BrokerUrl, broker
 from tests.jobs.service import NAMESPACE, address, token
@@ -274,7 +274,7 @@ def test_an_object_that_is_called_as_a_coroutine_is_awaited(url: BrokerUrl) -> N
 def test_acks_do_not_wait_for_those_who_wait_for_jobs(
     url: BrokerUrl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("leveret.jobs.worker.LINKS_MAX", 1)
+    monkeypatch.setattr("leveret.jobs.worker.worker.LINKS_MAX", 1)
 
     async def script(stage: Stage) -> None:
         for topic in ("idle-a", "idle-b", "busy"):
@@ -441,7 +441,7 @@ def test_a_lease_that_ends_while_a_renewal_is_stuck_is_lost_then(url: BrokerUrl)
 def nack_without_token(body: dict[str, object]) -> Any:
     import msgspec
 
-    from leveret.jobs.calls import Call
+    from leveret.jobs.client.calls import Call
 
     return Call("POST", "/nack", msgspec.json.encode([body]), lambda _answer: [])
 

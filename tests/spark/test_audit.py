@@ -98,10 +98,8 @@ def test_history_that_the_broker_forgot_is_in_the_lake(spark: SparkSession, shop
 def test_the_command_says_what_it_found(spark: SparkSession, shop: Site) -> None:
     from typer.testing import CliRunner
 
-    from leveret.cli.app import app
-
     words = ["pipeline", "audit", "--url", shop.url, "--queue", "dead", "--queue", "side"]
-    done = CliRunner().invoke(app, words)
+    done = CliRunner().invoke(app_for(""), words)
     assert done.exit_code == 0, done.output
     assert "every message is accounted for" in done.stdout
     done = run(shop, "audit", "--queue", "dead", "--stuck-after", "0.001s", "--limit", "2")

@@ -9,13 +9,15 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from leveret.cli.app import app
+from leveret.cli.tree import app_for
 from leveret.pipeline.flows.load import Loading, load
 from leveret.pipeline.flows.replay import Choice, Target, choose, count, drops_duplicates, replay
 from leveret.pipeline.flows.sql import Tables
 from leveret.pipeline.site import Site
 from tests.spark.lake import Served
 from tests.spark.test_flows_lake import archived, site_of
+
+APP = app_for("")
 
 pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
 
@@ -24,7 +26,7 @@ ONCE = {"x-deduplication": {"size": 1000}}
 
 def run(site: Site, *words: str) -> Any:
     given = ["--url", site.url, "--lake", str(site.lake_path), "--json"]
-    return CliRunner().invoke(app, ["pipeline", *words, *given])
+    return CliRunner().invoke(APP, ["pipeline", *words, *given])
 
 
 def test_replay_from_stream_and_lake_sends_each_message_once(

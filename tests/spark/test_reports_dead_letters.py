@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from leveret.bus import Bus, topic
-from leveret.cli.app import app
+from leveret.cli.tree import app_for
 from leveret.pipeline.flows.deadletters import Sources, dead_letter_queues, letters_of, report
 from leveret.pipeline.transforms.dead_letters import COUNT_MAX, by_dimension, letters
 from leveret.pipeline.transforms.latencies import spans, steps
@@ -20,6 +20,8 @@ from tests.spark.lake import Served
 from tests.spark.test_flows_lake import archived, site_of
 from tests.spark.test_flows_transforms import messages
 from tests.spark.timed import Timed, timed
+
+APP = app_for("")
 
 pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
 
@@ -140,7 +142,7 @@ def test_dead_letters_of_the_bus_say_status_error_and_retries(
     anyio.run(within)
     page = tmp_path / "dead.html"
     given = ["--url", served.http, "--json", "--html", str(page)]
-    done = CliRunner().invoke(app, ["pipeline", "deadletters", *given])
+    done = CliRunner().invoke(APP, ["pipeline", "deadletters", *given])
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert found["sources"] == ["shop.orders.dlq"]

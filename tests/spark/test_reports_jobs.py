@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from typer.testing import CliRunner
 
-from leveret.cli.app import app
+from leveret.cli.tree import app_for
 from leveret.clock import Clock
 from leveret.jobs import Client, NewJob, TopicSettings
 from leveret.pipeline.flows.jobs_report import report_over_http
@@ -21,6 +21,8 @@ from tests.jobs.stores import ShardsService
 from tests.spark.lake import Served
 from tests.spark.test_flows_lake import site_of
 from tools.services import shared_postgres, shared_redis
+
+APP = app_for("")
 
 pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
 
@@ -85,7 +87,7 @@ def test_jobs_of_all_shards_are_told_by_topic_state_error_and_hour(
                 client.stats()
             words = [word for dsn in dsns for word in ("--jobs-postgres", dsn)]
             done = CliRunner().invoke(
-                app,
+                APP,
                 ["pipeline", "jobs-report", *words, "-n", "shop", "--json", "--html", str(page)],
             )
         finally:
@@ -116,7 +118,7 @@ def test_jobs_of_the_broker_itself_are_told_over_http(served: Served, tmp_path: 
     assert topics["email"]["ready"] == 10 and topics["bill"]["leased"] == 1
     assert (found["dead"], topics["email"]["dead"], topics["email"]["enqueued"]) == (2, 2, 12)
     assert [(row["error"], row["jobs"]) for row in found["errors"]] == [("SMTPError: refused", 2)]
-    done = CliRunner().invoke(app, ["pipeline", "jobs-report", "--url", served.http])
+    done = CliRunner().invoke(APP, ["pipeline", "jobs-report", "--url", served.http])
     assert done.exit_code == 0, done.output
     assert "SMTPError: refused" in done.stdout
 
@@ -142,11 +144,11 @@ def test_files_are_loaded_as_jobs_once_however_often(
     files = [first, second]
     assert load_jobs(spark, files, None, to, "monday") == Loaded(new=1_502, known=0)
     words = ["load", *map(str, files), "--jobs", "shop/import", "--id", "monday"]
-    again = CliRunner().invoke(app, ["pipeline", *words, "--url", served.http, "--json"])
+    again = CliRunner().invoke(APP, ["pipeline", *words, "--url", served.http, "--json"])
     assert again.exit_code == 0, again.output
     assert json.loads(again.stdout) == {"jobs": 0, "known": 1_502, "id": "monday"}
     first.write_text(first.read_text() + "1502\n")
-    more = CliRunner().invoke(app, ["pipeline", *words, "--url", served.http])
+    more = CliRunner().invoke(APP, ["pipeline", *words, "--url", served.http])
     assert more.stdout == "put in 1 job; 1,502 were there already\n"
     with client_of(served) as client:
         assert [job["id"] for job in payloads(client, "import", 1_503)] == list(range(1_503))
@@ -188,6 +190,6 @@ def test_what_the_service_refuses_is_one_line(
     rows = tmp_path / "a.csv"
     rows.write_text("id\n1\n")
     given = ["--jobs", "shop/import", "--token", "nonsense", "--url", served.http]
-    done = CliRunner().invoke(app, ["pipeline", "load", str(rows), *given])
+    done = CliRunner().invoke(APP, ["pipeline", "load", str(rows), *given])
     assert done.exit_code == 1
     assert "token" in done.stderr and done.stderr.count("\n") == 1

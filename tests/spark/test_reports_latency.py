@@ -6,10 +6,12 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from leveret.cli.app import app
+from leveret.cli.tree import app_for
 from leveret.pipeline.flows.latency import Measuring, report, spans_of
 from tests.spark.test_flows_lake import archived, site_of
 from tests.spark.timed import Timed, timed
+
+APP = app_for("")
 
 pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
 
@@ -107,8 +109,8 @@ def test_the_command_finds_the_stream_of_a_queue_and_draws(
     with timed(tmp_path / "data") as served:
         known = live(served)["to ack"]
         given = ["--queue", "work", "--window", "30m", "--url", served.http, "--html", str(page)]
-        done = CliRunner().invoke(app, ["pipeline", "latency", *given])
-        wrong = CliRunner().invoke(app, ["pipeline", "latency", "lives", "--window", "soon"])
+        done = CliRunner().invoke(APP, ["pipeline", "latency", *given])
+        wrong = CliRunner().invoke(APP, ["pipeline", "latency", "lives", "--window", "soon"])
     assert done.exit_code == 0, done.output
     lines = [line.split() for line in done.stdout.splitlines()]
     (told,) = [line for line in lines if line[:3] == ["work", "to", "ack"]]

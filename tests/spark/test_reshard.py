@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from leveret.jobs.service.shards.bulk import Part
-from leveret.jobs.service.shards.moving import mover
-from leveret.jobs.service.shards.routing import slot_of
+from leveret.job_service.shards.resharding.bulk import Part
+from leveret.job_service.shards.resharding.moving import mover
+from leveret.job_service.shards.routing import slot_of
 from leveret.pipeline.flows.reshard import Asked, Progress, reshard, verify
 from leveret.pipeline.shards import copy_ahead
 from leveret.pipeline.transforms.resharding import doubled, misplaced, waves

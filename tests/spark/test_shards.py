@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from leveret.jobs.service.items import Handle
+from leveret.job_model import Handle
 from leveret.pipeline.shards import read_all_rows, read_jobs
 from tests.jobs.shards.nodes import Place, new, topic_on
 from tools.services import shared_postgres, shared_redis

@@ -9,10 +9,12 @@ from typing import Any, Final
 
 import typer
 
-from leveret.cli.app import app
 from leveret.cli.jobs.asking import SHARED_BY_JOBS
 from leveret.cli.pipeline.options import SHARED as FLOW_SHARED
 from leveret.cli.shared.output import SHARED
+from leveret.cli.tree import app_for
+
+APP = app_for("")
 
 _HEAD: Final = """\
 # Command line
@@ -38,7 +40,7 @@ command.
 
 def page() -> str:
     """The whole page."""
-    return _HEAD + "".join(_commands(typer.main.get_command(app), "leveret"))
+    return _HEAD + "".join(_commands(typer.main.get_command(APP), "leveret"))
 
 
 def _commands(group: Any, path: str) -> Iterator[str]:

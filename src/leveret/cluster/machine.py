@@ -7,7 +7,7 @@ performed, and answered, long ago. A leader change may lose or repeat effects, s
 `resume` when its first entry is applied, publishers send again what is not confirmed, and whoever
 is told something ignores a leader of an older term than it has heard of.
 
-This is a machine of its own and not `leveret.engine.queues.queue.Queue`: that one delivers into sessions
+This is a machine of its own and not the engine's `Queue`: that one delivers into sessions
 of its node, keeps bodies and windows in memory, and writes its own log, all of which the replicated
 log replaces. The rules that users see are the same: returned messages come first, a delivery limit,
 expiry at the head of the line. A queue that is full refuses publishes before they are proposed (see

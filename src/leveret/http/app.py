@@ -20,7 +20,7 @@ from leveret.http.framework import assets, openapi
 from leveret.http.framework.answers import json, on_crash, on_http_error, on_hung_up, on_refusal
 from leveret.http.framework.listing import with_list_query
 from leveret.http.framework.node import BrokerFacts
-from leveret.http.framework.operations import Needs, Operation, endpoints_of, routes_of
+from leveret.http.framework.operations import Handler, Needs, Operation, endpoints_of, routes_of
 from leveret.http.framework.pace import Pace
 from leveret.http.framework.rates import Rates
 from leveret.http.framework.router import Routes, routed
@@ -51,7 +51,6 @@ from leveret.http.management import (
     vhosts,
 )
 from leveret.http.streams import leases, stream_messages, streams
-from leveret.http.transport import express
 
 # Paths that are called so often that what is around a call must not cost more than the call.
 _EXPRESS: Final = ("/enqueue", "/dequeue", "/ack", "/nack", "/extend")
@@ -102,7 +101,7 @@ def make_app(facts: BrokerFacts) -> Starlette:
     return app
 
 
-def express_endpoints() -> dict[bytes, express.Endpoint]:
+def express_endpoints() -> dict[bytes, Handler]:
     """What answers the paths of the express lane: the same as on the way through Starlette."""
     found = endpoints_of(OPERATIONS)
     return {path.encode(): found[path].answer for path in _EXPRESS}

@@ -1,38 +1,56 @@
-"""Jobs over HTTP: a typed client, a worker, and the service (`leveret.jobs.service`).
+"""Jobs over HTTP: typed clients and a worker.
 
-`Client` and `AsyncClient` put in, take and settle jobs; a `Worker` calls functions with them. What
-goes wrong is one of the exceptions of `leveret.jobs.faults`.
-
-A name is imported when it is first used: a node imports the service, and no client. `__init__.pyi`
-tells type checkers what is here.
+`Client` and `AsyncClient` enqueue, dequeue and settle jobs; a `Worker` calls a function for each
+job. The exceptions of both are in `leveret.jobs.client.errors`. The service that they talk to is
+`leveret.job_service`.
 """
 
-from importlib import import_module
-from typing import Any, Final
+from leveret.job_model import Outcome, Schedule, TopicSettings, TopicStats
+from leveret.jobs.client.async_client import AsyncClient
+from leveret.jobs.client.client import Client
+from leveret.jobs.client.errors import (
+    BadAnswer,
+    CallFailed,
+    InvalidCall,
+    NotAllowed,
+    NotAuthenticated,
+    OverRate,
+    ServiceDraining,
+    ServiceFailed,
+    StaleLease,
+    TimedOut,
+    UnknownJob,
+    Unreachable,
+)
+from leveret.jobs.client.job import Enqueued, Failure, Job, JobInfo, NewJob
+from leveret.jobs.worker.topic_runner import Dead, Retry
+from leveret.jobs.worker.worker import Worker
 
-_HOMES: Final = {
-    "leveret.jobs.async_client": "AsyncClient",
-    "leveret.jobs.client": "Client",
-    "leveret.jobs.faults": "BadAnswer CallFailed InvalidCall NotAllowed NotAuthenticated OverRate "
-    "ServiceDraining ServiceFailed StaleLease TimedOut UnknownJob Unreachable",
-    "leveret.jobs.job": "Enqueued Failure Job JobInfo NewJob",
-    "leveret.jobs.lane": "Dead Retry",
-    "leveret.jobs.service.items": "Schedule TopicSettings TopicStats",
-    "leveret.jobs.service.store": "Outcome",
-    "leveret.jobs.worker": "Worker",
-}
-_HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in names.split()}
-__all__ = sorted(_HOME_OF)  # noqa: PLE0605
-
-
-def __getattr__(name: str) -> Any:
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(home), name)
-    globals()[name] = found
-    return found
-
-
-def __dir__() -> list[str]:
-    return [*globals(), *_HOME_OF]
+__all__ = [
+    "AsyncClient",
+    "Client",
+    "Worker",
+    "Dead",
+    "Retry",
+    "Enqueued",
+    "Failure",
+    "Job",
+    "JobInfo",
+    "NewJob",
+    "Outcome",
+    "Schedule",
+    "TopicSettings",
+    "TopicStats",
+    "BadAnswer",
+    "CallFailed",
+    "InvalidCall",
+    "NotAllowed",
+    "NotAuthenticated",
+    "OverRate",
+    "ServiceDraining",
+    "ServiceFailed",
+    "StaleLease",
+    "TimedOut",
+    "UnknownJob",
+    "Unreachable",
+]

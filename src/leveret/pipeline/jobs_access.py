@@ -7,7 +7,7 @@ import time
 from typing import Final
 from urllib.parse import urlsplit
 
-from leveret.jobs.client import Client
+from leveret.jobs.client.client import Client
 from leveret.pipeline.site import Site
 from pyspark_leveret.client import Broker
 from pyspark_leveret.options import parse

@@ -18,8 +18,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from leveret.errors import ConfigError
-from leveret.jobs.service.shards.bulk import Part, copy_parts
-from leveret.jobs.service.shards.reading import COLUMNS, COUNTS, Range, batches, ranges
+from leveret.job_service.shards.resharding.bulk import Part, copy_parts
+from leveret.job_service.shards.resharding.reading import COLUMNS, COUNTS, Range, batches, ranges
 
 PART_ROWS: Final = 100_000  # about so many jobs are one partition
 SLICES: Final = 4  # tasks for each that can run at a time, when jobs are copied

@@ -15,7 +15,7 @@ from leveret.engine.queues.queue import Queue
 from leveret.engine.restore import define
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import Corrupt, PreconditionFailed, StorageError
-from leveret.runtime.syncing import SYNC_WITHIN_S, Syncing
+from leveret.runtime.sync_barrier import SYNC_WITHIN_S, Syncing
 from leveret.runtime.turns import Turns
 from leveret.storage.archive import ArchiveReader
 from leveret.storage.backup import NodeBackup

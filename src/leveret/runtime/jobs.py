@@ -56,7 +56,7 @@ class Jobs:
     def __init__(self, host: Host, folder: Path | None) -> None:
         self._host = host
         self._folder = folder
-        # A `leveret.jobs.service.store.Store`; naming it would import msgspec into every start.
+        # A `leveret.job_service.store.Store`; naming it would import msgspec into every start.
         self._store: Any = None
         self._opening = asyncio.Lock()
         self._tokens: JobTokens | None = None
@@ -89,7 +89,7 @@ class Jobs:
             # By its name: what it needs is an extra.
             from importlib import import_module
 
-            shards = import_module("leveret.jobs.service.shards")
+            shards = import_module("leveret.job_service.shards")
             return shards.open_store(
                 redis_url=str(settings.jobs_redis),
                 dsns=settings.jobs_postgres.split(),
@@ -102,7 +102,7 @@ class Jobs:
                     rate_max=settings.jobs_rate or None,
                 ),
             )
-        from leveret.jobs.service.embedded import EmbeddedStore
+        from leveret.job_service.embedded import EmbeddedStore
 
         return EmbeddedStore(_EmbeddedHost(self._host), rate=settings.jobs_rate)
 

@@ -28,16 +28,16 @@ from leveret.http.framework.node import Listener, Machine
 from leveret.http.transport.front import HttpFront
 from leveret.leases import Leases
 from leveret.runtime import machine
-from leveret.runtime.apart import Apart
 from leveret.runtime.backups import Backups
 from leveret.runtime.certificates import Certificates
 from leveret.runtime.connection_log import log_event
 from leveret.runtime.connections import Connections
 from leveret.runtime.jobs import Jobs
-from leveret.runtime.lag import LoopWatch
+from leveret.runtime.login_thread import Apart
+from leveret.runtime.loop_watch import LoopWatch
 from leveret.runtime.memory import REASON, MemoryWatch, held_bytes, machine_bytes
 from leveret.runtime.shovels import load_shovels, make_shovels
-from leveret.runtime.syncing import Syncing
+from leveret.runtime.sync_barrier import Syncing
 from leveret.runtime.telemetry import Telemetry
 from leveret.runtime.tracing import Tracer, otlp_exporter
 from leveret.runtime.turns import Turns

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from leveret.clock import Clock
 from leveret.engine.broker import Broker
 from leveret.engine.pulse import NEVER
-from leveret.runtime.lag import LoopWatch
+from leveret.runtime.loop_watch import LoopWatch
 
 log = logging.getLogger(__name__)
 

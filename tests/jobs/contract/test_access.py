@@ -6,7 +6,7 @@ from typing import Any
 import jwt
 import pytest
 
-from leveret.jobs.service import items
+from leveret import job_model
 from tests.jobs.api import Answer, Api
 from tests.jobs.stores import Service
 
@@ -169,8 +169,8 @@ BAD_ITEMS: list[tuple[str, Any]] = [
     ("topic", "ü" * 101),
     ("topic", "refunds.dead"),
     ("topic", "amq.topic"),
-    ("priority", items.PRIORITY_MAX + 1),
-    ("priority", items.PRIORITY_MIN - 1),
+    ("priority", job_model.PRIORITY_MAX + 1),
+    ("priority", job_model.PRIORITY_MIN - 1),
     ("priority", 1.5),
     ("priority", "high"),
     ("payload", "not base64!"),
@@ -207,9 +207,9 @@ def test_a_span_of_time_that_is_none_is_refused(api: Api, field: str, seconds: f
 
 
 def test_the_item_of_a_namespace_that_is_not_ones_own_is_named(api: Api) -> None:
-    items = [api.item(TOPIC, b""), {**api.item(TOPIC, b""), "namespace": "other"}]
+    job_model = [api.item(TOPIC, b""), {**api.item(TOPIC, b""), "namespace": "other"}]
     handles = [api.handle(TOPIC, 1), {**api.handle(TOPIC, 2), "namespace": "other"}]
-    for path, batch in (("/enqueue", items), ("/ack", handles)):
+    for path, batch in (("/enqueue", job_model), ("/ack", handles)):
         answer = api.call("POST", path, batch)
         assert answer.status == 403
         assert (answer.body["field"], answer.body["item"]) == ("namespace", 1)
@@ -231,13 +231,13 @@ def test_a_body_that_is_no_batch_is_400(api: Api, body: bytes) -> None:
 
 
 def test_a_batch_has_a_most_number_of_jobs(api: Api) -> None:
-    batch = [api.item(TOPIC, b"")] * (items.BATCH_MAX + 1)
-    assert str(items.BATCH_MAX) in refused(api.call("POST", "/enqueue", batch), "")
-    assert len(api.call("POST", "/enqueue", batch[:-1]).body) == items.BATCH_MAX
+    batch = [api.item(TOPIC, b"")] * (job_model.BATCH_MAX + 1)
+    assert str(job_model.BATCH_MAX) in refused(api.call("POST", "/enqueue", batch), "")
+    assert len(api.call("POST", "/enqueue", batch[:-1]).body) == job_model.BATCH_MAX
 
 
 def test_a_payload_has_a_most_number_of_bytes(api: Api) -> None:
-    most = items.PAYLOAD_BYTES_MAX
+    most = job_model.PAYLOAD_BYTES_MAX
     answer = api.call("POST", "/enqueue", [api.item(TOPIC, b"x" * (most + 1))])
     assert str(most) in refused(answer, "payload", 0)
     assert api.enqueue(TOPIC, b"x" * most)
@@ -245,11 +245,11 @@ def test_a_payload_has_a_most_number_of_bytes(api: Api) -> None:
 
 
 def test_a_batch_has_a_most_number_of_bytes(api: Api) -> None:
-    each = items.PAYLOAD_BYTES_MAX
-    batch = [api.item(TOPIC, b"x" * each)] * (items.BATCH_BYTES_MAX // each)
+    each = job_model.PAYLOAD_BYTES_MAX
+    batch = [api.item(TOPIC, b"x" * each)] * (job_model.BATCH_BYTES_MAX // each)
     batch.append(api.item(TOPIC, b"one more"))
     answer = api.call("POST", "/enqueue", batch)
-    assert str(items.BATCH_BYTES_MAX) in refused(answer, "")
+    assert str(job_model.BATCH_BYTES_MAX) in refused(answer, "")
     assert api.dequeue(TOPIC) == []
 
 

@@ -1,6 +1,6 @@
 """Jobs that failed too often: kept with what went wrong, shown, made ready again, deleted."""
 
-from leveret.jobs.service import items
+from leveret import job_model
 from tests.jobs.api import Api
 from tests.jobs.stores import Service
 
@@ -79,9 +79,9 @@ def test_the_dead_are_listed_in_pages_by_id(api: Api) -> None:
 
 
 def test_one_answer_has_a_bounded_number_of_bytes(api: Api) -> None:
-    most = items.BATCH_BYTES_MAX // items.PAYLOAD_BYTES_MAX
+    most = job_model.BATCH_BYTES_MAX // job_model.PAYLOAD_BYTES_MAX
     for _ in range(most + 2):
-        api.enqueue(TOPIC, b"x" * items.PAYLOAD_BYTES_MAX)
+        api.enqueue(TOPIC, b"x" * job_model.PAYLOAD_BYTES_MAX)
     answers = [api.dequeue(TOPIC, 1000) for _ in range(3)]
     assert [len(jobs) for jobs in answers] == [most, 2, 0]
     for job in answers[0] + answers[1]:

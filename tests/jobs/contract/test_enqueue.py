@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from leveret.jobs.service.snowflake import time_ms_of
+from leveret.job_service.snowflake import time_ms_of
 from tests.jobs.api import Api, payload
 from tests.jobs.conftest import api_of
 from tests.jobs.stores import Service

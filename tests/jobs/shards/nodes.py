@@ -12,9 +12,9 @@ import asyncpg
 
 from leveret.clock import Clock
 from leveret.errors import JobsError
-from leveret.jobs.service.items import NewJob
-from leveret.jobs.service.shards import ShardsSettings, ShardsStore, open_store
-from leveret.jobs.service.shards.routing import slot_of
+from leveret.job_model import NewJob
+from leveret.job_service.shards import ShardsSettings, ShardsStore, open_store
+from leveret.job_service.shards.routing import slot_of
 
 WITHIN_S = 30.0
 # Short times, so that what waits for time does not make tests wait; no deadline a test depends on.
@@ -117,7 +117,7 @@ def new(topic: str = "t", payload: bytes = b"x", **more: Any) -> NewJob:
 
 async def drain(store: ShardsStore, topic: str, limit: int = 100) -> list[bytes]:
     """Payloads of everything that is ready, each acknowledged."""
-    from leveret.jobs.service.items import Handle
+    from leveret.job_model import Handle
 
     found: list[bytes] = []
     while jobs := await store.dequeue("n", topic, limit, None, 0):

@@ -9,10 +9,9 @@ import msgspec
 import pytest
 
 from leveret.errors import JobsDraining, JobsUnavailable
-from leveret.jobs.service.items import Handle
-from leveret.jobs.service.shards import ShardsStore
-from leveret.jobs.service.shards.entries import decode
-from leveret.jobs.service.store import Outcome
+from leveret.job_model import Handle, Outcome
+from leveret.job_service.shards import ShardsStore
+from leveret.job_service.shards.entries import decode
 from leveret.testing import ManualClock
 from tests.jobs.shards.nodes import (
     QUICK,

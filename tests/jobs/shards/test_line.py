@@ -9,7 +9,7 @@ import redis
 from redis.asyncio import ConnectionPool
 from redis.exceptions import RedisError, ResponseError
 
-from leveret.jobs.service.shards.line import IDLE_S, Line, head_of, packed
+from leveret.job_service.shards.redis.pipeline_connection import IDLE_S, Line, head_of, packed
 from tests.jobs.shards.nodes import Place, drain, new
 from tools.services import RedisServer
 

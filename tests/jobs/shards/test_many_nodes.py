@@ -6,17 +6,17 @@ import msgspec
 import pytest
 
 from leveret.errors import JobsOverRate, JobsUnavailable, NewerFormat
-from leveret.jobs.service.items import (
+from leveret.job_model import (
     BATCH_BYTES_MAX,
     PAYLOAD_BYTES_MAX,
     Handle,
+    Outcome,
     Schedule,
     TopicSettings,
 )
-from leveret.jobs.service.shards import dead_set
-from leveret.jobs.service.shards.schema import STEPS
-from leveret.jobs.service.snowflake import node_of
-from leveret.jobs.service.store import Outcome
+from leveret.job_service.shards import dead_set
+from leveret.job_service.shards.schema import STEPS
+from leveret.job_service.snowflake import node_of
 from leveret.testing import ManualClock
 from tests.jobs.shards.nodes import (
     QUICK,

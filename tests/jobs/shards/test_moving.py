@@ -5,10 +5,9 @@ import asyncio
 import pytest
 
 from leveret.errors import JobsUnavailable
-from leveret.jobs.service.items import Handle, TopicSettings
-from leveret.jobs.service.shards.moving import mover
-from leveret.jobs.service.shards.routing import fnv32a
-from leveret.jobs.service.store import Outcome
+from leveret.job_model import Handle, Outcome, TopicSettings
+from leveret.job_service.shards.resharding.moving import mover
+from leveret.job_service.shards.routing import fnv32a
 from tests.jobs.shards.nodes import Place, abandon, drain, new, topic_on
 
 pytestmark = pytest.mark.compiled_only("the store is the same in both forms")

@@ -11,12 +11,11 @@ import pytest
 from msgspec.structs import replace
 
 from leveret.errors import ConfigError, JobsUnavailable
-from leveret.jobs.service.items import Handle, Schedule, TopicSettings
-from leveret.jobs.service.shards.bulk import copy_parts, parts_of
-from leveret.jobs.service.shards.moving import Differs, mover
-from leveret.jobs.service.shards.routing import slot_of
-from leveret.jobs.service.shards.shard import TopicStopped
-from leveret.jobs.service.store import Outcome
+from leveret.job_model import Handle, Outcome, Schedule, TopicSettings
+from leveret.job_service.shards.resharding.bulk import copy_parts, parts_of
+from leveret.job_service.shards.resharding.moving import Differs, mover
+from leveret.job_service.shards.routing import slot_of
+from leveret.job_service.shards.shard import TopicStopped
 from leveret.pipeline.flows.reshard import Asked, Progress, Resharded, plan, reshard
 from tests.jobs.shards.nodes import QUICK, Place, abandon, drain, new, refuses
 from tools.services import Postgres, RedisServer

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from leveret.errors import Corrupt, JobsUnavailable, NewerFormat, StorageError
-from leveret.jobs.service.shards import entries
-from leveret.jobs.service.shards.entries import Entry
-from leveret.jobs.service.shards.wal import Wal
+from leveret.job_service.shards import entries
+from leveret.job_service.shards.entries import Entry
+from leveret.job_service.shards.wal import Wal
 
 SEGMENT_BYTES = 4_096
 

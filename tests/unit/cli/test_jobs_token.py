@@ -7,13 +7,15 @@ import jwt
 import pytest
 from typer.testing import CliRunner
 
-from leveret.cli.app import app
+from leveret.cli.tree import app_for
+
+APP = app_for("")
 
 RUNNER = CliRunner()
 
 
 def asked(*words: str, **env: str) -> tuple[int, str]:
-    result = RUNNER.invoke(app, ["jobs", "token", *words], env=env)
+    result = RUNNER.invoke(APP, ["jobs", "token", *words], env=env)
     return result.exit_code, result.output
 
 

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from leveret.errors import JobsInvalid
-from leveret.jobs.service.cron import Cron
+from leveret.job_service.cron import Cron
 
 
 def ms(text: str) -> int:

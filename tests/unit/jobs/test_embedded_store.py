@@ -6,9 +6,9 @@ from contextlib import contextmanager
 
 from leveret.engine.turns.session import Session
 from leveret.engine.vhosts.vhost import Vhost
-from leveret.jobs.service.embedded import dead_set
-from leveret.jobs.service.embedded.store import EmbeddedStore
-from leveret.jobs.service.items import Handle, NewJob
+from leveret.job_model import Handle, NewJob
+from leveret.job_service.embedded import dead_set
+from leveret.job_service.embedded.store import EmbeddedStore
 from tests.protocol.stage import Stage
 
 

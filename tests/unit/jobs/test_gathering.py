@@ -2,9 +2,8 @@
 
 import asyncio
 
-from leveret.jobs.service.items import Handle
-from leveret.jobs.service.shards.gathering import Acks, Gathering
-from leveret.jobs.service.store import Outcome
+from leveret.job_model import Handle, Outcome
+from leveret.job_service.shards.gathering import Acks, Gathering
 
 
 class Shard:

@@ -3,7 +3,7 @@
 import pytest
 
 from leveret.errors import JobsOverRate
-from leveret.jobs.service.embedded.rate import Rates
+from leveret.job_service.embedded.rate import Rates
 
 
 def test_a_namespace_has_its_rate_and_no_more() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from leveret.errors import JobsUnavailable
-from leveret.jobs.service.shards.reading import ranges
+from leveret.job_service.shards.resharding.reading import ranges
 from tools.ports import free_port
 
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from leveret.jobs.service.snowflake import (
+from leveret.job_service.snowflake import (
     EPOCH_MS,
     ID_MAX,
     NODE_MAX,

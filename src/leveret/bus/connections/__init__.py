@@ -1,1 +1,1 @@
-"""connections."""
+"""Connections of the event bus to a broker: open, declare, detect loss, recover."""

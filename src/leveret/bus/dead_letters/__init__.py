@@ -1,1 +1,1 @@
-"""dead_letters."""
+"""Read, filter, redrive and delete the dead letters of a service."""

@@ -1,1 +1,1 @@
-"""webhook."""
+"""Deliver events to an HTTP endpoint."""

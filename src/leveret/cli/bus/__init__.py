@@ -1,1 +1,1 @@
-"""bus."""
+"""`leveret bus`: run services of the event bus and handle dead letters."""

@@ -1,4 +1,4 @@
-"""What the commands of `leveret bus dlq` do: `leveret.bus.dead_letters.queue` with progress, words and exit codes.
+"""What the commands of `leveret bus dlq` do: progress, words and exit codes.
 
 Exit code 0: all of it is done. 1: some messages stay where they were, and why; or nothing was
 found. 130: stopped by Ctrl+C or SIGTERM between two messages.

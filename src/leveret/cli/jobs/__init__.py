@@ -1,1 +1,1 @@
-"""jobs."""
+"""`leveret jobs`: enqueue jobs, watch topics, and run workers."""

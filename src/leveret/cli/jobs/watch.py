@@ -9,9 +9,9 @@ import typer
 from leveret.cli.jobs.asking import Topic, asks_jobs, row_of
 from leveret.cli.shared.output import Output, Row
 from leveret.clock import Clock
-from leveret.jobs.client import Client
-from leveret.jobs.faults import CallFailed
-from leveret.jobs.service.items import TopicStats
+from leveret.job_model import TopicStats
+from leveret.jobs.client.client import Client
+from leveret.jobs.client.errors import CallFailed
 
 _STATES: Final = ("ready", "scheduled", "leased", "dead")
 _COUNTS: Final = ("enqueued", "handed_out", "acked", "failed", "expired")

@@ -11,10 +11,9 @@ import typer
 from leveret.cli.jobs.asking import Topic, asks_jobs, row_of
 from leveret.cli.shared.output import Output, Row
 from leveret.clock import Clock
-from leveret.jobs.client import Client
-from leveret.jobs.job import Job, NewJob
-from leveret.jobs.service.items import BATCH_MAX
-from leveret.jobs.service.store import Outcome
+from leveret.job_model import BATCH_MAX, Outcome
+from leveret.jobs.client.client import Client
+from leveret.jobs.client.job import Job, NewJob
 
 _COLUMNS: Final = ("id", "token", "attempt", "priority", "lease_expires_at", "payload")
 _SAYS: Final = {

@@ -1,1 +1,1 @@
-"""pipeline."""
+"""`leveret pipeline`: flows of the data pipeline on Spark."""

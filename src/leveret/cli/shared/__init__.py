@@ -1,1 +1,1 @@
-"""shared."""
+"""What several commands share: options, output, and the HTTP client of the management API."""

@@ -1,6 +1,6 @@
 """The arguments that queues and consumers know: who takes each, and what is wrong with a value.
 
-To add an argument, add a row to a table below, then read it in `leveret.engine.arguments.queue_arguments`. The
+To add an argument, add a row to a table below, then read it in `queue_arguments`. The
 order of the rows is the order in which RabbitMQ checks, and in which it compares on a redeclare.
 An argument that is in no row is kept, shown and ignored.
 

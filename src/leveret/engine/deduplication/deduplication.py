@@ -2,7 +2,7 @@
 
 A publish whose key is known is a duplicate: it is confirmed and goes no further. The key is the
 value of a header, or the property `message_id`; what has none is never a duplicate. Only publishes
-of clients are looked at (`leveret.engine.commands.publishing`): what the broker moves by itself (dead
+of clients are looked at (`commands/publishing.py`): what the broker moves by itself (dead
 letters, messages that were delayed, those that come back) is neither dropped nor remembered.
 
 A key is remembered when its message was taken, never before, and is written to the log right behind

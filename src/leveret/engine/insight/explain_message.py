@@ -1,4 +1,4 @@
-"""Why one message does not move. See `leveret.engine.insight.explain_queue` for the reasons of its queue."""
+"""Why one message does not move. See `explain_queue` for the reasons of its queue."""
 
 from mypy_extensions import i64
 

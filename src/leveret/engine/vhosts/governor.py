@@ -1,7 +1,7 @@
 """Who sees to it that queues and exchanges obey the policies of their vhost.
 
 The vhost tells its governor of everything that is made in it;
-`leveret.engine.vhosts.policy_enforcer` does the rest. Kept apart from there because a vhost cannot know who knows vhosts.
+`leveret.engine.vhosts.policy_enforcer` does the rest.
 """
 
 from leveret.engine.pulse import Timed

@@ -1,1 +1,1 @@
-"""framework."""
+"""How an HTTP resource is written: operations, logins, permissions, lists, answers."""

@@ -187,7 +187,7 @@ class Jobs(Protocol):
     """The jobs service."""
 
     async def store(self) -> Any:
-        """What keeps the jobs (`leveret.jobs.service.store.Store`); opened with the first call.
+        """What keeps the jobs (`leveret.job_service.store.Store`); opened with the first call.
 
         It is not named by its type because that would import msgspec into every start.
         """

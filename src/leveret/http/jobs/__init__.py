@@ -1,1 +1,1 @@
-"""jobs."""
+"""The jobs API: calls of clients and workers, and calls of operators."""

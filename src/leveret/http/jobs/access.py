@@ -31,7 +31,7 @@ from leveret.errors import (
     TokenRefused,
 )
 from leveret.http.framework.login import facts_of, login
-from leveret.jobs.service.store import Store
+from leveret.job_service.store import Store
 
 ALL: Final = "*"
 MEDIA: Final = "application/problem+json"

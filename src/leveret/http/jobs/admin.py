@@ -27,19 +27,19 @@ from leveret.http.jobs.shapes import (
     info,
     moment,
 )
-from leveret.jobs.service import limits
-from leveret.jobs.service.cron import Cron
-from leveret.jobs.service.items import (
+from leveret.job_model import (
     BATCH_MAX,
     PAYLOAD_BYTES_MAX,
     PRIORITY_MAX,
     PRIORITY_MIN,
     Handle,
+    Outcome,
     Schedule,
     TopicSettings,
     TopicStats,
 )
-from leveret.jobs.service.store import Outcome
+from leveret.job_service import limits
+from leveret.job_service.cron import Cron
 
 DEAD_DEFAULT: Final = 100
 TOKEN_S: Final = 600  # how long a token for the page lasts

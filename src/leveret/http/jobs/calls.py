@@ -17,16 +17,17 @@ from leveret.http.framework.answers import json
 from leveret.http.framework.operations import Needs, Operation, Query, whole_body
 from leveret.http.jobs.access import CLIENT_GONE, MEDIA, Call, Problem, job_call, problem
 from leveret.http.jobs.shapes import Item, Leased, Settle, Settled, decoded, id_of, leased, settled
-from leveret.jobs.service import limits
-from leveret.jobs.service.items import (
+from leveret.job_model import (
+    BACKOFF_MS_MAX,
     BATCH_BYTES_MAX,
     BATCH_MAX,
     DEQUEUE_DEFAULT,
     Handle,
     LeasedJob,
     NewJob,
+    Outcome,
 )
-from leveret.jobs.service.store import Outcome
+from leveret.job_service import limits
 
 # Base64 takes four bytes for three; names and numbers come on top.
 BODY_BYTES_MAX: Final = BATCH_BYTES_MAX * 4 // 3 + BATCH_MAX * 2_048
@@ -169,7 +170,7 @@ def _handle(call: Call, one: Settle, item: int | None) -> Handle:
         limits.require_topic(one.namespace, one.topic)
         delay_ms = _span_ms(one.delay, "delay")
         if delay_ms is not None:
-            limits.require_within("delay", delay_ms, 0, limits.BACKOFF_MS_MAX)
+            limits.require_within("delay", delay_ms, 0, BACKOFF_MS_MAX)
         limits.require_lease(_span_ms(one.lease, "lease"))
     except JobsInvalid as fault:
         fault.item = item

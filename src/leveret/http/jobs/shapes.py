@@ -12,11 +12,10 @@ from typing import Annotated, Any, Final, TypeVar
 import msgspec
 from msgspec import Meta
 
+from leveret import job_model
 from leveret.errors import JobsInvalid
-from leveret.jobs.service import items
-from leveret.jobs.service.items import LeasedJob, NewJob
-from leveret.jobs.service.snowflake import ID_MAX
-from leveret.jobs.service.store import Outcome
+from leveret.job_model import LeasedJob, NewJob, Outcome
+from leveret.job_service.snowflake import ID_MAX
 
 Moment = Annotated[datetime, Meta(tz=True)]
 Id = int | str
@@ -33,7 +32,7 @@ class Item(msgspec.Struct, forbid_unknown_fields=True):
     namespace: str
     topic: str
     payload: bytes
-    priority: int = items.PRIORITY_DEFAULT
+    priority: int = job_model.PRIORITY_DEFAULT
     deliver_after: Moment | None = None
     idempotency_key: str | None = None
     fair_key: str | None = None
@@ -187,7 +186,7 @@ def leased(job: LeasedJob) -> Leased:
     )
 
 
-def info(job: items.Job) -> JobInfo:
+def info(job: job_model.Job) -> JobInfo:
     ends_ms = job.lease_expires_ms
     return JobInfo(
         id=job.id,

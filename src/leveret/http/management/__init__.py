@@ -1,1 +1,1 @@
-"""management."""
+"""RabbitMQ's management API, one resource per file."""

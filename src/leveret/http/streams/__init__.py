@@ -1,1 +1,1 @@
-"""streams."""
+"""Streams over HTTP: what they hold, their messages, bulk reads as Arrow, named readers."""

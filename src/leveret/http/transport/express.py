@@ -13,7 +13,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
@@ -21,9 +21,8 @@ from typing import Any, Final, NamedTuple
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp
 
-from leveret.http.framework.operations import WHOLE_BODY
+from leveret.http.framework.operations import WHOLE_BODY, Handler
 from leveret.http.framework.request_counts import BROKEN_OFF, Requests
 from leveret.http.transport.date_header import Stamps
 
@@ -42,8 +41,6 @@ _PHRASES: Final = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s 
 # A client sends much the same head again and again: what was made of it is kept.
 _KEPT: Final = 512
 _KEPT_BYTES_MAX: Final = 2_048
-
-Endpoint = Callable[[Request], Awaitable[ASGIApp]]
 
 
 class Head(NamedTuple):
@@ -117,7 +114,7 @@ class Express:
     """What all connections share: the endpoints, and how an answer begins."""
 
     def __init__(
-        self, app: Starlette, endpoints: Mapping[bytes, Endpoint], requests: Requests
+        self, app: Starlette, endpoints: Mapping[bytes, Handler], requests: Requests
     ) -> None:
         self.endpoints = endpoints
         self._app = app

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from leveret.jobs.client import Client
+from leveret.jobs.client.client import Client
 from leveret.pipeline.axes import seconds_of
 from leveret.pipeline.rows import rows_of
 from leveret.pipeline.shards import read_jobs

@@ -18,8 +18,8 @@ from typing import Any, Final
 from pyspark import Accumulator
 from pyspark.sql import DataFrame, SparkSession
 
-from leveret.jobs.faults import CallFailed, OverRate, ServiceDraining, TimedOut, Unreachable
-from leveret.jobs.job import NewJob
+from leveret.jobs.client.errors import CallFailed, OverRate, ServiceDraining, TimedOut, Unreachable
+from leveret.jobs.client.job import NewJob
 from leveret.pipeline.flows.load import tables_of
 from leveret.pipeline.jobs_access import JobsAccess
 from leveret.pipeline.site import Site

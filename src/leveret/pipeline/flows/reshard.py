@@ -2,7 +2,7 @@
 
 Spark copies what is large ahead of time, while it is still served; a topic is frozen only for what
 has changed since, for the comparison of both sides and for the switch of the map. The steps and
-what makes them safe are in `leveret.jobs.service.shards.resharding`; the same call again goes on
+what makes them safe are in `leveret.job_service.shards.resharding`; the same call again goes on
 where one was killed.
 """
 
@@ -14,9 +14,15 @@ from typing import Any, Final, TypeVar
 
 from pyspark.sql import SparkSession
 
-from leveret.jobs.service.shards.bulk import BATCH_ROWS, Part, parts_of
-from leveret.jobs.service.shards.moving import mover
-from leveret.jobs.service.shards.resharding import NODES_WITHIN_S, Moved, Planned, Resharding, Tell
+from leveret.job_service.shards.resharding.bulk import BATCH_ROWS, Part, parts_of
+from leveret.job_service.shards.resharding.moving import mover
+from leveret.job_service.shards.resharding.resharding import (
+    NODES_WITHIN_S,
+    Moved,
+    Planned,
+    Resharding,
+    Tell,
+)
 from leveret.pipeline.shards import read_jobs
 from leveret.pipeline.transforms.resharding import doubled, misplaced, waves
 

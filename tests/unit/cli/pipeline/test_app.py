@@ -11,13 +11,15 @@ from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from leveret.cli.app import app
 from leveret.cli.pipeline.options import one_line_on_failure
+from leveret.cli.tree import app_for
 from leveret.errors import LeveretError
 from leveret.pipeline import session
 from leveret.testing.broker import BrokerUrl, broker
 from tests.http.management import Api, add_user
 from tools.ports import free_port
+
+APP = app_for("")
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +39,7 @@ def refusal(url: str, words: str, lake: Path | None = None, **options: str) -> s
     given = ["--url", url, *([] if lake is None else ["--lake", str(lake)])]
     for name, value in options.items():
         given += [f"--{name}", value]
-    done: Any = CliRunner().invoke(app, ["pipeline", *words.split(), *given])
+    done: Any = CliRunner().invoke(APP, ["pipeline", *words.split(), *given])
     assert done.exit_code == 1, done.output
     assert SparkSession.getActiveSession() is None, "Spark was started for nothing"
     assert done.stdout == ""

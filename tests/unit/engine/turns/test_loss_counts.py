@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 import pytest
-from tests.unit.engine.test_dead_letter import REASONS
 
 from leveret.engine.turns.loss_counts import Fates
+from tests.unit.engine.commands.test_dead_letter import REASONS
 from tests.unit.engine.front import Client
 
 

@@ -1,0 +1,143 @@
+"""A job in each of its shapes, and the limits that hold for it whatever store keeps it.
+
+A job is put in (`NewJob`), handed out under a lease (`LeasedJob`), settled by its id and, better,
+the token of its lease (`Handle`), and, when its retries are used up, kept with its errors among the
+dead (`DeadJob`). Times are milliseconds since 1970; ids and tokens are Snowflakes.
+
+A job is identified by namespace, topic and id together. Its state is one of `STATES`.
+"""
+
+from enum import Enum
+from typing import Final
+
+import msgspec
+
+PRIORITY_MIN: Final = -(1 << 31)  # the most urgent
+PRIORITY_MAX: Final = (1 << 31) - 1
+PRIORITY_DEFAULT: Final = 0
+NAME_BYTES_MAX: Final = 200  # of a namespace, a topic, a key
+DEAD_SUFFIX: Final = ".dead"  # no topic's name ends so: the dead of a topic may be kept under it
+IDEMPOTENCY_MS: Final = 24 * 3_600_000  # a key is known at least so long, its job done or not
+BATCH_MAX: Final = 1_000  # jobs in one call
+PAYLOAD_BYTES_MAX: Final = 4 * 1024 * 1024
+BATCH_BYTES_MAX: Final = 32 * 1024 * 1024
+DELAY_MS_MAX: Final = 365 * 24 * 3_600_000
+DEQUEUE_DEFAULT: Final = 10
+LEASE_MS_DEFAULT: Final = 30_000
+LEASE_MS_MIN: Final = 100
+LEASE_MS_MAX: Final = 12 * 3_600_000
+WAIT_MS_MAX: Final = 60_000
+ERROR_BYTES_MAX: Final = 4_096  # of one error; the rest is cut off
+ERRORS_KEPT: Final = 20  # of one job, the last ones
+RETRIES_DEFAULT: Final = 10
+BACKOFF_MS_DEFAULT: Final = 1_000
+BACKOFF_MS_MAX_DEFAULT: Final = 600_000
+BACKOFF_MS_MAX: Final = 30 * 24 * 3_600_000
+
+STATES: Final = ("ready", "scheduled", "leased", "dead")
+
+
+class NewJob(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What a client puts in."""
+
+    namespace: str
+    topic: str
+    payload: bytes
+    priority: int = PRIORITY_DEFAULT  # lower is more urgent; ties go by `deliver_after_ms`, then id
+    deliver_after_ms: int = 0  # a time that has passed, as 0, means now
+    idempotency_key: str | None = None  # one job for all that carry it, per namespace
+    fair_key: str | None = None  # keys of a topic take turns among jobs of the same priority
+
+
+class LeasedJob(msgspec.Struct, kw_only=True):
+    """What a worker is handed, and until when it is the worker's."""
+
+    id: int
+    token: int  # of this lease; rises with every lease of the job
+    payload: bytes
+    priority: int
+    attempt: int  # 1 for the first
+    deliver_after_ms: int  # when it became ready; a retry moves it
+    created_ms: int
+    lease_expires_ms: int
+    fair_key: str | None = None
+
+
+class Handle(msgspec.Struct, frozen=True):
+    """Names a lease; without a token, whichever lease of the job is alive."""
+
+    id: int
+    token: int | None = None
+
+
+class Failure(msgspec.Struct, kw_only=True):
+    """One failed attempt, as the history of a job has it."""
+
+    attempt: int
+    time_ms: int
+    error: str
+
+
+class Job(msgspec.Struct, kw_only=True):
+    """A job as an operator sees it."""
+
+    id: int
+    state: str
+    priority: int
+    attempts: int
+    deliver_after_ms: int
+    created_ms: int
+    lease_expires_ms: int | None = None
+    fair_key: str | None = None
+    idempotency_key: str | None = None
+    payload: bytes
+    failures: list[Failure]
+
+
+class TopicSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """How a topic treats its jobs."""
+
+    retries_max: int = RETRIES_DEFAULT  # attempts after the first; then the job is dead
+    backoff_ms: int = BACKOFF_MS_DEFAULT  # before the first retry; doubled for each further one
+    backoff_ms_max: int = BACKOFF_MS_MAX_DEFAULT
+    jitter: float = 0.2  # share of the backoff that is drawn
+    lease_ms: int = LEASE_MS_DEFAULT
+    concurrency_max: int | None = None  # leases at once
+
+
+class TopicStats(msgspec.Struct, kw_only=True):
+    """A topic at a glance."""
+
+    namespace: str
+    topic: str
+    ready: int
+    scheduled: int
+    leased: int
+    dead: int
+    oldest_ready_ms: int | None = None  # since when the oldest ready job waits
+    enqueued: int = 0  # since the node started, as all below
+    handed_out: int = 0
+    acked: int = 0
+    failed: int = 0
+    expired: int = 0  # leases that ran out
+
+
+class Schedule(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A job that is put in again and again."""
+
+    name: str  # unique in its namespace
+    namespace: str
+    topic: str
+    cron: str  # five fields: minute hour day month weekday, in UTC unless `timezone`
+    timezone: str = "UTC"
+    payload: bytes = b""
+    priority: int = PRIORITY_DEFAULT
+    is_paused: bool = False
+
+
+class Outcome(Enum):
+    """What became of settling one job."""
+
+    DONE = "done"
+    STALE = "stale"  # the lease is over, or another one holds the job
+    UNKNOWN = "unknown"  # no such job in this topic

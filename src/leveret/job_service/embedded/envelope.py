@@ -1,0 +1,209 @@
+"""What a message says of its job: the properties and headers under which it is in its queue.
+
+    x-job-id            the Snowflake, as text
+    x-job-priority      the job's priority, where it is not 0
+    x-job-created       when it was put in, ms since 1970
+    x-job-after         when it may be handed out, ms since 1970
+    x-job-attempts      failed attempts so far
+    x-job-failures      the last of them, as JSON
+    x-job-fair-key      its key among those that take turns
+    x-job-key           its idempotency key
+
+`message_id` is the id too, and `priority` what an AMQP consumer would call it. Whatever else a
+publisher over AMQP has put into a message stays there. A message without an id was published over
+AMQP: it gets one when it is first handed out, and keeps it from its first failure on. Of headers
+that a publisher has made up, what no job can have counts as not there.
+"""
+
+from typing import Final
+
+import msgspec
+
+from leveret.engine.insight.walk import arrived_ms
+from leveret.engine.message import Message
+from leveret.engine.queues.queue import Queue
+from leveret.job_model import (
+    ERROR_BYTES_MAX,
+    ERRORS_KEPT,
+    PRIORITY_MAX,
+    PRIORITY_MIN,
+    Failure,
+    Job,
+    NewJob,
+)
+from leveret.job_service.limits import RETRIES_MAX
+from leveret.job_service.snowflake import ID_MAX
+from leveret.wire.properties import (
+    PERSISTENT,
+    Properties,
+    decode_properties,
+    encode_header,
+    parse_traits,
+)
+from leveret.wire.scan import find_entry
+from leveret.wire.tables import Table, decode_field, field_of
+
+ID: Final = "x-job-id"
+PRIORITY: Final = "x-job-priority"
+CREATED: Final = "x-job-created"
+AFTER: Final = "x-job-after"
+ATTEMPTS: Final = "x-job-attempts"
+FAILURES: Final = "x-job-failures"
+FAIR_KEY: Final = "x-job-fair-key"
+KEY: Final = "x-job-key"
+
+# AMQP consumers get the header in one frame: 131,072 bytes, as a rule.
+HISTORY_BYTES_MAX: Final = 96 * 1024
+_KEPT_BYTES: Final = (ERROR_BYTES_MAX, 1_024, 256)  # of errors before the last, at most
+_OCTET_MAX: Final = 255
+_TIME_MS_MAX: Final = 1 << 47  # of the year 6429: what a calendar can show
+_encode: Final = msgspec.json.Encoder().encode
+_failures: Final = msgspec.json.Decoder(list[Failure])
+
+
+class Envelope:
+    """A job without its payload."""
+
+    def __init__(self, id: int, properties: Properties) -> None:
+        self.id = id  # 0 where the message has none yet
+        self.properties = properties  # everything else that its message says
+        self.priority = 0
+        self.created_ms = 0
+        self.after_ms = 0
+        self.attempts = 0
+        self.failures: list[Failure] = []
+        self.fair_key: str | None = None
+        self.key: str | None = None
+
+    def note_failure(self, error: str, now_ms: int) -> None:
+        """Another attempt has failed."""
+        self.attempts += 1
+        cut = _cut(error, ERROR_BYTES_MAX)
+        self.failures.append(Failure(attempt=self.attempts, time_ms=now_ms, error=cut))
+        del self.failures[:-ERRORS_KEPT]
+
+    def header(self, payload_bytes: int) -> bytes:
+        """The content header of the job's message."""
+        properties = self.properties
+        headers: Table = properties.headers if properties.headers is not None else {}
+        headers[ID] = field_of(str(self.id))
+        headers[CREATED] = field_of(self.created_ms)
+        headers[AFTER] = field_of(self.after_ms)
+        if self.priority:
+            headers[PRIORITY] = field_of(self.priority)
+        if self.attempts or ATTEMPTS in headers:
+            headers[ATTEMPTS] = field_of(self.attempts)
+        if self.failures:
+            headers[FAILURES] = field_of(_history(self.failures))
+        if self.fair_key is not None:
+            headers[FAIR_KEY] = field_of(self.fair_key)
+        if self.key is not None:
+            headers[KEY] = field_of(self.key)
+        properties.headers = headers
+        properties.delivery_mode = PERSISTENT
+        if self.priority <= 0:
+            properties.priority = min(-self.priority, _OCTET_MAX)
+        return encode_header(properties, payload_bytes)
+
+    def job(self, state: str, payload: bytes, lease_expires_ms: int | None = None) -> Job:
+        """The same for an operator."""
+        return Job(
+            id=self.id,
+            state=state,
+            priority=self.priority,
+            attempts=self.attempts,
+            deliver_after_ms=self.after_ms,
+            created_ms=self.created_ms,
+            lease_expires_ms=lease_expires_ms,
+            fair_key=self.fair_key,
+            idempotency_key=self.key,
+            payload=payload,
+            failures=self.failures,
+        )
+
+
+def _history(failures: list[Failure]) -> str:
+    """Failures as JSON that leaves room in the frame of a header: of older ones, less is said."""
+    encoded = b""
+    for kept in _KEPT_BYTES:
+        for failure in failures[:-1]:
+            failure.error = _cut(failure.error, kept)
+        encoded = _encode(failures)
+        if len(encoded) <= HISTORY_BYTES_MAX:
+            break
+    return encoded.decode()
+
+
+def _cut(text: str, bytes_max: int) -> str:
+    return text.encode("utf-8", "replace")[:bytes_max].decode("utf-8", "ignore")
+
+
+def envelope_of(job: NewJob, id: int, now_ms: int) -> Envelope:
+    """The envelope of a job that is put in."""
+    properties = Properties()
+    properties.message_id = str(id)
+    properties.timestamp = now_ms // 1000
+    envelope = Envelope(id, properties)
+    envelope.priority = job.priority
+    envelope.created_ms = now_ms
+    envelope.after_ms = max(job.deliver_after_ms, now_ms)
+    envelope.fair_key = job.fair_key
+    envelope.key = job.idempotency_key
+    return envelope
+
+
+def read_envelope(message: Message, queue: Queue) -> Envelope:
+    """What a message of any origin says of its job."""
+    properties = decode_properties(message.header)
+    headers = properties.headers if properties.headers is not None else {}
+    envelope = Envelope(_id(_text(headers, ID)), properties)
+    came_ms = arrived_ms(queue, message.seq) or queue.turn.now_ms
+    envelope.created_ms = _number(headers, CREATED, came_ms, 0, _TIME_MS_MAX)
+    envelope.after_ms = _number(headers, AFTER, came_ms, 0, _TIME_MS_MAX)
+    said = -max(properties.priority or 0, 0)
+    envelope.priority = _number(headers, PRIORITY, said, PRIORITY_MIN, PRIORITY_MAX)
+    if queue.settings.has_jobs:
+        envelope.priority = -1 - message.priority
+    envelope.attempts = _number(headers, ATTEMPTS, 0, 0, RETRIES_MAX) + message.failures
+    envelope.fair_key = _text(headers, FAIR_KEY)
+    envelope.key = _text(headers, KEY)
+    envelope.failures = _read_failures(_text(headers, FAILURES))
+    return envelope
+
+
+def _read_failures(text: str | None) -> list[Failure]:
+    if text is None:
+        return []
+    try:
+        found = _failures.decode(text)
+    except msgspec.DecodeError:  # a publisher's own header of that name
+        return []
+    return [failure for failure in found if 0 <= failure.time_ms <= _TIME_MS_MAX]
+
+
+def job_id(message: Message) -> int:
+    """The id that a message has in its headers, without a look at all else; 0 for none."""
+    traits = parse_traits(message.header)
+    at = find_entry(message.header, traits.headers_at, traits.headers_end, ID.encode())
+    if at < 0:
+        return 0
+    return _id(decode_field(message.header, at, traits.headers_end).value)
+
+
+def _id(value: object) -> int:
+    if not (isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 20):
+        return 0
+    return int(value) if int(value) <= ID_MAX else 0
+
+
+def _text(headers: Table, name: str) -> str | None:
+    field = headers.get(name)
+    return field.value if field is not None and isinstance(field.value, str) else None
+
+
+def _number(headers: Table, name: str, otherwise: int, least: int, most: int) -> int:
+    field = headers.get(name)
+    value = field.value if field is not None else None
+    if not isinstance(value, int) or isinstance(value, bool):
+        return otherwise
+    return value if least <= value <= most else otherwise

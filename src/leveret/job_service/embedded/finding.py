@@ -1,0 +1,87 @@
+"""Finding jobs in a queue by what their headers say: a walk, in slices.
+
+Nothing is kept for each job that waits, so looking for one goes through the queue; what does not
+have the bytes of the id is not even decoded. Between slices others have their turn.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Final
+
+from leveret.engine.commands.picking import Look, Picked
+from leveret.engine.insight.filters import READY, SCHEDULED, UNACKED, Filter
+from leveret.engine.insight.walk import Found, Walk
+from leveret.engine.message import Message
+from leveret.engine.queues.queue import Queue
+from leveret.engine.turns.session import Session
+from leveret.engine.vhosts.vhost import Vhost
+from leveret.job_service.embedded.envelope import ID, job_id
+
+SLICE: Final = 2_000  # messages looked at before others have their turn
+FOUND_MAX: Final = 200
+BYTES_MAX: Final = 8 * 1024 * 1024
+
+
+async def find_job(vhost: Vhost, queue: Queue, id: int) -> Found | None:
+    """The message of a job that is ready or scheduled. It is where it was found until an await."""
+    wanted = Filter()
+    wanted.require_states([READY, SCHEDULED])
+    wanted.require_header(ID, str(id))
+    walk = Walk(queue, vhost.stuck, wanted, [])
+    while True:
+        walk.step(SLICE, 1, BYTES_MAX)
+        if walk.found:
+            return walk.found[0]
+        if walk.is_done():
+            return None
+        await asyncio.sleep(0)
+
+
+async def find_jobs(vhost: Vhost, queue: Queue, ids: list[int]) -> dict[int, int]:
+    """The numbers of the messages of jobs that are ready or scheduled, by id."""
+    if len(ids) == 1:
+        found = await find_job(vhost, queue, ids[0])
+        return {} if found is None else {ids[0]: int(found.message.seq)}
+    wanted = set(ids)
+    numbers: dict[int, int] = {}
+    async for one in walk_all(vhost, queue, READY, SCHEDULED):
+        id = job_id(one.message)
+        if id in wanted:
+            numbers[id] = int(one.message.seq)
+            if len(numbers) == len(wanted):
+                break
+    return numbers
+
+
+async def find_held(
+    vhost: Vhost, queue: Queue, ids: list[int], sessions: list[Session]
+) -> dict[int, Message]:
+    """The messages of jobs that are in flight in one of these sessions, by id."""
+    wanted = set(ids)
+    held: dict[int, Message] = {}
+    if wanted:
+        async for one in walk_all(vhost, queue, UNACKED, sessions=sessions):
+            id = job_id(one.message)
+            if id in wanted:
+                held[id] = one.message
+    return held
+
+
+async def walk_all(
+    vhost: Vhost, queue: Queue, *states: str, sessions: list[Session] | None = None
+) -> AsyncIterator[Found]:
+    """Every message of a queue in some states. Each is where it was found until an await."""
+    wanted = Filter()
+    wanted.require_states(list(states))
+    walk = Walk(queue, vhost.stuck, wanted, sessions or [])
+    while not walk.is_done():
+        walk.step(SLICE, FOUND_MAX, BYTES_MAX)
+        for found in walk.take():
+            yield found
+        await asyncio.sleep(0)
+
+
+def picked(queue: Queue, seq: int) -> Picked | None:
+    """A message by its number, for taking it out in this turn."""
+    found = Look(queue, [seq], BYTES_MAX).picked
+    return found[0] if found else None

@@ -1,0 +1,121 @@
+"""Schedules: jobs that are put in again and again, by the pulse.
+
+An entry of the register has the schedule and when it is due next. When that has come, the job is
+put in and the entry gets its next time in one turn, so that no kill can make it fire twice for one
+time or not at all. What was missed while the node was down fires once. A schedule whose job cannot
+be put in (its topic is full, or none any more) stays due, is tried again, and holds up no other.
+"""
+
+import json
+import logging
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from leveret.engine.broker import Broker
+from leveret.engine.pulse import NEVER, Waking
+from leveret.errors import LeveretError
+from leveret.job_model import NewJob, Schedule
+from leveret.job_service.cron import Cron
+
+KIND: Final = "job-schedule"
+AGAIN_MS: Final = 10_000  # until a job that could not be put in is tried again
+
+log = logging.getLogger(__name__)
+
+
+class Entry(msgspec.Struct):
+    """A schedule, as the register has it."""
+
+    schedule: Schedule
+    due_ms: int  # NEVER while it is paused
+
+
+_encode: Final = msgspec.json.Encoder().encode
+_entries: Final = msgspec.json.Decoder(Entry)
+
+
+class Schedules:
+    """All schedules of the node. Every method that changes something is called inside a turn."""
+
+    def __init__(self, broker: Broker, put: Callable[[NewJob], None]) -> None:
+        self._broker = broker
+        self._put = put
+        self._entries: dict[tuple[str, str], Entry] = {}
+        self._again_ms: dict[tuple[str, str], int] = {}  # of those that could not fire
+        self._waking = Waking(self._on_due)
+
+    def load(self) -> None:
+        """Read the register, and fire what was missed."""
+        for text in self._broker.register.entries(KIND).values():
+            entry = _entries.decode(text)
+            self._entries[entry.schedule.namespace, entry.schedule.name] = entry
+        self._on_due(int(self._broker.turn.now_ms))
+        self._arm()
+
+    def of(self, namespace: str) -> list[Schedule]:
+        found = [e.schedule for key, e in self._entries.items() if key[0] == namespace]
+        return sorted(found, key=_name)
+
+    def put(self, schedule: Schedule) -> None:
+        """Make a schedule, or change one; it is next due from now on."""
+        self._keep(Entry(schedule, self._next_ms(schedule)))
+        self._arm()
+
+    def drop(self, namespace: str, name: str) -> bool:
+        """Forget a schedule; False where there is none."""
+        self._entries.pop((namespace, name), None)
+        self._again_ms.pop((namespace, name), None)
+        return self._broker.register.drop(KIND, json.dumps([namespace, name]))
+
+    def _keep(self, entry: Entry) -> None:
+        schedule = entry.schedule
+        self._entries[schedule.namespace, schedule.name] = entry
+        self._again_ms.pop((schedule.namespace, schedule.name), None)
+        key = json.dumps([schedule.namespace, schedule.name])
+        self._broker.register.put(KIND, key, _encode(entry).decode())
+
+    def _next_ms(self, schedule: Schedule) -> int:
+        if schedule.is_paused:
+            return NEVER
+        cron = Cron(schedule.cron, schedule.timezone)
+        return cron.next_ms(int(self._broker.turn.now_ms)) or NEVER
+
+    def _arm(self) -> None:
+        due_ms = self._next_due_ms()
+        if due_ms != NEVER:
+            self._broker.pulse.arm(self._waking, due_ms)
+
+    def _next_due_ms(self) -> int:
+        waiting = [key for key, entry in self._entries.items() if entry.due_ms != NEVER]
+        return min(map(self._due_ms, waiting), default=NEVER)
+
+    def _due_ms(self, key: tuple[str, str]) -> int:
+        return max(self._entries[key].due_ms, self._again_ms.get(key, 0))
+
+    def _on_due(self, now_ms: int) -> int:
+        for key, entry in list(self._entries.items()):
+            if entry.due_ms != NEVER and self._due_ms(key) <= now_ms:
+                self._fire(key, entry.schedule, now_ms)
+        return self._next_due_ms()
+
+    def _fire(self, key: tuple[str, str], schedule: Schedule, now_ms: int) -> None:
+        job = NewJob(
+            namespace=schedule.namespace,
+            topic=schedule.topic,
+            payload=schedule.payload,
+            priority=schedule.priority,
+        )
+        try:
+            self._put(job)
+        except LeveretError as fault:
+            if key not in self._again_ms:  # told of once
+                log.warning("the schedule %s of %s waits: %s", schedule.name, key[0], fault)
+            self._again_ms[key] = now_ms + AGAIN_MS
+            return
+        self._keep(Entry(schedule, self._next_ms(schedule)))
+
+
+def _name(schedule: Schedule) -> str:
+    return schedule.name

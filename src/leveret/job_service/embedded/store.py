@@ -1,0 +1,430 @@
+"""The embedded store: topics by namespace, and the calls of the contract on them.
+
+Commands change the engine inside one turn, which is one block of the log, and answer when that
+block is on disk; a job is not handed out before that either. Nothing is awaited between looking and
+changing, so that no two calls can be given the same job, or two jobs the same key.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+
+from leveret.engine.queues.queue import Queue
+from leveret.engine.streams.stream import Stream
+from leveret.engine.turns.session import Session
+from leveret.engine.vhosts.vhost import Vhost
+from leveret.errors import (
+    JobsDraining,
+    JobsFull,
+    JobsInvalid,
+    JobsUnavailable,
+    StorageError,
+)
+from leveret.job_model import (
+    Handle,
+    Job,
+    LeasedJob,
+    NewJob,
+    Outcome,
+    Schedule,
+    TopicSettings,
+    TopicStats,
+)
+from leveret.job_service.embedded import dead_set, fairness, keys
+from leveret.job_service.embedded.envelope import envelope_of, read_envelope
+from leveret.job_service.embedded.finding import find_held, find_job, find_jobs
+from leveret.job_service.embedded.host import Host
+from leveret.job_service.embedded.ids import Ids
+from leveret.job_service.embedded.leases import Lease
+from leveret.job_service.embedded.pending import cancel_found, deliver_found
+from leveret.job_service.embedded.rate import Rates
+from leveret.job_service.embedded.schedules import Schedules
+from leveret.job_service.embedded.topic import TOPIC_ARGUMENTS, Topic
+
+SETTINGS: Final = "job-topic"  # kind of the register's entries
+_encode: Final = msgspec.json.Encoder().encode
+_settings: Final = msgspec.json.Decoder(TopicSettings)
+
+
+class EmbeddedStore:
+    """Jobs on the engine of this node."""
+
+    def __init__(self, host: Host, *, rate: int = 0) -> None:
+        self._host = host
+        self._ids = Ids(host.broker.register, host.node_name)
+        self._rates = Rates(rate)
+        self._topics: dict[tuple[str, str], Topic] = {}
+        self._schedules = Schedules(host.broker, self._put_scheduled)
+        self._is_draining = False
+        self._unsafe: set[int] = set()  # jobs on their way to the disk
+
+    async def start(self) -> None:
+        with self._host.turn():
+            self._schedules.load()
+            for namespace, topic in fairness.fair_topics(self._host.broker.register):
+                self._open_lanes(namespace, topic)
+
+    async def stop(self, deadline_s: float) -> None:
+        self._is_draining = True
+        for topic in self._topics.values():
+            topic.waiters.answer_all()
+        try:
+            async with asyncio.timeout(deadline_s):
+                await self._host.synced()
+        except (StorageError, TimeoutError) as fault:
+            raise JobsUnavailable(f"the log of this node: {fault}") from fault
+
+    def sessions(self) -> list[Session]:
+        """What holds leased jobs."""
+        return [topic.session for topic in self._topics.values()]
+
+    # In
+
+    async def enqueue(self, jobs: list[NewJob]) -> list[int]:
+        return (await self.put_in(jobs))[0]
+
+    async def put_in(self, jobs: list[NewJob]) -> tuple[list[int], int]:
+        self._require_open()
+        alarms = self._host.alarms()
+        if alarms:
+            raise JobsFull(f"no job is taken for now: {'; '.join(alarms)}")
+        with self._host.turn():
+            counts: dict[str, int] = {}
+            for job in jobs:
+                counts[job.namespace] = counts.get(job.namespace, 0) + 1
+            self._rates.take(counts, self._now_ms)
+            ids, known = self._put_all(jobs)
+            self._unsafe.update(ids)
+        try:
+            await self._host.synced()
+        finally:
+            self._unsafe.difference_update(ids)
+        return ids, known
+
+    def _put_all(self, jobs: list[NewJob]) -> tuple[list[int], int]:
+        """Put all jobs in or, where one cannot be, none; how many were known by their keys."""
+        topics = [self._topic(job.namespace, job.topic) for job in jobs]
+        _require_room(topics, jobs)
+        ids: list[int] = []
+        known = 0
+        for topic, job in zip(topics, jobs, strict=True):
+            first = self._first_id(topic, job)
+            known += first is not None
+            ids.append(self._put(topic, job) if first is None else first)
+        return ids, known
+
+    def _first_id(self, topic: Topic, job: NewJob) -> int | None:
+        """The id of the job that came first under the same key."""
+        if job.idempotency_key is None:
+            return None
+        return keys.first_id(topic.vhost, job.idempotency_key, self._now_ms)
+
+    def _put(self, topic: Topic, job: NewJob) -> int:
+        id = self._ids.next(self._now_ms)
+        if job.fair_key is not None and topic.queue.ready.lanes is None:
+            fairness.note_fair(self._host.broker.register, job.namespace, job.topic)
+        is_taken = topic.put(envelope_of(job, id, self._now_ms), job.payload)
+        assert is_taken, "there was room for it"
+        if job.idempotency_key is not None:
+            keys.remember(topic.vhost, job.idempotency_key, id)
+        topic.enqueued += 1
+        return id
+
+    def _put_scheduled(self, job: NewJob) -> None:
+        """A schedule is due, inside a turn."""
+        self._put_all([job])
+
+    # Out
+
+    async def dequeue(
+        self, namespace: str, topic: str, limit: int, lease_ms: int | None, wait_ms: int
+    ) -> list[LeasedJob]:
+        self._require_open()
+        with self._host.turn():
+            found = self._topic(namespace, topic)
+            jobs = found.take(limit, lease_ms) if found.waiters.first() is None else []
+        if not jobs and wait_ms:
+            jobs = await found.wait(limit, lease_ms, wait_ms)
+        # A job that a kill takes back is put in again under its key: nobody may have seen it.
+        if not self._unsafe.isdisjoint([job.id for job in jobs]):
+            await self._host.synced()
+        return jobs
+
+    async def ack(self, namespace: str, topic: str, handles: list[Handle]) -> list[Outcome]:
+        return await self._settle(namespace, topic, handles, Topic.ack)
+
+    async def nack(
+        self,
+        namespace: str,
+        topic: str,
+        handles: list[Handle],
+        error: str,
+        delay_ms: int | None,
+        is_dead: bool = False,
+    ) -> list[Outcome]:
+        def fail(found: Topic, lease: Lease) -> None:
+            found.fail(lease, error, delay_ms, is_dead)
+
+        return await self._settle(namespace, topic, handles, fail)
+
+    async def _settle(
+        self,
+        namespace: str,
+        topic: str,
+        handles: list[Handle],
+        settle: Callable[[Topic, Lease], None],
+    ) -> list[Outcome]:
+        found = self._known(namespace, topic)
+        if found is None:
+            return [Outcome.UNKNOWN] * len(handles)
+        outcomes: list[Outcome | None] = []
+        with self._host.turn():
+            for handle in handles:
+                lease = found.lease_of(handle)
+                if isinstance(lease, Lease):
+                    settle(found, lease)
+                    lease = Outcome.DONE
+                outcomes.append(lease)
+            found.serve_waiters()
+        if Outcome.DONE in outcomes:
+            await self._host.synced()
+        ids = [handle.id for handle in handles]
+        unsaid = [id for id, outcome in zip(ids, outcomes, strict=True) if outcome is None]
+        there = await self._there(found, unsaid) if unsaid else set()
+        return [
+            outcome or (Outcome.STALE if id in there else Outcome.UNKNOWN)
+            for id, outcome in zip(ids, outcomes, strict=True)
+        ]
+
+    async def _there(self, topic: Topic, ids: list[int]) -> set[int]:
+        """Those of some jobs that wait, or that a consumer over AMQP holds."""
+        there = set(await find_jobs(topic.vhost, topic.queue, ids))
+        left = [id for id in ids if id not in there]
+        return there | set(await find_held(topic.vhost, topic.queue, left, self._host.sessions()))
+
+    async def extend(
+        self, namespace: str, topic: str, handles: list[Handle], lease_ms: int | None
+    ) -> list[tuple[Outcome, int]]:
+        ends: list[int] = []
+
+        def extend(found: Topic, lease: Lease) -> None:
+            ends.append(found.extend(lease, lease_ms))
+
+        outcomes = await self._settle(namespace, topic, handles, extend)
+        each = iter(ends)
+        return [(o, next(each) if o is Outcome.DONE else 0) for o in outcomes]
+
+    # One job
+
+    async def cancel(self, namespace: str, topic: str, ids: list[int]) -> list[Outcome]:
+        return await self._each_found(namespace, topic, ids, cancel_found)
+
+    async def deliver_now(self, namespace: str, topic: str, ids: list[int]) -> list[Outcome]:
+        return await self._each_found(namespace, topic, ids, deliver_found)
+
+    async def _each_found(
+        self,
+        namespace: str,
+        topic: str,
+        ids: list[int],
+        change: Callable[[Topic, int, int], bool],
+    ) -> list[Outcome]:
+        """Change jobs that are ready or scheduled, all in one turn."""
+        self._require_open()
+        found = self._known(namespace, topic)
+        if found is None:
+            return [Outcome.UNKNOWN] * len(ids)
+        seqs = await find_jobs(found.vhost, found.queue, ids)
+        left = [id for id in ids if id not in seqs]
+        held = await find_held(found.vhost, found.queue, left, self._host.sessions())
+        outcomes: list[Outcome] = []
+        with self._host.turn():
+            for id in ids:
+                if id in seqs and change(found, id, seqs.pop(id)):
+                    outcomes.append(Outcome.DONE)
+                else:
+                    is_leased = id in found.leases or id in held
+                    outcomes.append(Outcome.STALE if is_leased else Outcome.UNKNOWN)
+            found.serve_waiters()
+        await self._host.synced()
+        return outcomes
+
+    async def find(self, namespace: str, topic: str, id: int) -> Job | None:
+        found = self._known(namespace, topic)
+        if found is None:
+            return None
+        lease = found.leases.get(id)
+        if lease is not None:
+            return lease.envelope.job("leased", lease.message.body, lease.expires_ms)
+        message = await find_job(found.vhost, found.queue, id)
+        if message is not None:
+            envelope = read_envelope(message.message, found.queue)
+            return envelope.job(message.state, message.message.body)
+        held = await find_held(found.vhost, found.queue, [id], self._host.sessions())
+        if held:  # by a consumer over AMQP: until it settles the job, or goes
+            return read_envelope(held[id], found.queue).job("leased", held[id].body)
+        return await dead_set.find(found, id)
+
+    # The dead
+
+    async def dead(self, namespace: str, topic: str, after_id: int, limit: int) -> list[Job]:
+        found = self._known(namespace, topic)
+        return [] if found is None else await dead_set.listed(found, after_id, limit)
+
+    async def redrive(self, namespace: str, topic: str, ids: list[int] | None) -> int:
+        return await self._each_dead(namespace, topic, ids, dead_set.redrive)
+
+    async def delete_dead(self, namespace: str, topic: str, ids: list[int] | None) -> int:
+        return await self._each_dead(namespace, topic, ids, dead_set.delete)
+
+    async def _each_dead(
+        self,
+        namespace: str,
+        topic: str,
+        ids: list[int] | None,
+        change: dead_set.Change,
+    ) -> int:
+        self._require_open()
+        found = self._known(namespace, topic)
+        if found is None:
+            return 0
+        return await dead_set.change_all(self._host, found, ids, change)
+
+    # Settings and figures
+
+    async def settings(self, namespace: str, topic: str) -> TopicSettings:
+        return self._read_settings(namespace, topic)
+
+    def _read_settings(self, namespace: str, topic: str) -> TopicSettings:
+        text = self._host.broker.register.get(SETTINGS, json.dumps([namespace, topic]))
+        return TopicSettings() if text is None else _settings.decode(text)
+
+    async def set_settings(self, namespace: str, topic: str, settings: TopicSettings) -> None:
+        self._require_open()
+        with self._host.turn():
+            found = self._topic(namespace, topic)
+            key = json.dumps([namespace, topic])
+            self._host.broker.register.put(SETTINGS, key, _encode(settings).decode())
+            found.settings = settings
+            found.serve_waiters()
+        await self._host.synced()
+
+    async def stats(self, namespace: str | None) -> list[TopicStats]:
+        return [_stats(topic) for topic in self._all_topics(namespace)]
+
+    # Schedules
+
+    async def schedules(self, namespace: str) -> list[Schedule]:
+        return self._schedules.of(namespace)
+
+    async def set_schedule(self, schedule: Schedule) -> None:
+        self._require_open()
+        with self._host.turn():
+            self._topic(schedule.namespace, schedule.topic)
+            self._schedules.put(schedule)
+        await self._host.synced()
+
+    async def delete_schedule(self, namespace: str, name: str) -> bool:
+        self._require_open()
+        with self._host.turn():
+            is_gone = self._schedules.drop(namespace, name)
+        await self._host.synced()
+        return is_gone
+
+    # Topics
+
+    @property
+    def _now_ms(self) -> int:
+        return int(self._host.broker.turn.now_ms)
+
+    def _require_open(self) -> None:
+        if self._is_draining:
+            raise JobsDraining("the service is stopping")
+
+    def _topic(self, namespace: str, topic: str) -> Topic:
+        """A topic, made with its namespace if there is none, inside a turn."""
+        found = self._topics.get((namespace, topic))
+        if found is not None and not found.queue.deleted:
+            return found
+        vhost = self._host.make_vhost(namespace)
+        queue = vhost.queues.get(topic)
+        if queue is None:
+            queue = vhost.declare_queue(topic, True, None, None, False, TOPIC_ARGUMENTS)
+        return self._enter(vhost, queue)
+
+    def _known(self, namespace: str, topic: str) -> Topic | None:
+        """A topic that is there."""
+        found = self._topics.get((namespace, topic))
+        if found is not None and not found.queue.deleted:
+            return found
+        vhost = self._host.broker.vhosts.get(namespace)
+        queue = vhost.queues.get(topic) if vhost is not None else None
+        if vhost is None or queue is None:
+            return None
+        with self._host.turn():
+            return self._enter(vhost, queue)
+
+    def _enter(self, vhost: Vhost, queue: Queue) -> Topic:
+        key = (vhost.name, queue.name)
+        old = self._topics.pop(key, None)
+        if old is not None:
+            old.close()
+        if isinstance(queue, Stream) or queue.owner is not None:
+            kind = "a stream" if isinstance(queue, Stream) else "an exclusive queue"
+            raise JobsInvalid(f"{queue.name} is {kind}, which cannot be a topic", "topic")
+        settings = self._read_settings(*key)
+        self._topics[key] = Topic(self._host, self._ids, vhost, queue, settings)
+        return self._topics[key]
+
+    def _all_topics(self, namespace: str | None) -> Iterable[Topic]:
+        """Every topic that is there: queues made for jobs, and those that were used so."""
+        for vhost in list(self._host.broker.vhosts.values()):
+            if namespace is not None and vhost.name != namespace:
+                continue
+            for queue in list(vhost.queues.values()):
+                if queue.settings.has_jobs or (vhost.name, queue.name) in self._topics:
+                    topic = self._known(vhost.name, queue.name)
+                    if topic is not None:
+                        yield topic
+
+    def _open_lanes(self, namespace: str, topic: str) -> None:
+        """Keys of this topic took turns before the restart."""
+        vhost = self._host.broker.vhosts.get(namespace)
+        queue = vhost.queues.get(topic) if vhost is not None else None
+        if queue is None or not queue.settings.has_jobs:
+            fairness.forget_fair(self._host.broker.register, namespace, topic)
+        else:
+            fairness.open_lanes(queue)
+
+
+def _require_room(topics: list[Topic], jobs: list[NewJob]) -> None:
+    """Raise JobsFull unless every queue takes what the batch has for it."""
+    counts: dict[Topic, tuple[int, int]] = {}
+    for topic, job in zip(topics, jobs, strict=True):
+        count, size = counts.get(topic, (0, 0))
+        counts[topic] = (count + 1, size + len(job.payload))
+    for topic, (count, size) in counts.items():
+        if not topic.has_room(count, size):
+            raise JobsFull(f"the topic {topic.queue.name} is full")
+
+
+def _stats(topic: Topic) -> TopicStats:
+    queue = topic.queue
+    dead_queue = topic.dead_queue()
+    return TopicStats(
+        namespace=topic.vhost.name,
+        topic=queue.name,
+        ready=queue.ready.count,
+        scheduled=len(queue.scheduled),
+        leased=len(topic.leases),
+        dead=0 if dead_queue is None else dead_queue.ready.count,
+        oldest_ready_ms=queue.oldest_ready_ms() or None,
+        enqueued=topic.enqueued,
+        handed_out=topic.handed_out,
+        acked=topic.acked,
+        failed=topic.failed,
+        expired=topic.expired,
+    )

@@ -1,0 +1,354 @@
+"""A topic: one queue of the engine, the leases on its jobs, and who waits for them.
+
+    enqueue ──► queue (ready or scheduled) ──take──► lease ──ack──► gone
+                  ▲                                   │
+                  └──── nack, lease ran out ──────────┴──► dead, if it failed too often
+
+A lease is a message in flight in the topic's session. A job that fails is written anew, with what
+went wrong in its headers, and its old message is settled in the same turn: a turn is one block of
+the log, so that a kill leaves exactly one of the two.
+
+Every method that changes something is called inside a turn. Invariant: `leases` has one entry for
+each message that the session holds, besides those of a bell that has just rung.
+"""
+
+import asyncio
+import random
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from leveret.engine.arguments.queue_arguments import JOB_PRIORITY
+from leveret.engine.broker import Broker
+from leveret.engine.commands.local_session import LocalSession
+from leveret.engine.commands.settling import ack_taken, close_session, give_back
+from leveret.engine.message import PERSISTENT, Address, Message
+from leveret.engine.pulse import Waking
+from leveret.engine.queues.getting import take_next
+from leveret.engine.queues.queue import NO_TTL, Queue
+from leveret.engine.queues.state import BATCH
+from leveret.engine.turns.session import Outlet
+from leveret.engine.vhosts.vhost import Vhost
+from leveret.job_model import (
+    BATCH_BYTES_MAX,
+    DEAD_SUFFIX,
+    Handle,
+    LeasedJob,
+    Outcome,
+    TopicSettings,
+)
+from leveret.job_service.embedded.envelope import Envelope, read_envelope
+from leveret.job_service.embedded.host import Host
+from leveret.job_service.embedded.ids import Ids
+from leveret.job_service.embedded.leases import Lease, Leases
+from leveret.job_service.embedded.waiting import Bell, Waiter, Waiters
+from leveret.job_service.retry import backoff_ms, is_dead
+from leveret.wire.tables import Table, field_of
+
+RAN_OUT: Final = "the lease ran out"
+ENDED_KEPT: Final = 10_000  # jobs whose last lease has ended, that need not be looked for
+_OCTET_MAX: Final = 255
+TOPIC_ARGUMENTS: Final[Table] = {
+    "x-queue-type": field_of("classic"),
+    "x-jobs": field_of(True),
+}
+_DEAD_ARGUMENTS: Final[Table] = {"x-queue-type": field_of("classic")}
+
+
+class Topic:
+    """One topic of one namespace."""
+
+    def __init__(
+        self, host: Host, ids: Ids, vhost: Vhost, queue: Queue, settings: TopicSettings
+    ) -> None:
+        self.vhost = vhost
+        self.queue = queue
+        self.settings = settings
+        self.leases = Leases()
+        self.waiters = Waiters()
+        self._host = host
+        self._ids = ids
+        self._chance: Callable[[], float] = random.random
+        self._address = Address("", queue.name)
+        outlet = Outlet()
+        outlet.name = f"jobs {vhost.name}/{queue.name}"
+        broker = host.broker
+        self.session = LocalSession(outlet, broker.turn, self._on_rung, _ignore, self._on_ended)
+        self._bell = Bell(self.session, outlet, queue, broker.slots)
+        self._waking = Waking(self._on_due)
+        self._ended: OrderedDict[int, bool] = OrderedDict()  # whether the job is gone, by id
+        # Since the node started
+        self.enqueued = 0
+        self.handed_out = 0
+        self.acked = 0
+        self.failed = 0
+        self.expired = 0
+
+    @property
+    def _broker(self) -> Broker:
+        return self._host.broker
+
+    def dead_queue(self) -> Queue | None:
+        """Where the dead are, if there was ever one."""
+        return self.vhost.queues.get(self.queue.name + DEAD_SUFFIX)
+
+    # In
+
+    def has_room(self, count: int, size: int) -> bool:
+        return self.queue.has_room(count, size)
+
+    def put(self, envelope: Envelope, payload: bytes) -> bool:
+        """Write a job, ready or scheduled; False where the queue refuses it."""
+        if envelope.fair_key is not None and self.queue.settings.has_jobs:
+            self.queue.ready.open_lanes()
+        delay_ms = max(envelope.after_ms - self.queue.turn.now_ms, 0)
+        return self.queue.push(
+            self._address,
+            envelope.header(len(payload)),
+            payload,
+            NO_TTL,
+            self._pushed_priority(envelope.priority),
+            PERSISTENT,
+            delay_ms,
+        )
+
+    def _pushed_priority(self, priority: int) -> int:
+        if self.queue.settings.has_jobs:
+            return JOB_PRIORITY - priority
+        return max(0, min(-priority, _OCTET_MAX))
+
+    # Out
+
+    def take(self, limit: int, lease_ms: int | None) -> list[LeasedJob]:
+        """Lease the most urgent jobs."""
+        leased: list[LeasedJob] = []
+        size = 0
+        while len(leased) < limit and size < BATCH_BYTES_MAX and self._has_slot():
+            message = None if self.queue.paused else take_next(self.session, self.queue, False)
+            if message is None:
+                break
+            size += len(message.body)
+            leased.append(self._lease(message, lease_ms))
+        return leased
+
+    def _has_slot(self) -> bool:
+        most = self.settings.concurrency_max
+        return most is None or len(self.leases) < most
+
+    def _lease(self, message: Message, lease_ms: int | None) -> LeasedJob:
+        now_ms = self.queue.turn.now_ms
+        envelope = read_envelope(message, self.queue)
+        if not envelope.id or envelope.id in self.leases:
+            envelope.id = self._ids.next(now_ms)
+        expires_ms = now_ms + (self.settings.lease_ms if lease_ms is None else lease_ms)
+        lease = Lease(envelope.id, self._ids.next(now_ms), message, envelope, expires_ms)
+        self.leases.hold(lease)
+        self._arm(expires_ms)
+        self.handed_out += 1
+        return LeasedJob(
+            id=lease.id,
+            token=lease.token,
+            payload=message.body,
+            priority=envelope.priority,
+            attempt=envelope.attempts + 1,
+            deliver_after_ms=envelope.after_ms,
+            created_ms=envelope.created_ms,
+            lease_expires_ms=expires_ms,
+            fair_key=envelope.fair_key,
+        )
+
+    # Waiting
+
+    async def wait(self, limit: int, lease_ms: int | None, wait_ms: int) -> list[LeasedJob]:
+        """Lease jobs as soon as there are some."""
+        waiter = Waiter(limit, lease_ms)
+        self.waiters.add(waiter)
+        with self._host.turn():
+            self.serve_waiters()
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_ms / 1000):
+                    return await asyncio.shield(waiter.jobs)
+            return waiter.jobs.result() if waiter.jobs.done() else []
+        except asyncio.CancelledError:
+            if waiter.jobs.done() and not waiter.jobs.cancelled():
+                self._give_back(waiter.jobs.result())
+            raise
+        finally:
+            waiter.jobs.cancel()
+            self.waiters.remove(waiter)
+            self._quit_waiting()
+
+    def _quit_waiting(self) -> None:
+        if self.waiters.first() is None and not self.queue.deleted:
+            with self._host.turn():
+                self._bell.go()
+
+    def _give_back(self, jobs: list[LeasedJob]) -> None:
+        """Whoever waited has gone at the very moment: their jobs were never theirs."""
+        with self._host.turn():
+            for job in jobs:
+                lease = self.leases.get(job.id)
+                if lease is not None and lease.token == job.token:
+                    self.leases.end(lease)
+                    self.session.unacked.take(lease.message.tag)
+                    give_back(self._broker.slots, [lease.message], False)
+            self.serve_waiters()
+
+    def serve_waiters(self) -> None:
+        """Give those who wait what there is, and stand by for more."""
+        waiter = self.waiters.first()
+        while waiter is not None and self._has_slot():
+            jobs = self.take(waiter.limit, waiter.lease_ms)
+            if not jobs:
+                self._bell.stand()
+                return
+            waiter.jobs.set_result(jobs)
+            waiter = self.waiters.first()
+
+    def _on_rung(self, messages: list[Message]) -> None:
+        """The bell has a message. It is the middle of a turn: what follows has its own."""
+        self._bell.ring(messages)
+        asyncio.get_running_loop().call_soon(self._answer_bell)
+
+    def _on_ended(self) -> None:
+        """The queue was deleted. The store makes another topic when it is next asked for this."""
+        self.session.consumers.clear()  # its slot may become another queue's
+        self.waiters.answer_all()
+
+    def _answer_bell(self) -> None:
+        with self._host.turn():
+            waiter = self.waiters.first()
+            if waiter is None or self.queue.deleted or not self._has_slot():
+                self._bell.go()
+                return
+            jobs = [self._lease(message, waiter.lease_ms) for message in self._bell.take()]
+            jobs += self.take(waiter.limit - len(jobs), waiter.lease_ms)
+            if jobs:
+                waiter.jobs.set_result(jobs)
+            self.serve_waiters()
+
+    # Settling
+
+    def lease_of(self, handle: Handle) -> Lease | Outcome | None:
+        """The live lease that is meant; an outcome where there is none; None: the job may be
+        anywhere, or nowhere.
+        """
+        lease = self.leases.get(handle.id)
+        if lease is not None and not self._is_held(lease):
+            self.leases.end(lease)  # the engine took it back: a timeout of the queue's own
+            lease = None
+        if lease is None:
+            is_gone = self._ended.get(handle.id)
+            if is_gone is None:
+                return None
+            return Outcome.UNKNOWN if is_gone else Outcome.STALE
+        if handle.token is not None and handle.token != lease.token:
+            return Outcome.STALE
+        if lease.expires_ms <= self.queue.turn.now_ms:
+            self._expire(lease)
+            return Outcome.STALE
+        return lease
+
+    def _is_held(self, lease: Lease) -> bool:
+        return self.session.unacked.find(lease.message.tag) is lease.message
+
+    def ack(self, lease: Lease) -> None:
+        """A job is done."""
+        self._settle(lease, is_gone=True)
+        self.acked += 1
+
+    def extend(self, lease: Lease, lease_ms: int | None) -> int:
+        """Move the end of a lease; when it is now."""
+        length_ms = self.settings.lease_ms if lease_ms is None else lease_ms
+        lease.expires_ms = self.queue.turn.now_ms + length_ms
+        self.leases.hold(lease)
+        self._arm(lease.expires_ms)
+        return lease.expires_ms
+
+    def fail(self, lease: Lease, error: str, delay_ms: int | None, is_last: bool) -> None:
+        """A worker gives a job back, for another attempt or for good."""
+        self.failed += 1
+        if is_last:
+            self._put_back(lease, error, 0, is_last)
+            return
+        if delay_ms is None:
+            attempts = lease.envelope.attempts + 1
+            delay_ms = backoff_ms(self.settings, attempts, self._chance())
+        self._put_back(lease, error, delay_ms)
+
+    def _expire(self, lease: Lease) -> None:
+        self.expired += 1
+        self._put_back(lease, RAN_OUT, 0)
+
+    def _put_back(self, lease: Lease, error: str, delay_ms: int, is_last: bool = False) -> None:
+        """Write a failed job anew, where it belongs, and settle its old message."""
+        envelope = lease.envelope
+        now_ms = self.queue.turn.now_ms
+        body = lease.message.body
+        if self.queue.deleted:
+            self._settle(lease, is_gone=True)
+            return
+        envelope.note_failure(error, now_ms)
+        envelope.after_ms = now_ms + delay_ms
+        if is_last or is_dead(self.settings, envelope.attempts):
+            self._bury(envelope, body)
+            self._settle(lease, is_gone=True)
+        elif self.queue.has_room(1, len(body)) and self.put(envelope, body):
+            self._settle(lease, is_gone=False)
+        else:  # over a limit of its queue's: as it was, rather than lost
+            self._end(lease, is_gone=False)
+            self.session.unacked.take(lease.message.tag)
+            give_back(self._broker.slots, [lease.message], True)
+
+    def _bury(self, envelope: Envelope, body: bytes) -> None:
+        dead = self.dead_queue()
+        if dead is None:
+            name = self.queue.name + DEAD_SUFFIX
+            dead = self.vhost.declare_queue(name, True, None, None, False, _DEAD_ARGUMENTS)
+        address = Address("", dead.name)
+        dead.push(address, envelope.header(len(body)), body, NO_TTL, 0, PERSISTENT, 0)
+
+    def _settle(self, lease: Lease, *, is_gone: bool) -> None:
+        self._end(lease, is_gone=is_gone)
+        self.session.unacked.take(lease.message.tag)
+        ack_taken(self._broker.slots, [lease.message])
+
+    def _end(self, lease: Lease, *, is_gone: bool) -> None:
+        if lease.id in self.leases:
+            self.leases.end(lease)
+        self.note_ended(lease.id, is_gone=is_gone)
+
+    def note_ended(self, id: int, *, is_gone: bool) -> None:
+        """A job is not leased any more."""
+        self._ended.pop(id, None)
+        self._ended[id] = is_gone
+        if len(self._ended) > ENDED_KEPT:
+            self._ended.popitem(last=False)
+
+    # Time
+
+    def _arm(self, due_ms: int) -> None:
+        self.queue.turn.pulse.arm(self._waking, due_ms)
+
+    def _on_due(self, now_ms: int) -> int:
+        """Leases may have run out. A bounded number at once: the rest in another turn."""
+        for _ in range(BATCH):
+            lease = self.leases.pop_due(now_ms)
+            if lease is None:
+                break
+            if self._is_held(lease):
+                self._expire(lease)
+        self.serve_waiters()
+        return self.leases.next_due_ms()
+
+    def close(self) -> None:
+        """The topic is gone, or the node stops: leases end, those who wait get nothing."""
+        self.queue.turn.pulse.disarm(self._waking)
+        self.waiters.answer_all()
+        close_session(self._broker.slots, self.session)
+
+
+def _ignore(seq: int, is_taken: bool) -> None:
+    """Nothing is published by the session of a topic."""

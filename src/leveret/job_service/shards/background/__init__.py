@@ -1,0 +1,1 @@
+"""Tasks that run beside the calls: flush to PostgreSQL, sweep the log, tick schedules, prefetch."""

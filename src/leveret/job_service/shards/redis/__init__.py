@@ -1,0 +1,1 @@
+"""Everything that is sent to Redis: the pipelined connection and the Lua scripts."""

@@ -1,0 +1,1 @@
+"""Move topics to other shards while the service runs."""

@@ -1,0 +1,1 @@
+"""Everything that is sent to PostgreSQL as text: functions and claims."""

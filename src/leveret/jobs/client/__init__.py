@@ -1,0 +1,1 @@
+"""Clients of the jobs API: enqueue, dequeue and settle jobs over HTTP."""

@@ -1,0 +1,261 @@
+"""The calls of the jobs API: what each sends, and what it makes of the answer.
+
+A `Call` is data: both clients send it, each in its way. `is_repeatable` says that sending it twice
+does no more than sending it once, so that a client may try again after a lost answer: reading is,
+settling under a token is (a lease is settled once), and putting in jobs that have idempotency keys.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any, Final, Generic, TypeVar
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from leveret.job_model import Outcome, Schedule, TopicSettings, TopicStats
+from leveret.jobs.client.errors import BadAnswer
+from leveret.jobs.client.http1 import Answer
+from leveret.jobs.client.job import Enqueued, Job, JobInfo, NewJob, in_zone, payload_bytes
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Call(Generic[T]):
+    """One call, before it is sent."""
+
+    method: str
+    path: str
+    body: bytes | None
+    decode: Callable[[Answer], T]
+    is_repeatable: bool = False
+    wait_s: float = 0.0  # that the service may take on purpose, on top of the deadline
+
+
+class _Item(msgspec.Struct, omit_defaults=True):
+    """An item of POST /enqueue."""
+
+    namespace: str
+    topic: str
+    payload: bytes
+    priority: int = 0
+    deliver_after: datetime | None = None
+    idempotency_key: str | None = None
+    fair_key: str | None = None
+
+
+class _Settled(msgspec.Struct, omit_defaults=True):
+    """An item of POST /ack and its kin."""
+
+    namespace: str
+    topic: str
+    id: int
+    token: int | None = None
+    error: str | None = None
+    delay: float | None = None
+    dead: bool = False
+    lease: float | None = None
+
+
+class _Result(msgspec.Struct):
+    """What became of one item of a batch."""
+
+    outcome: Outcome
+    lease_expires_at: datetime | None = None
+
+
+_IDS: Final = msgspec.json.Decoder(list[int], strict=False)
+_JOBS: Final = msgspec.json.Decoder(list[Job], strict=False)
+_RESULTS: Final = msgspec.json.Decoder(list[_Result])
+_ENCODER: Final = msgspec.json.Encoder()
+
+
+def enqueue(jobs: Sequence[NewJob], namespace: str) -> Call[Enqueued]:
+    """Put in all of these jobs, or none."""
+    items = [
+        _Item(
+            job.namespace or namespace,
+            job.topic,
+            payload_bytes(job.payload),
+            job.priority or 0,
+            None if job.deliver_after is None else in_zone(job.deliver_after),
+            job.idempotency_key,
+            job.fair_key,
+        )
+        for job in jobs
+    ]
+    is_repeatable = all(job.idempotency_key is not None for job in jobs)
+    decode = partial(_enqueued, count=len(items))
+    return Call("POST", "/enqueue", _ENCODER.encode(items), decode, is_repeatable)
+
+
+def dequeue(
+    namespace: str, topic: str, limit: int, wait_s: float, lease_s: float | None
+) -> Call[list[Job]]:
+    """Take up to `limit` jobs under a lease; wait for one up to `wait_s`."""
+    query: dict[str, object] = {"namespace": namespace, "topic": topic, "limit": limit}
+    if wait_s > 0:
+        query["wait"] = wait_s
+    if lease_s is not None:
+        query["lease"] = lease_s
+
+    def decode(answer: Answer) -> list[Job]:
+        jobs = _decoded(_JOBS, answer)
+        for job in jobs:
+            job.namespace, job.topic = namespace, topic
+        return jobs
+
+    return Call("GET", f"/dequeue?{urlencode(query)}", None, decode, wait_s=wait_s)
+
+
+def ack(jobs: Iterable[Job]) -> Call[list[Outcome]]:
+    """These jobs are done."""
+    return _settle("/ack", [_Settled(j.namespace, j.topic, j.id, j.token) for j in jobs])
+
+
+def nack(failed: Iterable[tuple[Job, str, float | None, bool]]) -> Call[list[Outcome]]:
+    """Jobs that failed: each with its error, with a delay in s if not by the topic's backoff, and
+    whether it is dead, however many retries it has left.
+    """
+    return _settle(
+        "/nack",
+        [
+            _Settled(j.namespace, j.topic, j.id, j.token, error, delay_s, is_dead)
+            for j, error, delay_s, is_dead in failed
+        ],
+    )
+
+
+def extend(
+    jobs: Iterable[Job], lease_s: float | None
+) -> Call[list[tuple[Outcome, datetime | None]]]:
+    """Keep the leases of these jobs for `lease_s` from now."""
+    items = [_Settled(j.namespace, j.topic, j.id, j.token, lease=lease_s) for j in jobs]
+    decode = partial(_ends, count=len(items))
+    return Call("POST", "/extend", _ENCODER.encode(items), decode, is_repeatable=True)
+
+
+def cancel(namespace: str, topic: str, ids: Iterable[int]) -> Call[list[Outcome]]:
+    """Drop jobs that are ready or scheduled."""
+    return _settle("/cancel", [_Settled(namespace, topic, id) for id in ids])
+
+
+def deliver_now(namespace: str, topic: str, ids: Iterable[int]) -> Call[list[Outcome]]:
+    """Make scheduled jobs ready."""
+    return _settle("/deliver-now", [_Settled(namespace, topic, id) for id in ids])
+
+
+def find(namespace: str, topic: str, id: int) -> Call[JobInfo]:
+    query = urlencode({"namespace": namespace, "topic": topic, "id": id})
+    return _reads(f"/job?{query}", JobInfo)
+
+
+def dead(namespace: str, topic: str, after_id: int, limit: int) -> Call[list[JobInfo]]:
+    """Dead jobs in the order of their ids, from beyond `after_id`."""
+    given = {"namespace": namespace, "topic": topic, "after": after_id, "limit": limit}
+    return _reads(f"/dead?{urlencode(given)}", list[JobInfo])
+
+
+def redrive(namespace: str, topic: str, ids: Sequence[int] | None) -> Call[int]:
+    """Make dead jobs ready again; None: all."""
+    return _changes_dead("/dead/redrive", namespace, topic, ids, "redriven")
+
+
+def delete_dead(namespace: str, topic: str, ids: Sequence[int] | None) -> Call[int]:
+    return _changes_dead("/dead/delete", namespace, topic, ids, "deleted")
+
+
+def settings(namespace: str, topic: str) -> Call[TopicSettings]:
+    return _reads(_topic_path(namespace, topic), TopicSettings)
+
+
+def set_settings(namespace: str, topic: str, wanted: TopicSettings) -> Call[None]:
+    body = _ENCODER.encode(wanted)
+    return Call("PUT", _topic_path(namespace, topic), body, _nothing, is_repeatable=True)
+
+
+def stats(namespace: str | None) -> Call[list[TopicStats]]:
+    query = f"?{urlencode({'namespace': namespace})}" if namespace is not None else ""
+    return _reads(f"/stats{query}", list[TopicStats])
+
+
+def schedules(namespace: str) -> Call[list[Schedule]]:
+    return _reads(f"/schedules?{urlencode({'namespace': namespace})}", list[Schedule])
+
+
+def set_schedule(schedule: Schedule) -> Call[None]:
+    path = f"/schedules/{_in_path(schedule.namespace)}/{_in_path(schedule.name)}"
+    return Call("PUT", path, _ENCODER.encode(schedule), _nothing, is_repeatable=True)
+
+
+def delete_schedule(namespace: str, name: str) -> Call[None]:
+    path = f"/schedules/{_in_path(namespace)}/{_in_path(name)}"
+    return Call("DELETE", path, None, _nothing)
+
+
+def _settle(path: str, items: list[_Settled]) -> Call[list[Outcome]]:
+    is_repeatable = all(item.token is not None for item in items)
+    decode = partial(_outcomes, count=len(items))
+    return Call("POST", path, _ENCODER.encode(items), decode, is_repeatable)
+
+
+def _changes_dead(
+    path: str, namespace: str, topic: str, ids: Sequence[int] | None, field: str
+) -> Call[int]:
+    body: dict[str, object] = {"namespace": namespace, "topic": topic}
+    if ids is not None:
+        body["ids"] = list(ids)
+
+    def decode(answer: Answer) -> int:
+        found = _decoded(msgspec.json.Decoder(dict[str, Any]), answer)
+        return int(found[field])
+
+    return Call("POST", path, _ENCODER.encode(body), decode)
+
+
+def _reads(path: str, kind: type[T]) -> Call[T]:
+    decoder = msgspec.json.Decoder(kind, strict=False)
+    return Call("GET", path, None, lambda answer: _decoded(decoder, answer), is_repeatable=True)
+
+
+def _topic_path(namespace: str, topic: str) -> str:
+    return f"/topics/{_in_path(namespace)}/{_in_path(topic)}"
+
+
+def _in_path(name: str) -> str:
+    return quote(name, safe="")
+
+
+def _enqueued(answer: Answer, count: int) -> Enqueued:
+    ids = _each(_decoded(_IDS, answer), answer, count)
+    known = answer.headers.get("jobs-known", "")
+    return Enqueued(ids, int(known) if known.isdecimal() else None)
+
+
+def _outcomes(answer: Answer, count: int) -> list[Outcome]:
+    return [outcome for outcome, _ in _ends(answer, count)]
+
+
+def _ends(answer: Answer, count: int) -> list[tuple[Outcome, datetime | None]]:
+    results = _each(_decoded(_RESULTS, answer), answer, count)
+    return [(result.outcome, result.lease_expires_at) for result in results]
+
+
+def _each(found: list[T], answer: Answer, count: int) -> list[T]:
+    """One for each job of the call; a caller takes them together."""
+    if len(found) != count:
+        raise BadAnswer(f"the answer is about {len(found)} jobs, not {count}", answer.status)
+    return found
+
+
+def _nothing(answer: Answer) -> None:
+    assert answer.status < 400
+
+
+def _decoded(decoder: "msgspec.json.Decoder[T]", answer: Answer) -> T:
+    try:
+        return decoder.decode(answer.body)
+    except msgspec.DecodeError as fault:
+        raise BadAnswer(f"the answer cannot be read: {fault}", answer.status) from fault

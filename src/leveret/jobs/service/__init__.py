@@ -1,1 +1,0 @@
-"""The jobs service: what an HTTP front asks of a store of jobs, and the stores."""

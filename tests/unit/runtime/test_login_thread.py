@@ -1,0 +1,69 @@
+"""Work beside the loop ends before the loop does, whenever the node is told to stop."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from leveret.clock import Clock
+from leveret.engine.broker import Broker
+from leveret.runtime.login_thread import Apart
+from leveret.runtime.turns import Turns
+
+WITHIN_S = 30.0
+
+
+def make_apart() -> Apart:
+    loop = asyncio.get_running_loop()
+    return Apart(Turns(Broker(1), Clock(), loop), loop)
+
+
+def outcome_of(work: Callable[[], bool]) -> bool:
+    async def run() -> bool:
+        apart = make_apart()
+        told: asyncio.Queue[bool] = asyncio.Queue()
+        apart.run(work, told.put_nowait)
+        async with asyncio.timeout(WITHIN_S):
+            outcome = await told.get()
+        await apart.stop()
+        return outcome
+
+    return asyncio.run(run())
+
+
+def test_what_came_of_the_work_is_told() -> None:
+    assert outcome_of(lambda: True)
+    assert not outcome_of(lambda: False)
+
+
+def test_work_that_fails_is_told_as_false(caplog: pytest.LogCaptureFixture) -> None:
+    assert not outcome_of(lambda: 1 // 0 == 0)
+    assert "verifying a password failed" in caplog.text
+
+
+def test_running_work_is_over_when_the_loop_is_closed(caplog: pytest.LogCaptureFixture) -> None:
+    has_begun, may_end, has_ended = threading.Event(), threading.Event(), threading.Event()
+    told: list[bool] = []
+
+    def work() -> bool:
+        has_begun.set()
+        may_end.wait(WITHIN_S)
+        has_ended.set()
+        return True
+
+    async def stop_in_the_middle() -> None:
+        apart = make_apart()
+        apart.run(work, told.append)
+        apart.run(lambda: True, told.append)  # waits for the first, and is dropped
+        assert await asyncio.to_thread(has_begun.wait, WITHIN_S)
+        async with asyncio.timeout(WITHIN_S), asyncio.TaskGroup() as tasks:
+            tasks.create_task(apart.stop())
+            await asyncio.sleep(0)
+            may_end.set()
+        assert has_ended.is_set()
+        apart.run(lambda: True, told.append)  # nothing any more
+
+    asyncio.run(stop_in_the_middle())
+    assert told == []
+    assert caplog.text == ""
