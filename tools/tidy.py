@@ -45,20 +45,36 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
         "tasks": "errors engine auth",
         "leases": "errors engine",
         "shovels": "errors wire engine amqp",
-        "jobs": "errors clock checksum histogram wire engine",
+        "job_model": "",
+        "jobs": "errors job_model",
+        "job_service": "errors clock checksum histogram wire engine job_model",
         "bus": "errors clock",
         "cluster": "errors checksum wire journal engine storage",
-        "pipeline": "errors clock wire jobs",
+        "pipeline": "errors clock wire jobs job_model job_service",
         "pyspark_leveret": "errors wire amqp arrow shovels",
         "http": "errors addresses histogram build_info config patterns wire engine auth "
-        "definitions arrow tasks leases shovels jobs",
+        "definitions arrow tasks leases shovels job_model job_service",
         "metrics": "errors histogram build_info engine storage http",
         "runtime": "errors clock build_info histogram config patterns wire journal engine storage "
-        "auth definitions amqp arrow tasks leases shovels jobs http metrics",
+        "auth definitions amqp arrow tasks leases shovels job_service http metrics",
         "testing": "errors clock config engine storage runtime",
-        "cli": "errors clock build_info config definitions perf storage jobs bus pipeline runtime",
+        "cli": "errors clock build_info config definitions perf storage job_model jobs bus "
+        "pipeline runtime",
         "__main__": "cli",
     }.items()
+}
+# The order inside a part: a folder or file may import those to its left, and what shares its place
+# (joined by |) may not import each other. A part that is not listed has no inner order.
+ORDER_INSIDE: Final = {
+    "engine": "arguments|message|pulse backlog|deduplication|history target exchanges turns queues "
+    "streams vhosts commands|insight broker checkpoint|restore",
+    "http": "framework management|jobs insight|streams app transport",
+    "cli": "perf_progress|serve|shared config|ctl|jobs|perf|pipeline bus tree main|reference",
+    "bus": "codec|exact_properties|headers|health|idempotency|keyed_lock|settings|topology|tracing "
+    "dead_letters|delivery|early|fanout|outgoing|policy|topic connections|outcome|received "
+    "dispatch|publishing consuming bus sync|testing|webhook",
+    "jobs": "client worker",
+    "job_service": "cron|limits|retry|snowflake|store embedded|shards",
 }
 # The core is deterministic: no clock, no chance, no I/O. The compiled set has no coroutines either.
 CORE: Final = ("wire", "journal", "engine")
@@ -86,8 +102,8 @@ ONLY_IN: Final = {
     "isal": "checksum",
     "httptools": "http",
     "opentelemetry": "runtime",
-    "asyncpg": "jobs",
-    "redis": "jobs",
+    "asyncpg": "job_service",
+    "redis": "job_service",
     "aio_pika": "bus",
     "pyspark": "pipeline pyspark_leveret",
 }
@@ -266,10 +282,31 @@ def check_imports(module: Module, names: set[str]) -> Iterator[str]:
             allowed = MAY_IMPORT.get(module.part, frozenset()) | {module.part, ""}
             if part not in allowed:
                 yield module.fault(node, f"{module.part or 'leveret'} may not import {target}")
+            elif part == module.part:
+                yield from check_order_inside(module, node, target)
         elif top in BANNED_IN_CORE and is_pure:
             yield module.fault(node, f"the core may not import {target}")
         elif top in ONLY_IN and module.part not in ONLY_IN[top].split():
             yield module.fault(node, f"{top} belongs to {ONLY_IN[top]} alone")
+
+
+def check_order_inside(module: Module, node: ast.stmt, target: str) -> Iterator[str]:
+    """Compare an import within a part with the order in ORDER_INSIDE."""
+    order = ORDER_INSIDE.get(module.part)
+    source, target_name = inner_name(module.name), inner_name(target)
+    if order is None or not source or not target_name or source == target_name:
+        return
+    places = {name: at for at, names in enumerate(order.split()) for name in names.split("|")}
+    if source not in places:
+        yield module.fault(1, f"{module.part}/{source} has no place in ORDER_INSIDE")
+    elif target_name not in places or places[target_name] >= places[source]:
+        yield module.fault(node, f"{module.part}/{source} may not import {target}")
+
+
+def inner_name(module_name: str) -> str:
+    """Return `backlog` for leveret.engine.backlog.ready, and nothing for a part itself."""
+    names = module_name.split(".")
+    return names[2] if len(names) > 2 else ""
 
 
 def check_cycles(modules: list[Module], names: set[str]) -> Iterator[str]:

@@ -52,6 +52,17 @@ def test_clean_tree_has_no_fault(root: Path) -> None:
         ("amqp/channel.py", "import asyncio", "the core may not import asyncio"),
         ("amqp/server.py", "import starlette.applications", "starlette belongs to http alone"),
         ("runtime/a.py", "from rich import print as p", "rich belongs to cli alone"),
+        (
+            "engine/backlog/a.py",
+            "from leveret.engine.queues.queue import x",
+            "engine/backlog may not import leveret.engine.queues.queue",
+        ),
+        (
+            "engine/message.py",
+            "from leveret.engine.pulse import x",
+            "engine/message may not import leveret.engine.pulse",
+        ),
+        ("engine/odd.py", "import leveret.engine.pulse", "engine/odd has no place"),
         ("misc/a.py", "x = 1", "the part misc has no place in MAY_IMPORT"),
     ],
 )
@@ -68,12 +79,12 @@ def test_import_inside_a_function_is_found_too(root: Path) -> None:
 
 
 def test_ring_of_imports_is_found_once(root: Path) -> None:
-    write(root, "engine/a.py", "from leveret.engine import b\n")
-    write(root, "engine/b.py", "import leveret.engine.c\n")
-    write(root, "engine/c.py", "from leveret.engine.a import x\n")
+    write(root, "engine/queues/a.py", "from leveret.engine.queues import b\n")
+    write(root, "engine/queues/b.py", "import leveret.engine.queues.c\n")
+    write(root, "engine/queues/c.py", "from leveret.engine.queues.a import x\n")
     assert only_fault(root) == (
-        "imports go in a ring: leveret.engine.a -> leveret.engine.b -> leveret.engine.c"
-        " -> leveret.engine.a"
+        "imports go in a ring: leveret.engine.queues.a -> leveret.engine.queues.b -> leveret.engine.queues.c"
+        " -> leveret.engine.queues.a"
     )
 
 
