@@ -17,10 +17,10 @@ from leveret.bus import (
     Delivery,
     Handled,
     Next,
-    PermanentFault,
+    PermanentError,
     QueueType,
     RetryPolicy,
-    Unroutable,
+    UnroutableError,
     topic,
 )
 
@@ -54,7 +54,7 @@ async def main(url: str) -> None:
     @bus.on(OrderPlaced, retry=RetryPolicy.exponential(5, first_ms=50, last_ms=400))
     async def take(event: OrderPlaced, delivery: Delivery) -> None:
         if event.order_id < 0:
-            raise PermanentFault("there is no such order")
+            raise PermanentError("there is no such order")
         if delivery.retry_count < 3:
             raise ConnectionError("the warehouse does not answer")
 
@@ -62,7 +62,7 @@ async def main(url: str) -> None:
         await bus.publish(OrderPlaced(1))
         try:
             await bus.publish(OrderPlaced(2), routing_key="nobody.listens")
-        except Unroutable as fault:
+        except UnroutableError as fault:
             print(fault)
         await asyncio.sleep(1)  # for the retries
         await bus.publish(OrderPlaced(-1))

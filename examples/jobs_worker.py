@@ -14,7 +14,7 @@ import time
 
 import msgspec
 
-from leveret.jobs import Job, Retry, Worker
+from leveret.jobs import Job, RetryError, Worker
 
 
 class Refund(msgspec.Struct):
@@ -32,7 +32,7 @@ async def refund(job: Job) -> None:
     """A coroutine: twenty at a time on one event loop."""
     wanted = job.decode(Refund)
     if wanted.order % 10 == 0 and job.attempt == 1:
-        raise Retry("the bank is busy", delay_s=1)
+        raise RetryError("the bank is busy", delay_s=1)
     await asyncio.sleep(0.1)  # asks the bank
     logging.info("order %d: %s paid back", wanted.order, wanted.amount)
 

@@ -19,7 +19,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 USER: Final = "rabbitmq"  # of Debian's package; only root can become it
 
 
-class Unavailable(Exception):
+class UnavailableError(Exception):
     """A broker cannot be had on this machine; the text says why."""
 
 
@@ -30,7 +30,7 @@ def require_installed(*, install: bool = False) -> None:
         subprocess.run([script, sys.executable, "rabbitmq"], check=False)
         restore_null()
     if not SERVER.exists():
-        raise Unavailable("RabbitMQ is not installed; Debian's package is rabbitmq-server")
+        raise UnavailableError("RabbitMQ is not installed; Debian's package is rabbitmq-server")
 
 
 def user() -> str | None:

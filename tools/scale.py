@@ -22,7 +22,7 @@ import pika
 import pika.exceptions
 
 from leveret import build_info
-from leveret.errors import Closed
+from leveret.errors import ClosedError
 from leveret.perf.client import Client
 from leveret.perf.confirms import Confirms
 from leveret.perf.deliveries import Deliveries
@@ -199,7 +199,7 @@ def publish(load: Load, count: int) -> None:
             _read(client)
     client.close()
     if confirms.nacked:
-        raise Closed(f"{int(confirms.nacked)} messages were refused")
+        raise ClosedError(f"{int(confirms.nacked)} messages were refused")
 
 
 def drain(load: Load, count: int) -> None:
@@ -230,7 +230,7 @@ def _read(client: Client) -> None:
     deadline_s = time.monotonic() + SILENT_S
     while not client.read():
         if time.monotonic() > deadline_s:
-            raise Closed(f"nothing came for {SILENT_S:.0f} s")
+            raise ClosedError(f"nothing came for {SILENT_S:.0f} s")
 
 
 def report_queues(found: Queues) -> str:

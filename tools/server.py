@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import IO, Final
 
-from tests.compat.client import Connection, NoAnswer, connect
+from tests.compat.client import Connection, NoAnswerError, connect
 from tools.ports import HOST
 
 START_WITHIN_S: Final = 60.0
@@ -105,7 +105,7 @@ class Server:
         """A connection to the broker as soon as there is one."""
         with self._is_up:
             if not self._is_up.wait_for(lambda: self.port != 0, START_WITHIN_S):
-                raise NoAnswer("the broker is gone")
+                raise NoAnswerError("the broker is gone")
             port = self.port
         return connect(HOST, port)
 

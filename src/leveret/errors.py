@@ -2,50 +2,50 @@
 
     LeveretError
     ├── EngineError                a command that the engine refuses; it has changed nothing
-    │   ├── NotFound               the queue, exchange or vhost does not exist
-    │   ├── PreconditionFailed     arguments, limits or state do not allow it
-    │   ├── AccessRefused          permission, reserved name, exclusive use
-    │   ├── ResourceLocked         the queue belongs to another connection
-    │   ├── NotAllowed             a limit or rule of the whole connection
+    │   ├── NotFoundError               the queue, exchange or vhost does not exist
+    │   ├── PreconditionFailedError     arguments, limits or state do not allow it
+    │   ├── AccessRefusedError          permission, reserved name, exclusive use
+    │   ├── ResourceLockedError         the queue belongs to another connection
+    │   ├── NotAllowedError             a limit or rule of the whole connection
     │   ├── Stale                  the receipt is of a lease that has ended
     │   ├── Unsupported            valid AMQP that neither RabbitMQ nor Leveret implements
     │   └── InternalError          a request that RabbitMQ answers by an internal error
     ├── ProtocolError              the peer broke the rules of the wire
     │   ├── FrameError             framing: size, end octet, type, undecodable method
-    │   ├── SyntaxFault            a field that cannot be decoded
-    │   ├── CommandInvalid         a method that makes no sense here
-    │   ├── ChannelFault           a channel that is not open, or open already
-    │   └── UnexpectedFrame        content where a method was due, or the reverse
+    │   ├── FieldSyntaxError            a field that cannot be decoded
+    │   ├── CommandInvalidError         a method that makes no sense here
+    │   ├── ChannelError           a channel that is not open, or open already
+    │   └── UnexpectedFrameError        content where a method was due, or the reverse
     ├── StorageError               the data directory cannot be used
     │   ├── Corrupt                bytes that are not what was written
-    │   └── NewerFormat            written by a later version
+    │   └── NewerFormatError            written by a later version
     ├── ConfigError                the configuration cannot be used; names every fault
-    ├── TokenRefused               a token that cannot be trusted, or not any more
+    ├── TokenRefusedError               a token that cannot be trusted, or not any more
     ├── JobsError                  a call that the jobs service cannot serve
-    │   ├── JobsInvalid            a job or a call out of its limits; names item and field
-    │   ├── JobsUnavailable        what keeps the jobs does not answer; names it
-    │   ├── JobsDraining           the service is stopping
-    │   ├── JobsFull               there is no room for more jobs for now
-    │   └── JobsOverRate           a namespace asks too often; says when to come back
+    │   ├── JobsInvalidError            a job or a call out of its limits; names item and field
+    │   ├── JobsUnavailableError        what keeps the jobs does not answer; names it
+    │   ├── JobsDrainingError           the service is stopping
+    │   ├── JobsFullError               there is no room for more jobs for now
+    │   └── JobsRateLimitError           a namespace asks too often; says when to come back
     ├── BusError                   what the event bus cannot do
-    │   ├── NotConnected           no broker within the time given
-    │   ├── TopologyMismatch       an exchange or queue exists with other arguments
-    │   ├── NotEncodable           an event that cannot be written as JSON
-    │   ├── NotDecodable           a body that is not the event it should be
-    │   ├── PermanentFault         raised by a handler: trying again is of no use
-    │   └── PublishFailed          a publish that was not confirmed; names its message
+    │   ├── NotConnectedError           no broker within the time given
+    │   ├── TopologyMismatchError       an exchange or queue exists with other arguments
+    │   ├── EncodeError           an event that cannot be written as JSON
+    │   ├── DecodeError           a body that is not the event it should be
+    │   ├── PermanentError         raised by a handler: trying again is of no use
+    │   └── PublishError          a publish that was not confirmed; names its message
     │       ├── Unroutable         no queue takes it
     │       ├── Nacked             the broker refused it
-    │       ├── PublishTimeout     no confirm in time: it may or may not be there
-    │       │   └── PublishBlocked the broker takes no publishes now: an alarm
-    │       ├── PublishClosed      the connection was lost, or the bus stopped
-    │       └── TooLarge           more bytes than the bus or the broker takes
+    │       ├── PublishTimeoutError     no confirm in time: it may or may not be there
+    │       │   └── PublishBlockedError the broker takes no publishes now: an alarm
+    │       ├── PublishClosedError      the connection was lost, or the bus stopped
+    │       └── TooLargeError           more bytes than the bus or the broker takes
     ├── ClusterError               a request that a member of a group cannot serve now
-    │   ├── NotLeader              another node leads, or none; names it
+    │   ├── NotLeaderError              another node leads, or none; names it
     │   ├── Busy                   not now: a limit, or a change that is under way
-    │   ├── UnknownGroup           no member of this group is hosted here
-    │   ├── ChangeRefused          a change of the members that makes no sense
-    │   └── LinkRefused            two nodes that do not take each other; says why
+    │   ├── UnknownGroupError           no member of this group is hosted here
+    │   ├── ChangeRefusedError          a change of the members that makes no sense
+    │   └── LinkRefusedError            two nodes that do not take each other; says why
     └── Closed                     the broker or queue was closed under the caller
         └── Refused                another broker refused something, and said why
 
@@ -62,31 +62,31 @@ class EngineError(LeveretError):
     """A command that the engine refuses."""
 
 
-class NotFound(EngineError):
+class NotFoundError(EngineError):
     """The queue, exchange or vhost does not exist."""
 
 
-class PreconditionFailed(EngineError):
+class PreconditionFailedError(EngineError):
     """Arguments, limits or state do not allow the command."""
 
 
-class AccessRefused(EngineError):
+class AccessRefusedError(EngineError):
     """Permission, reserved name, or exclusive use by another consumer."""
 
 
-class ResourceLocked(EngineError):
+class ResourceLockedError(EngineError):
     """The queue belongs to another connection."""
 
 
-class NotAllowed(EngineError):
+class NotAllowedError(EngineError):
     """A limit or rule of the whole connection is broken."""
 
 
-class Stale(EngineError):
+class StaleReceiptError(EngineError):
     """The receipt is of a lease that has ended: timed out, or settled before."""
 
 
-class Unsupported(EngineError):
+class UnsupportedError(EngineError):
     """Valid AMQP that is not implemented, as in RabbitMQ."""
 
 
@@ -102,19 +102,19 @@ class FrameError(ProtocolError):
     """Framing: size, end octet, type, or a method that cannot be decoded."""
 
 
-class SyntaxFault(ProtocolError):
+class FieldSyntaxError(ProtocolError):
     """A field that cannot be decoded."""
 
 
-class CommandInvalid(ProtocolError):
+class CommandInvalidError(ProtocolError):
     """A method that makes no sense in this place."""
 
 
-class ChannelFault(ProtocolError):
+class ChannelError(ProtocolError):
     """A channel that is not open, or is open already."""
 
 
-class UnexpectedFrame(ProtocolError):
+class UnexpectedFrameError(ProtocolError):
     """Content where a method was due, or the reverse."""
 
 
@@ -122,11 +122,11 @@ class StorageError(LeveretError):
     """The data directory cannot be used."""
 
 
-class Corrupt(StorageError):
+class CorruptionError(StorageError):
     """Bytes that are not what was written."""
 
 
-class NewerFormat(StorageError):
+class NewerFormatError(StorageError):
     """Written by a later version."""
 
 
@@ -134,7 +134,7 @@ class ConfigError(LeveretError):
     """The configuration cannot be used; the text names every fault."""
 
 
-class TokenRefused(LeveretError):
+class TokenRefusedError(LeveretError):
     """A token that cannot be trusted, or not any more; the text says why, and not what it held."""
 
 
@@ -142,7 +142,7 @@ class JobsError(LeveretError):
     """A call that the jobs service cannot serve."""
 
 
-class JobsInvalid(JobsError):
+class JobsInvalidError(JobsError):
     """A job or a call that breaks a limit or cannot be read."""
 
     def __init__(self, text: str, field: str = "", item: int | None = None) -> None:
@@ -151,19 +151,19 @@ class JobsInvalid(JobsError):
         self.item = item  # index of the job in its batch; None where it is no batch
 
 
-class JobsUnavailable(JobsError):
+class JobsUnavailableError(JobsError):
     """Redis, a shard or a log does not answer; the text names which."""
 
 
-class JobsDraining(JobsError):
+class JobsDrainingError(JobsError):
     """The service is stopping and takes nothing more."""
 
 
-class JobsFull(JobsError):
+class JobsFullError(JobsError):
     """There is no room for more jobs for now: a limit of the topic, or an alarm of the node."""
 
 
-class JobsOverRate(JobsError):
+class JobsRateLimitError(JobsError):
     """A namespace asks too often."""
 
     def __init__(self, namespace: str, retry_after_s: float) -> None:
@@ -175,27 +175,27 @@ class BusError(LeveretError):
     """What the event bus cannot do."""
 
 
-class NotConnected(BusError):
+class NotConnectedError(BusError):
     """No broker could be reached within the time given; the text says what was tried last."""
 
 
-class TopologyMismatch(BusError):
+class TopologyMismatchError(BusError):
     """An exchange or queue exists with other arguments than the topology says."""
 
 
-class NotEncodable(BusError):
+class EncodeError(BusError):
     """An event that cannot be written as JSON."""
 
 
-class NotDecodable(BusError):
+class DecodeError(BusError):
     """A body that is not the event which its type says."""
 
 
-class PermanentFault(BusError):
+class PermanentError(BusError):
     """Raised by a handler whose message can never be handled."""
 
 
-class PublishFailed(BusError):
+class PublishError(BusError):
     """A publish that was not confirmed."""
 
     def __init__(self, message_id: str, text: str) -> None:
@@ -203,27 +203,27 @@ class PublishFailed(BusError):
         self.message_id = message_id
 
 
-class Unroutable(PublishFailed):
+class UnroutableError(PublishError):
     """No queue takes the message, and it was published as mandatory."""
 
 
-class Nacked(PublishFailed):
+class NackedError(PublishError):
     """The broker refused the message: a full queue, or a fault of its own."""
 
 
-class PublishTimeout(PublishFailed):
+class PublishTimeoutError(PublishError):
     """No confirm in time: the broker may have the message or not."""
 
 
-class PublishBlocked(PublishTimeout):
+class PublishBlockedError(PublishTimeoutError):
     """The broker takes no publishes now, because an alarm is raised."""
 
 
-class PublishClosed(PublishFailed):
+class PublishClosedError(PublishError):
     """The connection was lost before the confirm, or the bus was stopped."""
 
 
-class TooLarge(PublishFailed):
+class TooLargeError(PublishError):
     """The body has more bytes than the bus or the broker takes."""
 
 
@@ -231,7 +231,7 @@ class ClusterError(LeveretError):
     """A request that a member of a group cannot serve now."""
 
 
-class NotLeader(ClusterError):
+class NotLeaderError(ClusterError):
     """Another node leads the group, or none does."""
 
     def __init__(self, leader: int) -> None:
@@ -239,11 +239,11 @@ class NotLeader(ClusterError):
         self.leader = leader  # 0 if none is known
 
 
-class Busy(ClusterError):
+class BusyError(ClusterError):
     """Not now: a limit is reached, or a change is under way."""
 
 
-class UnknownGroup(ClusterError):
+class UnknownGroupError(ClusterError):
     """No member of this group is hosted here."""
 
     def __init__(self, group: int) -> None:
@@ -251,11 +251,11 @@ class UnknownGroup(ClusterError):
         self.group = group
 
 
-class ChangeRefused(ClusterError):
+class ChangeRefusedError(ClusterError):
     """A change of the members that makes no sense."""
 
 
-class LinkRefused(ClusterError):
+class LinkRefusedError(ClusterError):
     """A node that does not take another one's connection, by the code of `cluster.hello`."""
 
     def __init__(self, code: int, reason: str, *, by_peer: bool) -> None:
@@ -264,11 +264,11 @@ class LinkRefused(ClusterError):
         self.by_peer = by_peer  # whether the other side has said so
 
 
-class Closed(LeveretError):
+class ClosedError(LeveretError):
     """The broker or queue was closed under the caller."""
 
 
-class Refused(Closed):
+class ClosedByPeerError(ClosedError):
     """Another broker closed a channel or connection, by its code."""
 
     def __init__(self, code: int, text: str) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 
 import re2
 
-from leveret.errors import PreconditionFailed
+from leveret.errors import PreconditionFailedError
 
 LENGTH_MAX: Final = 4096  # characters of an expression
 MEMORY_BYTES_MAX: Final = 2 * 1024 * 1024  # of one compiled expression
@@ -24,16 +24,16 @@ class Pattern:
     __slots__ = ("_regexp", "text")
 
     def __init__(self, text: str) -> None:
-        """Raises PreconditionFailed where it is no expression that RE2 takes."""
+        """Raises PreconditionFailedError where it is no expression that RE2 takes."""
         self.text = text
         if len(text) > LENGTH_MAX:
-            raise PreconditionFailed(
+            raise PreconditionFailedError(
                 f"the regular expression has more than {LENGTH_MAX} characters"
             )
         try:
             self._regexp = re2.compile(_bytes(text), _options())
         except re2.error as fault:
-            raise PreconditionFailed(
+            raise PreconditionFailedError(
                 f"'{text}' is not a regular expression of RE2's kind, which has neither look-around"
                 f" nor back-references: {_reason(fault)}"
             ) from None

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
-from pyspark_leveret.errors import BrokerError, LoginRefused
+from pyspark_leveret.errors import BrokerError, LoginRefusedError
 from pyspark_leveret.options import Options
 
 log = logging.getLogger(__name__)
@@ -125,7 +125,7 @@ def _refusal(response: http.client.HTTPResponse) -> BrokerError:
     except (ValueError, KeyError, TypeError):
         reason = response.reason
     is_login = response.status == UNAUTHORIZED and response.getheader("WWW-Authenticate")
-    kind = LoginRefused if is_login else BrokerError
+    kind = LoginRefusedError if is_login else BrokerError
     return kind(f"the broker says {response.status}: {reason}", response.status)
 
 
@@ -134,7 +134,7 @@ def named(fault: BrokerError, options: Options, kind: str, name: str) -> BrokerE
     where = f"in vhost '{options.vhost}' at {options.url.shown}"
     if fault.status == NOT_FOUND:
         return BrokerError(f"there is no {kind} '{name}' {where}", NOT_FOUND)
-    if fault.status == UNAUTHORIZED and not isinstance(fault, LoginRefused):
+    if fault.status == UNAUTHORIZED and not isinstance(fault, LoginRefusedError):
         text = f"the user '{options.url.user}' may not read the {kind} '{name}' {where}"
         return BrokerError(f"{text}, or there is no such vhost", UNAUTHORIZED)
     return fault

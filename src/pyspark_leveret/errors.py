@@ -16,16 +16,16 @@ class BrokerError(RuntimeError):
         return (type(self), (str(self), self.status))
 
 
-class LoginRefused(BrokerError):
+class LoginRefusedError(BrokerError):
     """The broker does not take this user with this password."""
 
 
-class DataLost(RuntimeError):
+class DataLostError(RuntimeError):
     """Messages that the query counts on are gone."""
 
     def __init__(self, text: str, first_offset: int = -1) -> None:
         super().__init__(text)
         self.first_offset = first_offset  # where a stream begins now
 
-    def __reduce__(self) -> tuple[type["DataLost"], tuple[str, int]]:
-        return (DataLost, (str(self), self.first_offset))
+    def __reduce__(self) -> tuple[type["DataLostError"], tuple[str, int]]:
+        return (DataLostError, (str(self), self.first_offset))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pyspark_leveret.client import NOT_FOUND, Broker, named
-from pyspark_leveret.errors import BrokerError, DataLost, OptionError
+from pyspark_leveret.errors import BrokerError, DataLostError, OptionError
 from pyspark_leveret.options import EARLIEST, LATEST, Offsets, Options
 
 log = logging.getLogger(__name__)
@@ -132,7 +132,8 @@ def _offset(wanted: str | int, bound: Bounds) -> int:
 
 
 def kept(options: Options, name: str, first: int, end: int, bound: Bounds) -> tuple[int, int]:
-    """The part of a range that is still there; raises DataLost where some must not be missing."""
+    """The part of a range that is still there; raises DataLostError where some must not be
+    missing."""
     if first >= bound.first and end <= bound.end:
         return first, end
     if first < bound.first:
@@ -150,5 +151,5 @@ def lose(options: Options, text: str, first_offset: int = -1) -> None:
     """Messages are gone: an error, or a warning where the query was told to go on."""
     if options.fails_on_loss:
         text += ". Set failOnDataLoss to false to go on without them"
-        raise DataLost(text, first_offset)
+        raise DataLostError(text, first_offset)
     log.warning("%s; going on, as failOnDataLoss is false", text)

@@ -10,7 +10,7 @@ from typing import Final
 
 from leveret.amqp.methods import CONFIRM_SELECT, CONFIRM_SELECT_OK
 from leveret.amqp.writer import Writer
-from leveret.errors import Closed, LeveretError, Refused
+from leveret.errors import ClosedByPeerError, ClosedError, LeveretError
 from leveret.shovels.client import AmqpClient, Listener
 from leveret.shovels.uri import AmqpUri
 from pyspark_leveret.client import PAUSE_S, Broker
@@ -79,7 +79,7 @@ class _Publisher(Listener):
                 await self._client.connect()
                 await self._client.call(Writer(CONFIRM_SELECT).octet(0), CONFIRM_SELECT_OK)
                 break
-            except Refused as fault:
+            except ClosedByPeerError as fault:
                 raise BrokerError(f"the broker refuses: {fault}") from fault
             except (OSError, LeveretError, TimeoutError) as fault:
                 if loop.time() + pause_s > until_s:
@@ -157,7 +157,7 @@ class _Publisher(Listener):
         self._moved.set()
 
     def on_lost(self, fault: Exception) -> None:
-        if isinstance(fault, Refused) or not isinstance(fault, Closed):
+        if isinstance(fault, ClosedByPeerError) or not isinstance(fault, ClosedError):
             self._fault = self._fault or BrokerError(f"the broker refuses: {fault}")
         self._moved.set()
 

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from pyspark_leveret.client import LOST, NOT_FOUND, Broker, Patience, named
-from pyspark_leveret.errors import BrokerError, DataLost, OptionError
+from pyspark_leveret.errors import BrokerError, DataLostError, OptionError
 from pyspark_leveret.options import LEASE, PEEK, Options
 from pyspark_leveret.positions import lose
 from pyspark_leveret.ranges import Range, cut
@@ -147,7 +147,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 patience.pause(fault)
                 continue
             if first == before:
-                raise DataLost(f"epoch {partition.epoch} has no row {first}")
+                raise DataLostError(f"epoch {partition.epoch} has no row {first}")
 
     def commit(self, end: Position) -> None:
         self._ack(end[EPOCH])

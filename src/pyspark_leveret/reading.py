@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from pyspark_leveret.client import LOST, Broker, Patience
-from pyspark_leveret.errors import BrokerError, DataLost
+from pyspark_leveret.errors import BrokerError, DataLostError
 from pyspark_leveret.options import Options
 from pyspark_leveret.positions import Streams, kept
 from pyspark_leveret.ranges import Range
@@ -29,7 +29,7 @@ def read_range(options: Options, part: Range, columns: list[str]) -> Iterator[An
                 yield batch
                 first += batch.num_rows
                 patience = Patience(options.retry_s)
-        except (BrokerError, DataLost) as fault:
+        except (BrokerError, DataLostError) as fault:
             if isinstance(fault, BrokerError) and fault.status not in (GONE, BEHIND):
                 raise
             first = _after_loss(options, part, first)

@@ -10,11 +10,11 @@ from typing import Any, Final
 
 from leveret.arrow.batches import make_batch
 from leveret.arrow.encoding import gather
-from leveret.arrow.requests import Passed, Request, SegmentPart
+from leveret.arrow.requests import Request, RetentionPassedError, SegmentPart
 from leveret.arrow.segments import Indexes, chunks_of_files
-from leveret.errors import Corrupt
+from leveret.errors import CorruptionError
 from pyspark_leveret.client import Broker
-from pyspark_leveret.errors import BrokerError, DataLost
+from pyspark_leveret.errors import BrokerError, DataLostError
 from pyspark_leveret.options import Options
 from pyspark_leveret.ranges import Range
 
@@ -33,7 +33,7 @@ def batches_of_files(options: Options, part: Range, columns: list[str]) -> Itera
         for one in found["segments"]
     ]
     if not parts or parts[0].first_offset > part.first:
-        raise DataLost(f"offset {part.first} of stream '{part.stream}' is gone")
+        raise DataLostError(f"offset {part.first} of stream '{part.stream}' is gone")
     if not folder.is_dir():
         raise BrokerError(f"dataDir '{folder}' is not a directory that this executor can read")
     _INDEXES.note(parts[0].path, found["known_offset"], found["known_place"])
@@ -42,7 +42,7 @@ def batches_of_files(options: Options, part: Range, columns: list[str]) -> Itera
     try:
         for rows in gather(wanted, chunks):
             yield make_batch(part.stream, wanted.number, columns, rows)
-    except Passed as fault:
-        raise DataLost(str(fault)) from fault
-    except Corrupt as fault:
+    except RetentionPassedError as fault:
+        raise DataLostError(str(fault)) from fault
+    except CorruptionError as fault:
         raise BrokerError(f"stream '{part.stream}' cannot be read: {fault}") from fault

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.bus.nodes import Leveret, Node, RabbitMQ
-from tools.rabbitmq import Unavailable
+from tools.rabbitmq import UnavailableError
 
 _numbers = itertools.count(1)
 
@@ -27,7 +27,7 @@ def node(request: pytest.FixtureRequest) -> Iterator[Node]:
     """A broker that all tests share; each has names of its own."""
     try:
         found: Node = Leveret() if request.param == "leveret" else RabbitMQ()
-    except Unavailable as reason:
+    except UnavailableError as reason:
         pytest.skip(str(reason))
     try:
         found.start()

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Final
 
 from tests.clients.process import Child
-from tests.compat.client import Connection, NoAnswer, is_method
+from tests.compat.client import Connection, NoAnswerError, is_method
 from tools import rabbitmq
 from tools.ports import HOST, free_port
-from tools.rabbitmq import Unavailable
+from tools.rabbitmq import UnavailableError
 
 START_S: Final = 90.0
 READY_LINE: Final = r"^leveret ready amqp=(\S+):(\d+) http=\S+:(\d+)$"
@@ -95,7 +95,7 @@ class RabbitMQ(Node):
         deadline_s = time.monotonic() + START_S
         while not _answers(self.port):
             if time.monotonic() > deadline_s:
-                raise Unavailable(f"RabbitMQ did not start:\n{self._child.output()}")
+                raise UnavailableError(f"RabbitMQ did not start:\n{self._child.output()}")
             time.sleep(0.1)
 
     def kill(self) -> None:
@@ -118,7 +118,7 @@ def _answers(port: int) -> bool:
         return False
     try:
         return is_method(connection.start(), "connection.start")
-    except NoAnswer:
+    except NoAnswerError:
         return False
     finally:
         connection.socket.close()

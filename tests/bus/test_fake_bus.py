@@ -7,12 +7,12 @@ import pytest
 from leveret.bus import (
     Delivery,
     MemoryStore,
-    Nacked,
-    NotConnected,
-    PermanentFault,
+    NackedError,
+    NotConnectedError,
+    PermanentError,
     RetryPolicy,
     SyncBus,
-    Unroutable,
+    UnroutableError,
     fanout,
     topic,
 )
@@ -73,7 +73,7 @@ async def test_services_of_a_hub_get_what_is_theirs() -> None:
         assert calls == ["good", "bad", "bad"]
         await other.publish(Placed(1), routing_key="a.b")
         await other.publish(Placed(1), routing_key="x.y.z")
-        with pytest.raises(Unroutable):
+        with pytest.raises(UnroutableError):
             await other.publish(Placed(1), routing_key="a.b.c")
     assert calls == ["good", "bad", "bad", "other", "other"]
 
@@ -86,7 +86,7 @@ async def test_a_delay_a_permanent_fault_and_steps() -> None:
     async def handle(event: Placed, delivery: Delivery) -> int:
         calls.append((event.number, delivery.retry_count))
         if event.number == 2:
-            raise PermanentFault("never")
+            raise PermanentError("never")
         return 500
 
     async with bus:
@@ -120,11 +120,11 @@ async def test_handlers_publish_and_duplicates_are_known() -> None:
 
 async def test_a_publish_can_be_made_to_fail() -> None:
     bus = FakeBus(fanout.layout("wms-a"))
-    with pytest.raises(NotConnected):
+    with pytest.raises(NotConnectedError):
         await bus.publish(Placed(1))
     async with bus:
-        bus.fail_next = [Nacked, Nacked]
-        with pytest.raises(Nacked):
+        bus.fail_next = [NackedError, NackedError]
+        with pytest.raises(NackedError):
             await bus.publish(Placed(1))
         await bus.send(Placed(2))
         assert not await bus.wait_for_confirms(0)

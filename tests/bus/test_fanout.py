@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aio_pika.abc import AbstractChannel
 
-from leveret.bus import Bus, BusSettings, Delivery, PermanentFault, RetryPolicy, fanout
+from leveret.bus import Bus, BusSettings, Delivery, PermanentError, RetryPolicy, fanout
 from leveret.bus import headers as names
 from tests.bus.nodes import Node
 from tests.bus.stage import (
@@ -76,7 +76,7 @@ async def test_an_exception_is_a_failure_whose_text_is_kept(node: Node, prefix: 
     @bus.on(Placed)
     async def fail(event: Placed) -> None:
         await calls.add(event.number)
-        raise PermanentFault("no such order")  # this topology knows no permanent faults
+        raise PermanentError("no such order")  # this topology knows no permanent faults
 
     async with bus:
         await bus.publish(Placed(7))

@@ -14,7 +14,7 @@ from typing import Final
 import aiormq.exceptions
 import pytest
 
-from leveret.bus import Bus, BusSettings, Delivery, PublishFailed, QueueType, fanout, topic
+from leveret.bus import Bus, BusSettings, Delivery, PublishError, QueueType, fanout, topic
 from tests.bus.nodes import Node
 from tests.bus.stage import FAST, Placed, Seen, channel, pytestmark_bus
 from tests.proxy import Proxy, proxy
@@ -59,7 +59,7 @@ class Scene:
             try:
                 await self.bus.publish(Placed(number), timeout_ms=5_000)
                 return
-            except PublishFailed:
+            except PublishError:
                 await asyncio.sleep(0.05)  # the broker is gone; nothing tells when it is back
 
     async def consumes_again(self) -> None:

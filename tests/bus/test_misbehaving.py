@@ -15,15 +15,15 @@ import pytest
 
 from leveret.bus import (
     Bus,
-    NotConnected,
-    NotEncodable,
-    PublishClosed,
-    PublishFailed,
+    EncodeError,
+    NotConnectedError,
+    PublishClosedError,
+    PublishError,
     QueueType,
     SyncBus,
-    TooLarge,
-    TopologyMismatch,
-    Unroutable,
+    TooLargeError,
+    TopologyMismatchError,
+    UnroutableError,
     consuming,
     fanout,
     publishing,
@@ -54,7 +54,7 @@ async def test_a_start_that_failed_may_be_tried_again(node: Node, prefix: str) -
     async def note(event: Placed) -> None:
         await seen.add(event.number)
 
-    with pytest.raises(NotConnected):
+    with pytest.raises(NotConnectedError):
         await bus.start(timeout_ms=0)
     for number in (1, 2):  # and one that was stopped
         async with bus:
@@ -152,10 +152,10 @@ async def test_headers_that_fit_no_frame_do_not_close_the_connection(
     async with Bus(node.url, fanout.layout(f"{prefix}-headers"), settings=FAST) as bus:
         publisher = bus._publisher
         assert publisher is not None
-        with pytest.raises(TooLarge, match="for all headers"):
+        with pytest.raises(TooLargeError, match="for all headers"):
             await bus.publish(Placed(1), headers={"large": "x" * 200_000})
         names: Any = {1: "one"}
-        with pytest.raises(NotEncodable, match="a header's name is a text"):
+        with pytest.raises(EncodeError, match="a header's name is a text"):
             await bus.publish(Placed(1), headers=names)
         await bus.publish(Placed(1), headers={"large": "x" * 100_000})
         assert publisher.link.sessions == 1
@@ -168,10 +168,12 @@ async def test_no_failure_of_a_batch_is_forgotten(
     async with Bus(node.url, topic.publisher(f"{prefix}.events"), settings=FAST) as bus:
         sent = [await bus.send(Placed(number)) for number in range(5)]
         assert not await bus.wait_for_confirms(10_000)
-        with pytest.raises(PublishFailed, match="5 failures wait for take_failures"):
+        with pytest.raises(PublishError, match="5 failures wait for take_failures"):
             await bus.send(Placed(6))
         failures = bus.take_failures()
-        assert {each.message_id for each in failures if isinstance(each, Unroutable)} == set(sent)
+        assert {each.message_id for each in failures if isinstance(each, UnroutableError)} == set(
+            sent
+        )
         await bus.send(Placed(7))
 
 
@@ -183,8 +185,8 @@ async def test_a_stop_tells_what_it_cut_off(node: Node, prefix: str) -> None:
         sent = await bus.send(Placed(1))
         await bus.stop(deadline_ms=0)
         (failure,) = bus.take_failures()
-        assert isinstance(failure, PublishClosed) and failure.message_id == sent
-        with pytest.raises(PublishClosed):
+        assert isinstance(failure, PublishClosedError) and failure.message_id == sent
+        with pytest.raises(PublishClosedError):
             await bus.send(Placed(2))
 
 
@@ -207,10 +209,10 @@ async def test_a_topology_that_was_changed_meanwhile_is_a_publish_that_failed(
                 await other.declare_queue(f"{queue}.retry", durable=True, arguments=arguments)
             line.reset()
             async with asyncio.timeout(WAIT_S):
-                with pytest.raises(PublishClosed, match=r"events\.retry") as refused:
+                with pytest.raises(PublishClosedError, match=r"events\.retry") as refused:
                     while True:
                         await bus.publish(Placed(1))
-            assert isinstance(refused.value.__cause__, TopologyMismatch)
+            assert isinstance(refused.value.__cause__, TopologyMismatchError)
 
 
 # Programs without a loop
@@ -263,6 +265,6 @@ def test_a_call_that_is_not_over_when_the_bus_stops_ends(node: Node, prefix: str
     threading.Thread(target=call, daemon=True).start()
     assert waits.wait(WAIT_S)
     bus.stop()
-    assert isinstance(ended.get(timeout=WAIT_S), NotConnected)
+    assert isinstance(ended.get(timeout=WAIT_S), NotConnectedError)
     with bus:
         bus.publish(Placed(1))

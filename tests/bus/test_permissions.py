@@ -8,7 +8,7 @@ import urllib.request
 
 import pytest
 
-from leveret.bus import Bus, QueueType, TopologyMismatch, topic
+from leveret.bus import Bus, QueueType, TopologyMismatchError, topic
 from tests.bus.nodes import Node
 from tests.bus.stage import FAST, Placed, Seen, pytestmark_bus
 from tools.ports import HOST
@@ -45,7 +45,7 @@ async def test_what_is_there_is_used_without_the_permission_to_configure(
     put(leveret_node, "permissions/%2F/reader", rights)
     url = f"amqp://reader:secret@{HOST}:{leveret_node.port}/"
     missing, _ = bus_of(url, f"{prefix}.events")
-    with pytest.raises(TopologyMismatch, match="is missing"):
+    with pytest.raises(TopologyMismatchError, match="is missing"):
         await missing.start()
     owner, _ = bus_of(leveret_node.url, f"{prefix}.events")
     async with owner:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from leveret.bus.webhook.posting import Poster, PostFailed
+from leveret.bus.webhook.posting import Poster, PostError
 from leveret.errors import ConfigError
 from tests.bus.http_target import Target, http_target
 
@@ -111,7 +111,7 @@ def test_no_answer_in_time_is_a_failure_and_frees_the_thread(target: Target) -> 
         return 200
 
     async def twice(found: Poster) -> int:
-        with pytest.raises(PostFailed, match="no answer within 2 s"):
+        with pytest.raises(PostError, match="no answer within 2 s"):
             await found.post({}, b"")
         return await found.post({}, b"")
 
@@ -122,7 +122,7 @@ def test_no_answer_in_time_is_a_failure_and_frees_the_thread(target: Target) -> 
 
 def test_server_that_drips_does_not_hold_a_request_beyond_its_deadline() -> None:
     async def once(found: Poster) -> None:
-        with pytest.raises(PostFailed, match="no answer within"):
+        with pytest.raises(PostError, match="no answer within"):
             await found.post({}, b"")
 
     drips = [b"HTTP/1.1 200 OK\r\n", *(b"X: 1\r\n" for _ in range(900))]
@@ -134,12 +134,12 @@ def test_server_that_drips_does_not_hold_a_request_beyond_its_deadline() -> None
 
 @pytest.mark.parametrize("said", [b"SSH-2.0-x\r\n", b"HTTP/1.1 abc\r\n\r\n"])
 def test_what_is_no_http_is_a_failure(said: bytes) -> None:
-    with listener(said) as url, poster(url) as found, pytest.raises(PostFailed):
+    with listener(said) as url, poster(url) as found, pytest.raises(PostError):
         asyncio.run(found.post({}, b""))
 
 
 def test_nobody_listening_is_a_failure() -> None:
-    with poster("http://127.0.0.1:1/") as found, pytest.raises(PostFailed, match="refused"):
+    with poster("http://127.0.0.1:1/") as found, pytest.raises(PostError, match="refused"):
         asyncio.run(found.post({}, b""))
 
 

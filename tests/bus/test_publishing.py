@@ -20,16 +20,16 @@ from leveret.bus import (
     Bus,
     BusSettings,
     Delivery,
-    Nacked,
-    NotConnected,
-    NotEncodable,
-    PublishBlocked,
-    PublishClosed,
+    EncodeError,
+    NackedError,
+    NotConnectedError,
+    PublishBlockedError,
+    PublishClosedError,
     PublishOptions,
-    PublishTimeout,
+    PublishTimeoutError,
     QueueType,
-    TooLarge,
-    Unroutable,
+    TooLargeError,
+    UnroutableError,
     fanout,
     topic,
 )
@@ -117,7 +117,7 @@ async def test_a_publisher_declares_no_queue(node: Node, prefix: str) -> None:
 async def test_unroutable(node: Node, prefix: str) -> None:
     bus, _ = reader(node, f"{prefix}.events")
     async with bus:
-        with pytest.raises(Unroutable) as caught:
+        with pytest.raises(UnroutableError) as caught:
             await bus.publish(Placed(1), routing_key=f"{prefix}.nowhere", message_id="m-7")
     assert caught.value.message_id == "m-7"
 
@@ -128,7 +128,7 @@ async def test_nacked(node: Node, prefix: str) -> None:
         await other.declare_queue(f"{prefix}.full", arguments=full)
         async with Bus(node.url, plain(f"{prefix}.full"), settings=FAST) as bus:
             await bus.publish(Placed(1))
-            with pytest.raises(Nacked):
+            with pytest.raises(NackedError):
                 await bus.publish(Placed(2))
             assert await depth(node.url, f"{prefix}.full") == 1
         await other.queue_delete(f"{prefix}.full")
@@ -138,7 +138,7 @@ async def test_too_large_for_the_bus(node: Node, prefix: str) -> None:
     settings = replace(FAST, body_bytes_max=100)
     bus, seen = reader(node, f"{prefix}.events", settings)
     async with bus:
-        with pytest.raises(TooLarge):
+        with pytest.raises(TooLargeError):
             await bus.publish(Shipped(1, "x" * 100))
         await bus.publish(Shipped(2, "short"))
         await seen.wait(1)
@@ -150,19 +150,19 @@ async def test_too_large_for_the_broker(prefix: str) -> None:
             publishing = [bus.publish(Shipped(number, "x" * 100)) for number in range(5)]
             large = bus.publish(Shipped(9, "x" * 2_000))
             found = await asyncio.gather(*publishing, large, return_exceptions=True)
-            assert [type(each) for each in found] == [str] * 5 + [TooLarge]
+            assert [type(each) for each in found] == [str] * 5 + [TooLargeError]
             await bus.publish(Shipped(10))
 
 
 async def test_not_encodable(node: Node, prefix: str) -> None:
     bus, seen = reader(node, f"{prefix}.events")
     async with bus:
-        with pytest.raises(NotEncodable):
+        with pytest.raises(EncodeError):
             await bus.publish(object())
         for bad in ({"k": object()}, {"k": 1 << 80}, {"k" * 300: 1}):
-            with pytest.raises(NotEncodable):
+            with pytest.raises(EncodeError):
                 await bus.publish(Placed(1), headers=bad)
-        with pytest.raises(NotEncodable):
+        with pytest.raises(EncodeError):
             await bus.publish(Placed(1), routing_key="k" * 300)
         await bus.publish(Placed(2))
         assert await seen.wait(1) == [Placed(2)], "the connection has not noticed"
@@ -171,7 +171,7 @@ async def test_not_encodable(node: Node, prefix: str) -> None:
 async def test_a_message_that_closes_the_channel_ends_soon(node: Node, prefix: str) -> None:
     bus, seen = reader(node, f"{prefix}.events")
     async with bus:
-        with pytest.raises(PublishClosed, match="PRECONDITION_FAILED"):
+        with pytest.raises(PublishClosedError, match="PRECONDITION_FAILED"):
             await bus.publish(Placed(1), headers={"CC": 5})
         await bus.publish(Placed(2))
         await seen.wait(1)
@@ -191,7 +191,7 @@ async def test_timeout(node: Node, prefix: str) -> None:
             async with channel(node.url) as other:
                 await other.declare_queue(f"{prefix}.q")
             line.silence()
-            with pytest.raises(PublishTimeout):
+            with pytest.raises(PublishTimeoutError):
                 await bus.publish(Placed(1), timeout_ms=200)
 
 
@@ -206,7 +206,7 @@ async def test_blocked(prefix: str) -> None:
             queue = await other.declare_queue("keeps")
             await queue.bind(exchange)
             async with bus:
-                with pytest.raises(PublishBlocked):
+                with pytest.raises(PublishBlockedError):
                     for _ in range(2_000):
                         await bus.publish(Shipped(1, "x" * 50_000), timeout_ms=5_000)
                 publishing = asyncio.get_running_loop().create_task(bus.publish(Shipped(2)))
@@ -216,11 +216,11 @@ async def test_blocked(prefix: str) -> None:
 
 async def test_closed(node: Node, prefix: str) -> None:
     bus = Bus(node.url, plain(f"{prefix}.q"), settings=FAST)
-    with pytest.raises(NotConnected):
+    with pytest.raises(NotConnectedError):
         await bus.publish(Placed(1))
     await bus.start()
     await bus.stop()
-    with pytest.raises(PublishClosed):
+    with pytest.raises(PublishClosedError):
         await bus.publish(Placed(1))
 
 
@@ -236,7 +236,7 @@ async def test_a_lost_confirm_is_an_error_where_nothing_is_sent_again(
             publishing = asyncio.get_running_loop().create_task(bus.publish(Placed(1)))
             await asyncio.sleep(0)
             line.reset()
-            with pytest.raises(PublishClosed):
+            with pytest.raises(PublishClosedError):
                 await publishing
 
 
@@ -255,7 +255,7 @@ async def test_a_lost_confirm_is_sent_again_under_the_same_id(node: Node, prefix
 
 async def test_no_broker() -> None:
     settings = replace(FAST, connect_timeout_ms=200)
-    with pytest.raises(NotConnected):
+    with pytest.raises(NotConnectedError):
         await Bus("amqp://guest:guest@127.0.0.1:1/", plain("q"), settings=settings).start(500)
 
 
@@ -270,7 +270,7 @@ async def test_a_batch_waits_for_its_confirms(node: Node, prefix: str) -> None:
         gone = await bus.send(Placed(1), PublishOptions(routing_key=f"{prefix}.nowhere"))
         assert not await bus.wait_for_confirms(30_000)
         (failure,) = bus.take_failures()
-        assert isinstance(failure, Unroutable) and failure.message_id == gone
+        assert isinstance(failure, UnroutableError) and failure.message_id == gone
         assert await bus.wait_for_confirms(30_000), "a failure is told once"
 
 

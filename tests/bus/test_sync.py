@@ -10,11 +10,11 @@ import pytest
 from leveret.bus import (
     Bus,
     Delivery,
-    NotConnected,
+    NotConnectedError,
     PublishOptions,
     QueueType,
     SyncBus,
-    Unroutable,
+    UnroutableError,
     topic,
 )
 from tests.bus.nodes import Node
@@ -51,7 +51,7 @@ def test_handlers_run_in_threads_and_may_publish(node: Node, prefix: str) -> Non
 
 def test_errors_and_batches_are_the_same(node: Node, prefix: str) -> None:
     bus = bus_of(node, prefix)
-    with pytest.raises(NotConnected):
+    with pytest.raises(NotConnectedError):
         bus.publish(Placed(1))
     seen: queue.Queue[int] = queue.Queue()
 
@@ -60,7 +60,7 @@ def test_errors_and_batches_are_the_same(node: Node, prefix: str) -> None:
         seen.put(event.number)
 
     with bus:
-        with pytest.raises(Unroutable):
+        with pytest.raises(UnroutableError):
             bus.publish(Placed(1), PublishOptions(routing_key=f"{prefix}.nowhere"))
         for number in range(50):
             bus.send(Placed(number))

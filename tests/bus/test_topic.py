@@ -9,10 +9,10 @@ import pytest
 from leveret.bus import (
     Bus,
     Delivery,
-    PermanentFault,
+    PermanentError,
     QueueType,
-    TopologyMismatch,
-    Unroutable,
+    TopologyMismatchError,
+    UnroutableError,
     topic,
 )
 from tests.bus.nodes import Node
@@ -75,7 +75,7 @@ async def test_a_permanent_fault_goes_to_the_dead_letters_at_once(
     async def fail(event: Placed) -> int:
         await calls.add(event.number)
         if how == "raised":
-            raise PermanentFault("no such order")
+            raise PermanentError("no such order")
         return 422
 
     async with bus:
@@ -131,7 +131,7 @@ async def test_routing_keys_choose(node: Node, prefix: str, kind: QueueType) -> 
     async with eu, orders, publisher:
         await publisher.publish(Placed(1), routing_key="eu.order.placed")
         await publisher.publish(Placed(2), routing_key="us.order.placed")
-        with pytest.raises(Unroutable):
+        with pytest.raises(UnroutableError):
             await publisher.publish(Placed(3), routing_key="us.order.gone")
         await publisher.publish(Placed(4), routing_key="us.order.gone", mandatory=False)
         await calls.wait(3)
@@ -148,7 +148,7 @@ async def test_a_queue_with_other_arguments_is_refused(
     @bus.on(Placed)
     async def note(event: Placed) -> None: ...
 
-    with pytest.raises(TopologyMismatch, match=f"{prefix}.events.retry"):
+    with pytest.raises(TopologyMismatchError, match=f"{prefix}.events.retry"):
         await bus.start()
 
 

@@ -15,11 +15,11 @@ from leveret.bus import (
     Bus,
     BusSettings,
     Delivery,
+    EncodeError,
     Handled,
     Next,
-    NotConnected,
-    NotEncodable,
-    PublishClosed,
+    NotConnectedError,
+    PublishClosedError,
     RetryPolicy,
     codec,
     fanout,
@@ -127,7 +127,7 @@ def test_one_routing_key_is_not_its_letters() -> None:
 @pytest.mark.parametrize("value", [None, True, 5, "text", b"bytes"])
 async def test_a_bare_value_is_no_event(value: object) -> None:
     async with FakeBus(LAYOUT) as bus:
-        with pytest.raises(NotEncodable, match="is no event"):
+        with pytest.raises(EncodeError, match="is no event"):
             await bus.publish(value)
         assert bus.published == []
 
@@ -147,7 +147,7 @@ def test_other_names_on_the_wire_go_both_ways(event: object) -> None:
 
 async def test_the_double_is_as_strict_as_the_bus() -> None:
     bus = FakeBus(LAYOUT)
-    with pytest.raises(NotConnected, match="not started"):
+    with pytest.raises(NotConnectedError, match="not started"):
         await bus.publish(Placed(1))
     seen: list[str] = []
 
@@ -161,9 +161,9 @@ async def test_the_double_is_as_strict_as_the_bus() -> None:
         with pytest.raises(RuntimeError, match="started already"):
             bus.on_message()(lambda delivery: None)
         await bus.publish(Placed(1), correlation_id="seven")
-    with pytest.raises(PublishClosed):
+    with pytest.raises(PublishClosedError):
         await bus.publish(Placed(2))
-    with pytest.raises(PublishClosed):
+    with pytest.raises(PublishClosedError):
         await bus.send(Placed(2))
     async with bus:
         await bus.publish(Placed(3))

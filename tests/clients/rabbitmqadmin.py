@@ -18,7 +18,7 @@ WITHIN_S: Final = 120.0
 KEPT: Final = Path(__file__).parents[2] / "build" / "rabbitmqadmin"
 
 
-class Unavailable(Exception):
+class UnavailableError(Exception):
     """The script cannot be had here; the text says why, in one sentence."""
 
 
@@ -42,7 +42,7 @@ def _is_python(path: Path) -> bool:
 
 def _download() -> None:
     if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
-        raise Unavailable(f"{NAME} comes with Debian's package {PACKAGE}: install it")
+        raise UnavailableError(f"{NAME} comes with Debian's package {PACKAGE}: install it")
     KEPT.mkdir(parents=True, exist_ok=True)
     try:
         _run(["apt-get", "download", PACKAGE])
@@ -50,7 +50,9 @@ def _download() -> None:
         _run(["dpkg-deb", "-x", package.name, "unpacked"])
         found = next((KEPT / "unpacked").rglob(NAME))
     except (subprocess.SubprocessError, OSError, ValueError, StopIteration) as fault:
-        raise Unavailable(f"{NAME} could not be taken from Debian's {PACKAGE}: {fault}") from fault
+        raise UnavailableError(
+            f"{NAME} could not be taken from Debian's {PACKAGE}: {fault}"
+        ) from fault
     part = KEPT / f"{NAME}.part"
     shutil.copy(found, part)
     part.rename(KEPT / NAME)

@@ -29,7 +29,7 @@ from tests.clients.suites import baseline
 from tests.clients.suites.baseline import Baseline, tests_with
 from tests.clients.suites.catalogue import Address, Suite, all_suites
 from tests.clients.suites.outcomes import Outcomes
-from tests.clients.suites.workshop import Unavailable, Workshop
+from tests.clients.suites.workshop import UnavailableError, Workshop
 
 STANDARD_PORT: Final = 5672
 SHOWN_MAX: Final = 40
@@ -115,7 +115,7 @@ def examine(suite: Suite, workshop: Workshop, address: Address, writes: bool) ->
                 baseline.save(known)
             else:
                 run_again(report, workshop, source, reached)
-    except Unavailable as error:
+    except UnavailableError as error:
         report.unavailable = str(error)
     return report
 
@@ -130,7 +130,7 @@ def reachable(suite: Suite, address: Address) -> Iterator[Address]:
         try:
             relay = relays.enter_context(Relay(address, STANDARD_PORT))
         except OSError as error:
-            raise Unavailable(f"it insists on port {STANDARD_PORT}, which is taken") from error
+            raise UnavailableError(f"it insists on port {STANDARD_PORT}, which is taken") from error
         with contextlib.suppress(OSError):  # a machine without IPv6
             relays.enter_context(Relay(address, STANDARD_PORT, "::1"))
         yield relay.address

@@ -25,7 +25,7 @@ Run = Callable[..., str]
 def script() -> Path:
     try:
         return rabbitmqadmin.find()
-    except rabbitmqadmin.Unavailable as fault:
+    except rabbitmqadmin.UnavailableError as fault:
         give_up(str(fault))
         raise
 

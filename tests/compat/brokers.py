@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from tests.clients.process import Child
-from tests.compat.client import Connection, NoAnswer, is_method
+from tests.compat.client import Connection, NoAnswerError, is_method
 from tools import rabbitmq as node
 from tools.ports import HOST, free_port
-from tools.rabbitmq import ROOT, Unavailable
+from tools.rabbitmq import ROOT, UnavailableError
 
 RABBITMQ_START_S: Final = 90.0
 READY_LINE: Final = r"^leveret ready amqp=(\S+):(\d+) http=\S+:\d+$"
@@ -73,7 +73,7 @@ def _await_amqp(port: int, broker: Child) -> None:
     deadline_s = time.monotonic() + RABBITMQ_START_S
     while not _answers(port):
         if time.monotonic() > deadline_s:
-            raise Unavailable(f"RabbitMQ did not start:\n{broker.output()}")
+            raise UnavailableError(f"RabbitMQ did not start:\n{broker.output()}")
         time.sleep(0.1)
 
 
@@ -82,9 +82,9 @@ def _answers(port: int) -> bool:
         connection = Connection(HOST, port, answer_s=2.0)
     except OSError:
         return False
-    with contextlib.closing(connection.socket), contextlib.suppress(NoAnswer):
+    with contextlib.closing(connection.socket), contextlib.suppress(NoAnswerError):
         return is_method(connection.start(), "connection.start")
     return False
 
 
-__all__ = ["HOST", "ROOT", "Address", "Unavailable", "free_port", "leveret", "rabbitmq"]
+__all__ = ["HOST", "ROOT", "Address", "UnavailableError", "free_port", "leveret", "rabbitmq"]

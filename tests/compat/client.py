@@ -2,7 +2,7 @@
 
 It hides nothing: any method can be sent with any fields in any state, raw bytes and frames too,
 and whatever comes back is returned as a readable event. It keeps no opinion about what is legal,
-never reconnects and starts no thread. Every wait has a deadline and raises `NoAnswer` when it
+never reconnects and starts no thread. Every wait has a deadline and raises `NoAnswerError` when it
 passes. It shares no code with `leveret`; see `wire` for the values.
 
     connection = connect("127.0.0.1", 5672)
@@ -40,7 +40,7 @@ CAPABILITIES: Final[dict[str, bool]] = {
 }
 
 
-class NoAnswer(Exception):
+class NoAnswerError(Exception):
     """Nothing came before the deadline; the text says what was awaited."""
 
 
@@ -204,7 +204,7 @@ class Connection:
         channel = Channel(self, number)
         opened = channel.call("channel.open")
         if not is_method(opened, "channel.open-ok"):
-            raise NoAnswer(f"channel {number} did not open: {opened}")
+            raise NoAnswerError(f"channel {number} did not open: {opened}")
         return channel
 
     def close(self) -> Event:
@@ -268,7 +268,7 @@ class Connection:
         poll = select.poll()  # select() takes no descriptor over 1023
         poll.register(self.socket, select.POLLIN)
         if wait_s < 0 or not poll.poll(wait_s * 1000):
-            raise NoAnswer("no frame came before the deadline")
+            raise NoAnswerError("no frame came before the deadline")
         try:
             data = self.socket.recv(1 << 18)
         except ConnectionResetError:
@@ -402,7 +402,7 @@ class Channel:
         """Whether nothing comes on this channel for a while."""
         try:
             self.events.append(self.next(wait_ms / 1000))
-        except NoAnswer:
+        except NoAnswerError:
             return True
         return False
 
@@ -440,7 +440,7 @@ class Channel:
         """One message by basic.get, or None from an empty queue; a close raises."""
         answer = self.call("basic.get", queue=queue, no_ack=no_ack)
         if not isinstance(answer, Method) or is_end(answer):
-            raise NoAnswer(f"basic.get was answered by {answer}")
+            raise NoAnswerError(f"basic.get was answered by {answer}")
         return answer if answer.name == "basic.get-ok" else None
 
     def get_soon(self, queue: str, *, no_ack: bool = True, wait_s: float = ANSWER_S) -> Method:
@@ -451,7 +451,7 @@ class Channel:
             if message is not None:
                 return message
             if time.monotonic() > deadline_s:
-                raise NoAnswer(f"no message in {queue} after {wait_s} s")
+                raise NoAnswerError(f"no message in {queue} after {wait_s} s")
             time.sleep(0.002)
 
 
@@ -474,12 +474,12 @@ class _Partial:
 
 
 def connect(host: str, port: int, options: Handshake | None = None) -> Connection:
-    """An open connection; `NoAnswer` when the server does not open it."""
+    """An open connection; `NoAnswerError` when the server does not open it."""
     connection = Connection(host, port)
     opened = connection.handshake(options)
     if not is_method(opened, "connection.open-ok"):
         connection.drop()
-        raise NoAnswer(f"the connection was not opened: {opened}")
+        raise NoAnswerError(f"the connection was not opened: {opened}")
     return connection
 
 

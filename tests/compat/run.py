@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.compat import brokers, differences
-from tests.compat.brokers import HOST, ROOT, Address, Unavailable
+from tests.compat.brokers import HOST, ROOT, Address, UnavailableError
 from tests.compat.case import Case, play
 from tests.compat.cases import ALL, LEFT_OUT
 
@@ -62,7 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
         try:
             with _started(broker, getattr(options, f"{broker}_port")) as address:
                 _play_all(broker, address, outcomes, options.jobs)
-        except Unavailable as error:
+        except UnavailableError as error:
             print(f"\n{error}", file=sys.stderr)
             return 2
     page_faults = differences.faults(ALL, differences.read_page())

@@ -21,7 +21,7 @@ from tests.compat.client import (
     Event,
     Handshake,
     Method,
-    NoAnswer,
+    NoAnswerError,
     connect,
     is_end,
     is_method,
@@ -135,7 +135,7 @@ class Stage:
     def require(self, answer: Event) -> Method:
         """The answer, which must not be a close."""
         if is_end(answer) or not isinstance(answer, Method):
-            raise NoAnswer(f"set-up was refused: {answer}")
+            raise NoAnswerError(f"set-up was refused: {answer}")
         return answer
 
     # --- publishing ---
@@ -195,7 +195,7 @@ class Stage:
         deadline_s = time.monotonic() + wait_s
         while not wanted():
             if time.monotonic() > deadline_s:
-                raise NoAnswer(f"{what} did not happen in {wait_s} s")
+                raise NoAnswerError(f"{what} did not happen in {wait_s} s")
             time.sleep(POLL_S)
 
     def drain(self, channel: Channel, queue: str, most: int = 1000) -> list[Method]:
@@ -218,13 +218,13 @@ class Stage:
     def clear(self) -> None:
         """Closes the case's connections and deletes what bears its names."""
         for connection in self._connections:
-            with contextlib.suppress(NoAnswer, OSError, ValueError):
+            with contextlib.suppress(NoAnswerError, OSError, ValueError):
                 if connection.ended is None and connection.channel_max:
                     connection.answer_s = 1.0
                     connection.close()
             connection.drop()
         if self._names:
-            with contextlib.suppress(NoAnswer, OSError):
+            with contextlib.suppress(NoAnswerError, OSError):
                 self._delete_names()
 
     def _delete_names(self) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from leveret.errors import PreconditionFailed
+from leveret.errors import PreconditionFailedError
 from leveret.http.insight.json_paths import JsonCondition, parse_path
 
 BODY = b' {"a": {"b": [10, {"c": "x"}, [true]], "d.e": null}, "n": 1.5, "a2": {}}'
@@ -26,7 +26,7 @@ def test_paths(path: str, steps: list[str | int]) -> None:
     ["", "a.b", "$a", "$.", "$..a", "$.a[", "$.a[x]", "$.a[01]", "$.a[-1]", "$.*[*]", "$[ 1]"],
 )
 def test_other_paths_are_refused(path: str) -> None:
-    with pytest.raises(PreconditionFailed, match="JSON path"):
+    with pytest.raises(PreconditionFailedError, match="JSON path"):
         JsonCondition(path, 1)
 
 

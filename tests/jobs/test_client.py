@@ -12,15 +12,15 @@ from leveret.clock import Clock
 from leveret.jobs import (
     AsyncClient,
     Client,
-    InvalidCall,
+    InvalidCallError,
     NewJob,
-    NotAllowed,
-    NotAuthenticated,
+    NotAllowedError,
+    NotAuthenticatedError,
     Outcome,
     Schedule,
-    StaleLease,
+    StaleLeaseError,
     TopicSettings,
-    UnknownJob,
+    UnknownJobError,
 )
 from leveret.testing.broker import BrokerUrl, broker
 from tests.jobs.service import NAMESPACE, address, token
@@ -92,15 +92,15 @@ def test_a_lease_is_kept_given_back_and_lost(client: Client) -> None:
     client.extend(job, lease_s=120)
     assert job.lease_expires_at > before
     client.nack(job, "not now", delay_s=0)
-    with pytest.raises(StaleLease):
+    with pytest.raises(StaleLeaseError):
         client.ack(job)
     (again,) = client.dequeue("leases", wait_s=5)
     assert (again.id, again.attempt) == (job.id, 2)
     assert again.token > job.token
-    with pytest.raises(StaleLease):
+    with pytest.raises(StaleLeaseError):
         client.extend(job)
     client.ack(again)
-    with pytest.raises(UnknownJob):
+    with pytest.raises(UnknownJobError):
         client.ack(again)
 
 
@@ -124,7 +124,7 @@ def test_a_scheduled_job_is_cancelled_or_delivered_at_once(client: Client) -> No
     assert client.cancel("plans", [unwanted, 1]) == [Outcome.DONE, Outcome.UNKNOWN]
     assert client.deliver_now("plans", [wanted]) == [Outcome.DONE]
     assert [job.id for job in client.dequeue("plans", limit=9)] == [wanted]
-    with pytest.raises(UnknownJob):
+    with pytest.raises(UnknownJobError):
         client.find("plans", unwanted)
 
 
@@ -161,27 +161,27 @@ def test_schedules_are_made_listed_and_ended(client: Client) -> None:
     assert [found.cron for found in client.schedules()] == ["0 3 * * *"]
     client.delete_schedule("nightly")
     assert client.schedules() == []
-    with pytest.raises(UnknownJob):
+    with pytest.raises(UnknownJobError):
         client.delete_schedule("nightly")
 
 
 def test_what_is_wrong_is_told_with_item_and_field(client: Client) -> None:
     jobs = [NewJob(topic="t", payload=b""), NewJob(topic="", payload=b"")]
-    with pytest.raises(InvalidCall, match=r"item 1: topic") as raised:
+    with pytest.raises(InvalidCallError, match=r"item 1: topic") as raised:
         client.enqueue_many(jobs)
     assert (raised.value.item, raised.value.field) == (1, "topic")
-    with pytest.raises(InvalidCall, match="priority"):
+    with pytest.raises(InvalidCallError, match="priority"):
         client.enqueue("t", b"", priority=1 << 40)
 
 
 def test_tokens_are_needed_and_cover_namespaces(url: BrokerUrl, client: Client) -> None:
     with Client(address(url), token="nonsense", namespace=NAMESPACE) as stranger:
-        with pytest.raises(NotAuthenticated):
+        with pytest.raises(NotAuthenticatedError):
             stranger.enqueue("t", b"")
     jobs = url.node.jobs
     with Client(address(url), token=jobs.sign(["other"], "x", 60), namespace="other") as other:
         other.enqueue("t", b"")
-        with pytest.raises(NotAllowed):
+        with pytest.raises(NotAllowedError):
             other.dequeue("t", namespace=NAMESPACE)
 
 
@@ -191,7 +191,7 @@ def test_the_login_of_an_administrator_in_the_address_will_do(url: BrokerUrl) ->
         with Client(where, namespace=NAMESPACE) as client:
             assert client.enqueue("logged-in", b"")
     with Client(f"http://guest:wrong@{url.host}:{url.http_port}") as stranger:
-        with pytest.raises(NotAuthenticated):
+        with pytest.raises(NotAuthenticatedError):
             stranger.stats()
 
 
@@ -204,7 +204,7 @@ async def async_life(url: BrokerUrl) -> None:
         await client.nack(job, "once more", delay_s=0)
         (again,) = await client.dequeue("async", wait_s=1)
         await client.ack(again)
-        with pytest.raises(UnknownJob):
+        with pytest.raises(UnknownJobError):
             await client.find("async", id)
 
 

@@ -13,15 +13,15 @@ import pytest
 
 from leveret.jobs import (
     AsyncClient,
-    BadAnswer,
+    BadAnswerError,
+    CallTimeoutError,
     Client,
-    InvalidCall,
+    InvalidCallError,
     Job,
-    NotAllowed,
-    NotAuthenticated,
-    OverRate,
-    TimedOut,
-    Unreachable,
+    NotAllowedError,
+    NotAuthenticatedError,
+    RateLimitError,
+    UnreachableError,
 )
 from tests.jobs.scripted import (
     Act,
@@ -102,7 +102,7 @@ def test_a_connection_that_was_closed_while_idle_costs_no_job(asking: Any) -> No
 
 def test_a_lost_answer_is_not_asked_for_again_where_that_could_double_a_job(asking: Any) -> None:
     found, seen = outcome(asking, [closes, answers(b"[1]")], lambda ask: ask("enqueue", "t", b"x"))
-    assert isinstance(found, Unreachable)
+    assert isinstance(found, UnreachableError)
     assert found.was_sent
     assert len(seen) == 1
 
@@ -119,7 +119,7 @@ def test_a_lost_answer_is_asked_for_again_where_a_key_makes_that_safe(asking: An
 
 def test_no_call_outlasts_its_deadline(asking: Any) -> None:
     with scripted(stalls) as server:
-        with pytest.raises(TimedOut):
+        with pytest.raises(CallTimeoutError):
             asking(server.url, lambda ask: ask("stats"), 2.0)
         assert len(server.seen) == 1
 
@@ -127,7 +127,7 @@ def test_no_call_outlasts_its_deadline(asking: Any) -> None:
 def test_nobody_there_is_told_as_such(asking: Any) -> None:
     with scripted() as server:
         url = server.url
-    with pytest.raises(Unreachable) as raised:
+    with pytest.raises(UnreachableError) as raised:
         asking(url, lambda ask: ask("stats"), LONG_S)
     assert not raised.value.was_sent
 
@@ -135,10 +135,10 @@ def test_nobody_there_is_told_as_such(asking: Any) -> None:
 @pytest.mark.parametrize(
     ("status", "kind"),
     [
-        ("400 Bad Request", InvalidCall),
-        ("401 Unauthorized", NotAuthenticated),
-        ("403 Forbidden", NotAllowed),
-        ("413 Content Too Large", InvalidCall),
+        ("400 Bad Request", InvalidCallError),
+        ("401 Unauthorized", NotAuthenticatedError),
+        ("403 Forbidden", NotAllowedError),
+        ("413 Content Too Large", InvalidCallError),
     ],
 )
 def test_each_refusal_is_its_own_exception(asking: Any, status: str, kind: type) -> None:
@@ -155,14 +155,14 @@ def test_over_the_rate_it_waits_as_told_and_asks_again(asking: Any) -> None:
     assert (found, len(seen)) == (5, 2)
     too_late = answers(b"{}", "429 Too Many Requests", b"Retry-After: 60\r\n")
     found, seen = outcome(asking, [too_late], lambda ask: ask("enqueue", "t", b""))
-    assert isinstance(found, OverRate)
+    assert isinstance(found, RateLimitError)
     assert found.retry_after_s == 60
 
 
 @pytest.mark.parametrize("body", [b"<html>", b'{"a": 1}', b'["x"]'])
 def test_an_answer_of_something_else_is_told_as_such(asking: Any, body: bytes) -> None:
     found, _ = outcome(asking, [answers(body)], lambda ask: ask("enqueue", "t", b""))
-    assert isinstance(found, BadAnswer)
+    assert isinstance(found, BadAnswerError)
 
 
 @pytest.mark.parametrize(
@@ -173,9 +173,9 @@ def test_an_answer_about_other_jobs_is_told_as_such(asking: Any, body: bytes) ->
     job = Job(id=1, token=2, payload=b"", lease_expires_at=datetime(2030, 1, 1, tzinfo=UTC))
     for script in (lambda ask: ask("ack_many", [job]), lambda ask: ask("extend_many", [job])):
         found, _ = outcome(asking, [answers(body)], script)
-        assert isinstance(found, BadAnswer)
+        assert isinstance(found, BadAnswerError)
     found, _ = outcome(asking, [answers(b"[1, 2]")], lambda ask: ask("enqueue", "t", b""))
-    assert isinstance(found, BadAnswer)
+    assert isinstance(found, BadAnswerError)
 
 
 def test_a_time_without_a_zone_is_refused_before_anything_is_sent(asking: Any) -> None:
@@ -218,7 +218,7 @@ def test_a_call_is_sent_again_once_with_another_token_and_no_more(asking: Any) -
     source = Source()
     with scripted(*[REFUSES] * 4) as server:
         for _ in range(2):
-            with pytest.raises(NotAuthenticated):
+            with pytest.raises(NotAuthenticatedError):
                 asking(server.url, lambda ask: ask("enqueue", "topic", b""), LONG_S, source)
     assert tokens_sent(server.seen) == [b"t1", b"t2", b"t3", b"t4"]
 
@@ -232,7 +232,7 @@ def test_a_source_that_fails_is_told_and_asked_again_by_the_next_call(asking: An
         return "late"
 
     def script(ask: Ask) -> Any:
-        with pytest.raises(NotAuthenticated, match="the issuer is away") as caught:
+        with pytest.raises(NotAuthenticatedError, match="the issuer is away") as caught:
             ask("dequeue", "topic")
         assert caught.value.status == 0  # nobody was asked
         return ask("dequeue", "topic")

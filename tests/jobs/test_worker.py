@@ -13,7 +13,16 @@ from typing import Any
 import pytest
 
 from leveret.job_model import BATCH_MAX
-from leveret.jobs import AsyncClient, Client, Dead, Job, NewJob, Retry, TopicSettings, Worker
+from leveret.jobs import (
+    AsyncClient,
+    Client,
+    DeadError,
+    Job,
+    NewJob,
+    RetryError,
+    TopicSettings,
+    Worker,
+)
 from leveret.jobs.client.retrying import TIMEOUT_S
 from leveret.testing import ManualClock
 from leveret.testing.broker import BrokerUrl, broker
@@ -148,7 +157,7 @@ def test_a_task_chooses_when_it_is_tried_again(url: BrokerUrl) -> None:
         @stage.worker.task("again")
         async def again(job: Job) -> None:
             if job.attempt == 1:
-                raise Retry("busy", delay_s=0)
+                raise RetryError("busy", delay_s=0)
 
         await stage.client.enqueue("again", b"")
         async with asyncio.TaskGroup() as group:
@@ -163,7 +172,7 @@ def test_a_task_can_give_a_job_up_for_good(url: BrokerUrl) -> None:
     async def script(stage: Stage) -> None:
         @stage.worker.task("hopeless")
         async def hopeless(job: Job) -> None:
-            raise Dead("there is no such order")
+            raise DeadError("there is no such order")
 
         id = await stage.client.enqueue("hopeless", b"")
         async with asyncio.TaskGroup() as group:
@@ -218,11 +227,11 @@ def test_odd_errors_and_delays_of_one_task_harm_no_other(url: BrokerUrl) -> None
         async def odd(job: Job) -> None:
             match job.json():
                 case "text":
-                    raise Dead("\ud800" + "x" * 100_000_000)
+                    raise DeadError("\ud800" + "x" * 100_000_000)
                 case "delay" if job.attempt == 1:
-                    raise Retry(delay_s=-1)
+                    raise RetryError(delay_s=-1)
                 case "far":
-                    raise Retry(delay_s=1e300)
+                    raise RetryError(delay_s=1e300)
 
         payloads = ("text", "delay", "far", "good")
         ids = await stage.client.enqueue_many([NewJob(topic="odd", payload=p) for p in payloads])

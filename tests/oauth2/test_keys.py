@@ -19,7 +19,7 @@ from leveret.auth import Directory
 from leveret.config.option import Secret
 from leveret.config.settings import Settings
 from leveret.engine.broker import Broker
-from leveret.errors import ConfigError, TokenRefused
+from leveret.errors import ConfigError, TokenRefusedError
 from leveret.runtime.oauth2 import TokenLogins
 
 NOW_MS = 1_700_000_000_000
@@ -95,7 +95,7 @@ def run(scenario: Callable[[Watched], Awaitable[None]], **changes: Any) -> None:
 def is_trusted(logins: TokenLogins, name: str) -> bool:
     try:
         logins.tokens.verify(token(name), NOW_MS)
-    except TokenRefused:
+    except TokenRefusedError:
         return False
     return True
 

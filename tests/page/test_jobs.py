@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from leveret.clock import Clock
-from leveret.jobs import Client, TopicSettings, UnknownJob
+from leveret.jobs import Client, TopicSettings, UnknownJobError
 from leveret.testing.broker import BrokerUrl, broker
 from tests.jobs.service import NAMESPACE, address, token
 from tests.page.browser import DESKTOP, PHONE, WITHIN_MS, Reader
@@ -53,7 +53,7 @@ def scheduled(client: Client) -> int:
 def state(client: Client, id: int) -> str:
     try:
         return client.find(TOPIC, id).state
-    except UnknownJob:
+    except UnknownJobError:
         return "gone"
 
 

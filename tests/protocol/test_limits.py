@@ -6,7 +6,7 @@ import pytest
 
 from leveret.amqp.channel import ROUTES_MAX
 from leveret.amqp.link import Limits
-from leveret.errors import PreconditionFailed
+from leveret.errors import PreconditionFailedError
 from tests.compat import wire
 from tests.compat.client import Method
 from tests.protocol.stage import Peer, Stage, bodies, closes, method, publish, tune_ok
@@ -111,7 +111,7 @@ def test_bytes_of_a_body_are_given_back(end: str) -> None:
             peer.feed(wire.frame(wire.BODY, 1, b"x" * 1_000))
             assert peer.take() == []
         else:
-            peer.connection.fail_channel(1, PreconditionFailed("for the test"))
+            peer.connection.fail_channel(1, PreconditionFailedError("for the test"))
             peer.feed(method(1, "channel.close-ok") + method(1, "channel.open"))
             peer.take()
         assert peer.connection.unfinished_bytes == 0

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from tests.compat.client import Closed, Connection, Event, Method, NoAnswer
+from tests.compat.client import Closed, Connection, Event, Method, NoAnswerError
 from tools.chaos.actor import ENDED
 from tools.server import START_WITHIN_S, Server
 
@@ -74,7 +74,7 @@ class Publisher(threading.Thread):
     def _take(self, event: Event, base: int, waiting: set[int]) -> None:
         """Take in one confirm."""
         if isinstance(event, Closed):
-            raise NoAnswer("the connection is gone")
+            raise NoAnswerError("the connection is gone")
         if not isinstance(event, Method) or event.name not in ("basic.ack", "basic.nack"):
             return
         last = base + event.tag
@@ -129,7 +129,7 @@ def begin_reading(connection: Connection, account: Account, offset: int) -> None
     begin = {"x-stream-offset": ("l", offset)}
     answer = channel.call("basic.consume", queue=account.name, consumer_tag="f", arguments=begin)
     if not isinstance(answer, Method) or answer.name != "basic.consume-ok":
-        raise NoAnswer("the broker is gone")
+        raise NoAnswerError("the broker is gone")
 
 
 def number_of(message: Method) -> int:
@@ -148,7 +148,7 @@ def read_all(server: Server, account: Account) -> list[tuple[int, int]]:
     connection = server.connect()
     begin_reading(connection, account, 0)
     found: list[tuple[int, int]] = []
-    with contextlib.suppress(NoAnswer):
+    with contextlib.suppress(NoAnswerError):
         while True:
             event = connection.receive(1, 1.0)
             if not isinstance(event, Method) or event.name != "basic.deliver":

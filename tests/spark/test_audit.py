@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from leveret.cli.pipeline.audit import FAULTS_FOUND, seconds
-from leveret.errors import ConfigError, PreconditionFailed
+from leveret.errors import ConfigError, PreconditionFailedError
 from leveret.pipeline.flows.audit import Auditing, Judgement, audit, judge, read_history
 from leveret.pipeline.moment import Moment, take_moment
 from leveret.pipeline.site import Site
@@ -91,12 +91,16 @@ def test_history_that_the_broker_forgot_is_in_the_lake(spark: SparkSession, shop
     assert half.is_clean, half.faults
     assert half.events == lives.end - lives.end // 2
     ahead = replace(moment, chronicles=(replace(lives, first=lives.end + 1, end=lives.end + 1),))
-    with pytest.raises(PreconditionFailed, match="1 events of 'lives' are neither at the broker"):
+    with pytest.raises(
+        PreconditionFailedError, match="1 events of 'lives' are neither at the broker"
+    ):
         read_history(spark, shop, ahead, quiet)
 
 
 def test_the_command_says_what_it_found(spark: SparkSession, shop: Site) -> None:
     from typer.testing import CliRunner
+
+    from leveret.cli.tree import app_for
 
     words = ["pipeline", "audit", "--url", shop.url, "--queue", "dead", "--queue", "side"]
     done = CliRunner().invoke(app_for(""), words)

@@ -8,7 +8,7 @@ import pika
 import pytest
 from pyspark.sql import SparkSession
 
-from leveret.errors import NotFound, PreconditionFailed, ResourceLocked
+from leveret.errors import NotFoundError, PreconditionFailedError, ResourceLockedError
 from leveret.pipeline.flows.archive import Archiving, archive, only_one, remembered_stream
 from leveret.pipeline.flows.compact import compact
 from leveret.pipeline.flows.refine import refine
@@ -74,7 +74,7 @@ def test_a_table_without_its_checkpoint_is_refused_and_so_is_the_reverse(
     for folder in (lake.checkpoint("s"), lake.folder("bronze", "s")):
         away = tmp_path / "away"
         folder.rename(away)
-        with pytest.raises(PreconditionFailed, match=f"{folder} is missing"):
+        with pytest.raises(PreconditionFailedError, match=f"{folder} is missing"):
             archived(spark, site)
         shutil.rmtree(folder, ignore_errors=True)  # the lock
         away.rename(folder)
@@ -150,13 +150,13 @@ def test_a_queue_that_remembers_leads_to_its_stream(served: Served, tmp_path: Pa
         opened.queue_declare("q", durable=True, arguments={"x-remember": "q.history"})
         opened.queue_declare("plain", durable=True)
     assert remembered_stream(site, "q") == "q.history"
-    with pytest.raises(NotFound, match="remembers nothing"):
+    with pytest.raises(NotFoundError, match="remembers nothing"):
         remembered_stream(site, "plain")
 
 
 def test_one_table_is_worked_on_by_one(tmp_path: Path) -> None:
     path = tmp_path / "lock"
-    with only_one(path, "busy"), pytest.raises(ResourceLocked), only_one(path, "busy"):
+    with only_one(path, "busy"), pytest.raises(ResourceLockedError), only_one(path, "busy"):
         pass
     with only_one(path, "busy"):
         pass

@@ -16,7 +16,7 @@ import pytest
 
 from leveret.embedded import Queue, QueueManager, Received, Stats
 from leveret.embedded.leases import Leases
-from leveret.errors import Closed, NotFound, PreconditionFailed, Stale
+from leveret.errors import ClosedError, NotFoundError, PreconditionFailedError, StaleReceiptError
 
 HOUR_MS = 3_600_000
 
@@ -78,7 +78,7 @@ def test_higher_priorities_come_first_and_equals_in_order(queues: QueueManager) 
 
 @pytest.mark.parametrize("priority", [2**31, -(2**31) - 1])
 def test_a_priority_of_more_than_32_bits_is_refused(queues: QueueManager, priority: int) -> None:
-    with pytest.raises(PreconditionFailed, match="priority"):
+    with pytest.raises(PreconditionFailedError, match="priority"):
         queues.queue("q").push(b"", priority=priority)
 
 
@@ -184,7 +184,7 @@ def test_a_receipt_is_stale_once_the_message_has_another_holder(
         lambda: queue.extend(late, 1000),
     ]
     for call in calls:
-        with pytest.raises(Stale, match="no longer held"):
+        with pytest.raises(StaleReceiptError, match="no longer held"):
             call()
     queue.ack(holder)
     assert queue.stats().acked == 1
@@ -195,9 +195,9 @@ def test_a_message_can_be_settled_only_once(queues: QueueManager) -> None:
     queue.push(b"a")
     received = popped(queue)
     queue.ack(received)
-    with pytest.raises(Stale):
+    with pytest.raises(StaleReceiptError):
         queue.ack(received)
-    with pytest.raises(Stale):
+    with pytest.raises(StaleReceiptError):
         queues.queue("other").ack(received)
 
 
@@ -256,7 +256,7 @@ def test_the_call_that_finds_its_receipt_stale_still_buries_the_dead(
     queue.push(b"a")
     received = popped(queue)
     clock.now_ms += 10
-    with pytest.raises(Stale):
+    with pytest.raises(StaleReceiptError):
         queue.ack(received)
     assert queues.stats("dead").ready == 1
 
@@ -281,7 +281,7 @@ def test_without_a_limit_a_message_is_retried_for_ever(queues: QueueManager, clo
 
 def test_the_dead_may_die_again_in_a_ring_of_queues(queues: QueueManager) -> None:
     queues.queue("a")
-    with pytest.raises(PreconditionFailed, match="own dead-letter"):
+    with pytest.raises(PreconditionFailedError, match="own dead-letter"):
         queues.queue("self", dead_letter="self")
     first = queues.queue("b", retries_max=0, dead_letter="a")
     second = queues.queue("c", retries_max=0, dead_letter="b")
@@ -300,7 +300,7 @@ def test_a_full_queue_refuses_what_is_pushed_but_not_the_dead(queues: QueueManag
     dead.push(b"there")
     queue.push(b"a")
     queue.push(b"b", delay_ms=HOUR_MS)
-    with pytest.raises(PreconditionFailed, match="full"):
+    with pytest.raises(PreconditionFailedError, match="full"):
         queue.push(b"c")
     queue.nack(popped(queue))
     assert dead.stats().ready == 2
@@ -309,9 +309,9 @@ def test_a_full_queue_refuses_what_is_pushed_but_not_the_dead(queues: QueueManag
 def test_a_queue_is_made_once_and_its_settings_stay(queues: QueueManager) -> None:
     queue = queues.queue("q", retries_max=1)
     assert queues.queue("q", retries_max=1) is queue
-    with pytest.raises(PreconditionFailed, match="other settings"):
+    with pytest.raises(PreconditionFailedError, match="other settings"):
         queues.queue("q", retries_max=2)
-    with pytest.raises(NotFound, match="no queue 'r'"):
+    with pytest.raises(NotFoundError, match="no queue 'r'"):
         queues.push("r", b"")
     assert queues.names() == ["q"]
 
@@ -320,19 +320,19 @@ def test_numbers_out_of_range_are_refused(queues: QueueManager) -> None:
     queue = queues.queue("q")
     queue.push(b"a")
     received = popped(queue)
-    with pytest.raises(PreconditionFailed, match="visibility_timeout_ms"):
+    with pytest.raises(PreconditionFailedError, match="visibility_timeout_ms"):
         queues.queue("r", visibility_timeout_ms=0)
-    with pytest.raises(PreconditionFailed, match="retries_max"):
+    with pytest.raises(PreconditionFailedError, match="retries_max"):
         queues.queue("r", retries_max=-1)
-    with pytest.raises(PreconditionFailed, match="length_max"):
+    with pytest.raises(PreconditionFailedError, match="length_max"):
         queues.queue("r", length_max=-1)
-    with pytest.raises(PreconditionFailed, match="delay_ms"):
+    with pytest.raises(PreconditionFailedError, match="delay_ms"):
         queue.push(b"", delay_ms=-1)
-    with pytest.raises(PreconditionFailed, match="delay_ms"):
+    with pytest.raises(PreconditionFailedError, match="delay_ms"):
         queue.nack(received, delay_ms=2**62)
-    with pytest.raises(PreconditionFailed, match="visibility_timeout_ms"):
+    with pytest.raises(PreconditionFailedError, match="visibility_timeout_ms"):
         queue.extend(received, 0)
-    with pytest.raises(PreconditionFailed, match="visibility_timeout_ms"):
+    with pytest.raises(PreconditionFailedError, match="visibility_timeout_ms"):
         queue.pop(visibility_timeout_ms=2**62)
 
 
@@ -401,7 +401,7 @@ def test_closing_ends_every_wait_and_every_later_call() -> None:
     def wait() -> None:
         try:
             queue.pop(wait_s=30)
-        except Closed as failure:
+        except ClosedError as failure:
             failures.append(type(failure))
 
     threads = [threading.Thread(target=wait) for _ in range(3)]
@@ -411,7 +411,7 @@ def test_closing_ends_every_wait_and_every_later_call() -> None:
     queues.close()
     for thread in threads:
         thread.join()
-    assert failures == [Closed] * 3
+    assert failures == [ClosedError] * 3
     calls: list[Callable[[], object]] = [
         queue.pop,
         queue.stats,
@@ -419,7 +419,7 @@ def test_closing_ends_every_wait_and_every_later_call() -> None:
         lambda: queues.queue("r"),
     ]
     for call in calls:
-        with pytest.raises(Closed):
+        with pytest.raises(ClosedError):
             call()
 
 
@@ -575,7 +575,7 @@ def settle(
         else:
             queues.ack(received)
             acked.append(received.body)
-    except Stale:
+    except StaleReceiptError:
         pass
 
 

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from leveret.errors import PreconditionFailed
+from leveret.errors import PreconditionFailedError
 from leveret.patterns import LENGTH_MAX, Pattern, escaped
 
 
@@ -35,14 +35,14 @@ def test_exploding_pattern_takes_linear_time() -> None:
 
 @pytest.mark.parametrize("pattern", ["(?=a)b", "(?<!a)b", r"(a)\1", "(", "[", "a{1001}", "*"])
 def test_what_cannot_be_matched_in_linear_time_is_refused(pattern: str) -> None:
-    with pytest.raises(PreconditionFailed, match="is not a regular expression of RE2's kind"):
+    with pytest.raises(PreconditionFailedError, match="is not a regular expression of RE2's kind"):
         Pattern(pattern)
 
 
 def test_pattern_that_is_too_large_is_refused() -> None:
-    with pytest.raises(PreconditionFailed, match="more than 4096 characters"):
+    with pytest.raises(PreconditionFailedError, match="more than 4096 characters"):
         Pattern("a" * (LENGTH_MAX + 1))
-    with pytest.raises(PreconditionFailed, match="too large"):
+    with pytest.raises(PreconditionFailedError, match="too large"):
         Pattern("(\\pL{30}){30}")
 
 

@@ -12,7 +12,7 @@ from leveret.perf.load import Load
 from leveret.perf.protocol import Parser
 from tools.benchmark.bounds import Figures
 from tools.benchmark.brokers import Broker
-from tools.benchmark.measure import LoadFailed, generate
+from tools.benchmark.measure import LoadError, generate
 from tools.ports import HOST
 
 MESSAGES: Final = 1_000_000
@@ -48,14 +48,14 @@ def _fill(base: Load, broker: Broker, directory: Path) -> None:
     load = _changed(base, consumers=0, confirm_window=2000)
     found = generate(load, broker, directory)
     if found["confirmed"] != base.messages:
-        raise LoadFailed(f"{broker.name} confirmed {found['confirmed']} of {base.messages}")
+        raise LoadError(f"{broker.name} confirmed {found['confirmed']} of {base.messages}")
 
 
 def _drain(base: Load, broker: Broker, directory: Path) -> Figures:
     before_s = broker.cpu_s()
     found = generate(_changed(base, producers=0, prefetch=200), broker, directory)
     if found["received"] != base.messages:
-        raise LoadFailed(f"{broker.name} kept {found['received']} of {base.messages} messages")
+        raise LoadError(f"{broker.name} kept {found['received']} of {base.messages} messages")
     return {
         "rate": found["receive_rate"],
         "cpu_us": (broker.cpu_s() - before_s) * 1e6 / base.messages,

@@ -22,7 +22,7 @@ from typing import Final
 from tools import rabbitmq as node
 from tools.certificates import SelfSigned
 from tools.ports import HOST, free_port
-from tools.rabbitmq import Unavailable
+from tools.rabbitmq import UnavailableError
 
 START_S: Final = 120.0
 STOP_S: Final = 20.0
@@ -113,7 +113,7 @@ class Broker:
         while not _answers(self.port):
             if process.poll() is not None or time.monotonic() > deadline_s:
                 said = (self.directory / "output.log").read_text(errors="replace").strip()
-                raise Unavailable(f"{self.name} did not start: {said[-500:]}")
+                raise UnavailableError(f"{self.name} did not start: {said[-500:]}")
             time.sleep(_POLL_S)
 
     @property
@@ -122,7 +122,7 @@ class Broker:
         said = (self.directory / "output.log").read_text(errors="replace")
         found = re.search(r"^leveret ready .* http=\S+:(\d+)$", said, re.MULTILINE)
         if found is None:
-            raise Unavailable(f"{self.name} did not say where it answers HTTP")
+            raise UnavailableError(f"{self.name} did not say where it answers HTTP")
         return int(found[1])
 
     # What it costs

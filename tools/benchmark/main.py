@@ -20,13 +20,13 @@ from leveret import build_info
 from tools.benchmark import backlog, machine
 from tools.benchmark.bounds import Figures
 from tools.benchmark.brokers import Broker, Start, leveret, rabbitmq
-from tools.benchmark.measure import LoadFailed, measure, warm_up
+from tools.benchmark.measure import LoadError, measure, warm_up
 from tools.benchmark.report import markdown, show, write_page
 from tools.benchmark.results import Row, save
 from tools.benchmark.scenarios import BACKLOG, IDLE, SCENARIOS, WATCHED, choose
 from tools.benchmark.watched import measure_watched
 from tools.certificates import self_signed
-from tools.rabbitmq import Unavailable
+from tools.rabbitmq import UnavailableError
 
 DIRECTORY: Final = machine.ROOT / "build" / "bench"
 
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     rows = [Row(scenario, [], []) for scenario in chosen if not scenario.why_not]
     try:
         _run_rounds(rows, options)
-    except (Unavailable, LoadFailed) as fault:
+    except (UnavailableError, LoadError) as fault:
         print(f"bench: {fault}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -133,7 +133,7 @@ def _run_round(rows: list[Row], seconds: float, compares: bool) -> bool:
         if compares:
             try:
                 theirs = stack.enter_context(rabbitmq(DIRECTORY / "rabbitmq", tls))
-            except Unavailable as reason:
+            except UnavailableError as reason:
                 print(f"Without RabbitMQ: {reason}", file=sys.stderr)
         brokers = [broker for broker in (ours, theirs) if broker is not None]
         idle_first = sorted(rows, key=_has_load)
@@ -170,7 +170,7 @@ def _run_backlog(rows: list[Row], messages: int, compares: bool) -> None:
         try:
             with start(DIRECTORY / f"backlog-{start.__name__}") as broker:
                 found = backlog.measure_backlog(broker, messages, DIRECTORY)
-        except Unavailable as reason:
+        except UnavailableError as reason:
             if start is leveret:
                 raise
             print(f"Without RabbitMQ: {reason}", file=sys.stderr)

@@ -30,7 +30,7 @@ _SHARED_QUEUE: Final = "leveret.bench"
 Found = dict[str, Any]
 
 
-class LoadFailed(Exception):
+class LoadError(Exception):
     """The load generator could not do its work."""
 
 
@@ -130,9 +130,9 @@ def take_result(process: "subprocess.Popen[str]", broker: Broker, load: Load) ->
     except subprocess.TimeoutExpired:
         process.kill()
         process.communicate()
-        raise LoadFailed(f"{broker.name}: the load did not end within {within_s:.0f} s") from None
+        raise LoadError(f"{broker.name}: the load did not end within {within_s:.0f} s") from None
     if process.returncode != 0:
-        raise LoadFailed(f"{broker.name}: {errors.strip()}")
+        raise LoadError(f"{broker.name}: {errors.strip()}")
     found: Found = json.loads(out)
     return found
 

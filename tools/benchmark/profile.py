@@ -23,7 +23,7 @@ from tools.benchmark.brokers import Broker, leveret
 from tools.benchmark.main import say_conditions
 from tools.benchmark.measure import figures_of, start_generator, take_result, warm_up
 from tools.benchmark.scenarios import LOAD, Scenario, choose
-from tools.rabbitmq import Unavailable
+from tools.rabbitmq import UnavailableError
 
 DIRECTORY: Final = machine.ROOT / "build" / "profile"
 ROWS: Final = "transient-ack,persistent,persistent-2000,persistent-1k,burst,stream"
@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         for scenario in chosen:
             columns[scenario.name] = profile(scenario, options.seconds)
-    except Unavailable as fault:
+    except UnavailableError as fault:
         print(f"bench-profile: {fault}", file=sys.stderr)
         return 1
     print(table(columns))

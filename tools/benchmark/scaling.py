@@ -18,10 +18,10 @@ from leveret.perf.protocol import Parser
 from tools.benchmark import machine
 from tools.benchmark.brokers import Broker, leveret
 from tools.benchmark.main import DIRECTORY, say, say_conditions
-from tools.benchmark.measure import LoadFailed, generate
+from tools.benchmark.measure import LoadError, generate
 from tools.benchmark.results import save
 from tools.ports import HOST
-from tools.rabbitmq import Unavailable
+from tools.rabbitmq import UnavailableError
 
 QUEUE: Final = "leveret.scale"
 EXCHANGE: Final = "leveret.scale"
@@ -99,7 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         found["curves"] = {
             curve.key: measure_curve(curve, options.seconds, options.most) for curve in curves
         }
-    except (Unavailable, LoadFailed) as fault:
+    except (UnavailableError, LoadError) as fault:
         print(f"bench-scale: {fault}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

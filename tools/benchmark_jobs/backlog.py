@@ -9,7 +9,7 @@ import time
 from statistics import median
 from typing import Final
 
-from leveret.jobs import NewJob, ServiceFailed
+from leveret.jobs import NewJob, ServiceError
 from tools.benchmark_jobs.contenders import PAYLOAD, LeveretJobs
 from tools.benchmark_jobs.measure import Figures, percentile
 
@@ -42,7 +42,7 @@ async def _fill(contender: LeveretJobs, topic: str, count: int) -> None:
         try:
             await contender.client.enqueue_many(jobs)
             left -= 1
-        except ServiceFailed:  # a buffer in Redis is bounded, and its shard may be slower
+        except ServiceError:  # a buffer in Redis is bounded, and its shard may be slower
             await asyncio.sleep(_PAUSE_S)
 
 

@@ -6,10 +6,10 @@ from random import Random
 from typing import Final
 
 from leveret.clock import Clock
-from tests.compat.client import NoAnswer
+from tests.compat.client import NoAnswerError
 from tools.server import Server
 
-ENDED: Final = (NoAnswer, OSError)  # how a connection ends whose broker was killed
+ENDED: Final = (NoAnswerError, OSError)  # how a connection ends whose broker was killed
 END_WITHIN_S: Final = 60.0
 
 

@@ -10,7 +10,7 @@ from collections import deque
 from random import Random
 from typing import Final
 
-from tests.compat.client import Channel, Connection, Event, Method, NoAnswer, is_end
+from tests.compat.client import Channel, Connection, Event, Method, NoAnswerError, is_end
 from tools.chaos.accounts import Account, Key, Sender
 from tools.chaos.actor import Actor
 from tools.chaos.bodies import decode_body
@@ -69,13 +69,13 @@ class Consumer(Actor):
     def _receive(self, channel: Channel, within_s: float) -> None:
         try:
             event = channel.connection.receive(channel.number, within_s)
-        except NoAnswer:
+        except NoAnswerError:
             return
         self._on_event(channel, event)
 
     def _on_event(self, channel: Channel, event: Event) -> None:
         if is_end(event):
-            raise NoAnswer("the connection is gone")
+            raise NoAnswerError("the connection is gone")
         assert isinstance(event, Method)
         if event.name == "basic.ack":
             self._on_confirm(event)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from tests.compat.client import Channel, Connection, Event, Method, NoAnswer, is_end
+from tests.compat.client import Channel, Connection, Event, Method, NoAnswerError, is_end
 from tools.chaos.accounts import Account, Key, Sender
 from tools.chaos.actor import Actor
 from tools.chaos.bodies import Label, encode_body
@@ -94,7 +94,7 @@ class Publisher(Actor):
     def _take(self, event: Event, keys: list[Key], waiting: set[int]) -> None:
         """Take in one answer of the broker."""
         if is_end(event):
-            raise NoAnswer("the connection is gone")
+            raise NoAnswerError("the connection is gone")
         assert isinstance(event, Method)
         assert event.name in ("basic.ack", "basic.nack"), event
         settled = {event.tag}

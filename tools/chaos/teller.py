@@ -9,7 +9,7 @@ moved.
 from random import Random
 from typing import Final
 
-from tests.compat.client import Channel, Method, NoAnswer, is_method
+from tests.compat.client import Channel, Method, NoAnswerError, is_method
 from tools.chaos.actor import Actor
 from tools.chaos.bodies import Label, decode_body, encode_body
 from tools.server import Server
@@ -100,4 +100,4 @@ class Teller(Actor):
 
     def _call(self, channel: Channel, name: str, **fields: object) -> None:
         if not is_method(channel.call(name, **fields), f"{name}-ok"):
-            raise NoAnswer(f"{name} was not answered")
+            raise NoAnswerError(f"{name} was not answered")

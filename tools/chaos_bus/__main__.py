@@ -19,7 +19,7 @@ from tests.bus.nodes import Leveret, Node, RabbitMQ
 from tools.chaos_bus.ledger import Ledger
 from tools.chaos_bus.losses import LOSSES
 from tools.chaos_bus.run import layout_of, playing
-from tools.rabbitmq import Unavailable
+from tools.rabbitmq import UnavailableError
 
 BROKERS = {"leveret": Leveret, "rabbitmq": RabbitMQ}
 
@@ -34,7 +34,7 @@ def main() -> int:
         for topology in asked.topology.split(","):
             try:
                 node: Node = BROKERS[broker]()
-            except Unavailable as reason:
+            except UnavailableError as reason:
                 print(f"{broker}: {reason}")
                 continue
             try:

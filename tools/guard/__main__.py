@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from leveret import build_info
 from tools.guard import baseline
-from tools.guard.counting import CannotCount, count, why_not
+from tools.guard.counting import CannotCountError, count, why_not
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -23,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     try:
         counted = count()
-    except CannotCount as fault:
+    except CannotCountError as fault:
         print(f"guard: {fault}", file=sys.stderr)
         return 2
     return _update(counted) if options.update else _compare(counted)

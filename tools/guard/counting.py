@@ -16,7 +16,7 @@ _DRIVER_S: Final = 600.0  # many times what it takes
 _TOTALS: Final = re.compile(rb"^totals: (\d+)$", re.MULTILINE)
 
 
-class CannotCount(Exception):
+class CannotCountError(Exception):
     """Instructions cannot be counted here; the text says why."""
 
 
@@ -32,7 +32,7 @@ def count() -> dict[str, float]:
         totals = [_total(part) for part in _parts(Path(directory))]
     # The last part is what follows the last mark.
     if len(totals) != 2 * len(PATHS) + 1:
-        raise CannotCount(f"callgrind wrote {len(totals)} parts for {len(PATHS)} paths")
+        raise CannotCountError(f"callgrind wrote {len(totals)} parts for {len(PATHS)} paths")
     return {
         name: totals[2 * index + 1] / make.messages
         for index, (name, make) in enumerate(PATHS.items())
@@ -53,7 +53,7 @@ def _run(out: Path) -> None:
         timeout=_DRIVER_S,
     )
     if done.returncode != 0:
-        raise CannotCount(f"the driver failed:\n{done.stderr[-2000:]}")
+        raise CannotCountError(f"the driver failed:\n{done.stderr[-2000:]}")
 
 
 def _parts(directory: Path) -> list[Path]:
@@ -66,5 +66,5 @@ def _parts(directory: Path) -> list[Path]:
 def _total(part: Path) -> int:
     found = _TOTALS.search(part.read_bytes())
     if found is None:
-        raise CannotCount(f"{part.name} has no total")
+        raise CannotCountError(f"{part.name} has no total")
     return int(found[1])

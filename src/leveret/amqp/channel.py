@@ -41,10 +41,10 @@ from leveret.engine.message import Message
 from leveret.engine.turns.session import TIMED_OUT, Consumer, Session
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import (
-    NotAllowed,
-    PreconditionFailed,
-    UnexpectedFrame,
-    Unsupported,
+    NotAllowedError,
+    PreconditionFailedError,
+    UnexpectedFrameError,
+    UnsupportedError,
 )
 from leveret.wire.properties import decode_properties, encode_header
 from leveret.wire.scan import WRAPPING_MAX
@@ -139,7 +139,7 @@ class Channel(Session):
         flags = reader.octet()
         reader.finish()
         if flags & _IMMEDIATE:
-            raise Unsupported("immediate=true")
+            raise UnsupportedError("immediate=true")
         link = self.link
         if name != self.writable:
             link.require(WRITE, "exchange", name)
@@ -181,12 +181,12 @@ class Channel(Session):
 
     def _read_content(self, header: bytes) -> Content:
         if len(header) >= 2 and (header[0] != 0 or header[1] != BASIC_CLASS):
-            raise UnexpectedFrame(
+            raise UnexpectedFrameError(
                 f"expected content header for class {BASIC_CLASS}, "
                 f"got one for class {header[0] << 8 | header[1]} instead"
             )
         if len(header) >= 4 and (header[2] != 0 or header[3] != 0):  # the weight, always 0
-            raise UnexpectedFrame(
+            raise UnexpectedFrameError(
                 f"expected content header for class {BASIC_CLASS}, "
                 "got non content header frame instead"
             )
@@ -194,7 +194,7 @@ class Channel(Session):
         content = Content(header, WRAPPING_MAX)
         most = self.link.front.limits.message_bytes_max
         if content.body_size > most:
-            raise PreconditionFailed(
+            raise PreconditionFailedError(
                 f"message size {content.body_size} is larger than configured max size {most}"
             )
         if content.user_id is not None:
@@ -207,14 +207,14 @@ class Channel(Session):
         user = self.link.user
         assert user is not None
         if claimed != user.name and not user.may_impersonate():
-            raise PreconditionFailed(
+            raise PreconditionFailedError(
                 f"user_id property set to '{claimed}' but authenticated user was '{user.name}'"
             )
 
     def _fill_in_reply(self, content: Content) -> None:
         """Direct reply-to: the answer finds its way to this channel by a name of its own."""
         if self.reply_consumer is None:
-            raise PreconditionFailed("fast reply consumer does not exist")
+            raise PreconditionFailedError("fast reply consumer does not exist")
         properties = decode_properties(content.header)
         properties.reply_to = self.reply_name
         content.header = encode_header(properties, content.body_size)
@@ -231,7 +231,7 @@ class Channel(Session):
             self._publish(data)
             return
         if size > self.missing:
-            raise UnexpectedFrame("expected content body, got non content body frame instead")
+            raise UnexpectedFrameError("expected content body, got non content body frame instead")
         self.keep_part(data, size)
         self.end_part()
 
@@ -256,7 +256,7 @@ class Channel(Session):
         link = self.link
         most = link.front.limits.unfinished_bytes_max
         if link.unfinished_bytes + size > most:
-            raise NotAllowed(
+            raise NotAllowedError(
                 f"unfinished messages and transactions of over {most} bytes on one connection"
             )
         link.unfinished_bytes += size
@@ -410,7 +410,7 @@ class Channel(Session):
             return
         if self.commits_waiting > 0:
             self.commits_waiting = 0
-            self.link.fail_channel(self.number, PreconditionFailed("partial tx completion"))
+            self.link.fail_channel(self.number, PreconditionFailedError("partial tx completion"))
         elif seq > self.confirmed_seq:
             self.refused = [later for later in self.refused if later > seq]
             self._confirm(BASIC_NACK, seq)
@@ -442,7 +442,7 @@ class Channel(Session):
         elif consumer.ended == TIMED_OUT:
             self.link.fail_channel(
                 self.number,
-                PreconditionFailed(
+                PreconditionFailedError(
                     f"delivery acknowledgement on channel {self.number} timed out. "
                     f"Timeout value used: {consumer.timeout_ms} ms. This timeout value can be "
                     "configured, see consumers doc guide to learn more"

@@ -47,7 +47,7 @@ from leveret.amqp.reader import Reader
 from leveret.amqp.reply_codes import reply_for
 from leveret.auth import Refusal, User
 from leveret.engine.pulse import NEVER, earlier
-from leveret.errors import ChannelFault, LeveretError
+from leveret.errors import ChannelError, LeveretError
 
 _FRAME_HEAD: Final = 7  # type, channel, size
 _STREAMED_BYTES: Final = 4096  # a body frame that is larger is taken as it comes
@@ -278,7 +278,7 @@ class Connection(ConnectionState):
         elif method == CHANNEL_CLOSE:
             on_channel_close(self, channel, Reader(data[start:stop]))
         elif method == CHANNEL_OPEN:
-            raise ChannelFault("second 'channel.open' seen")
+            raise ChannelError("second 'channel.open' seen")
         else:
             dispatch(channel, method, Reader(data[start:stop]))
 

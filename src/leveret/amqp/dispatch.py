@@ -37,7 +37,7 @@ from leveret.amqp.methods import (
     TX_SELECT,
 )
 from leveret.amqp.reader import Reader
-from leveret.errors import CommandInvalid
+from leveret.errors import CommandInvalidError
 
 HANDLERS: Final[dict[int, Callable[[Channel, Reader], None]]] = {
     ACCESS_REQUEST: channel_class.on_access_request,
@@ -73,6 +73,6 @@ def dispatch(channel: Channel, method: i64, reader: Reader) -> None:
     handler = HANDLERS.get(method)
     if handler is None:
         if method in OTHER_METHODS:
-            raise CommandInvalid("unimplemented method")
-        raise CommandInvalid(f"unknown method {method >> 16}.{method & 0xFFFF}")
+            raise CommandInvalidError("unimplemented method")
+        raise CommandInvalidError(f"unknown method {method >> 16}.{method & 0xFFFF}")
     handler(channel, reader)

@@ -7,7 +7,7 @@ from mypy_extensions import i64
 from leveret.amqp.channel import HEADER, Channel
 from leveret.amqp.reply_codes import Reply
 from leveret.amqp.writer import Writer
-from leveret.errors import FrameError, UnexpectedFrame
+from leveret.errors import FrameError, UnexpectedFrameError
 
 _SHOWN_BYTES_MAX: Final = 32  # of a bad frame, in the error text
 
@@ -26,16 +26,16 @@ def too_large(kind: i64, size: i64, most: i64) -> FrameError:
     return FrameError(f"type {kind}, all octets = <<>>: {{frame_too_large,{size},{most}}}")
 
 
-def expected_method() -> UnexpectedFrame:
-    return UnexpectedFrame("expected method frame, got non method frame instead")
+def expected_method() -> UnexpectedFrameError:
+    return UnexpectedFrameError("expected method frame, got non method frame instead")
 
 
-def expected_content(channel: Channel) -> UnexpectedFrame:
+def expected_content(channel: Channel) -> UnexpectedFrameError:
     if channel.expects == HEADER:
-        return UnexpectedFrame(
+        return UnexpectedFrameError(
             "expected content header for class 60, got non content header frame instead"
         )
-    return UnexpectedFrame("expected content body, got non content body frame instead")
+    return UnexpectedFrameError("expected content body, got non content body frame instead")
 
 
 def _shown(payload: bytes) -> str:

@@ -19,7 +19,7 @@ from leveret.amqp.methods import (
 from leveret.amqp.reader import Reader
 from leveret.amqp.writer import Writer
 from leveret.auth import Credentials, Refusal, User
-from leveret.errors import CommandInvalid, NotAllowed, SyntaxFault
+from leveret.errors import CommandInvalidError, FieldSyntaxError, NotAllowedError
 from leveret.wire.tables import Table, decode_peer_table, plain_table, table_of
 
 PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
@@ -107,13 +107,13 @@ def _credentials(link: Link, mechanism: str, response: bytes) -> tuple[str, str 
     if mechanism == "PLAIN":
         parts = response.split(b"\x00")
         if len(parts) != 3:
-            raise SyntaxFault("Invalid PLAIN response")
+            raise FieldSyntaxError("Invalid PLAIN response")
         return _text(parts[1]), parts[2].decode("utf-8", "surrogateescape")
     if mechanism == "AMQPLAIN":
         table = decode_peer_table(response, 0, len(response))
         name = _login_field(table, "LOGIN").encode("utf-8", "surrogateescape")
         return _text(name), _login_field(table, "PASSWORD")
-    raise CommandInvalid(f"unknown authentication mechanism '{mechanism}'")
+    raise CommandInvalidError(f"unknown authentication mechanism '{mechanism}'")
 
 
 def _text(data: bytes) -> str:
@@ -123,7 +123,7 @@ def _text(data: bytes) -> str:
 def _login_field(table: Table, name: str) -> str:
     field = table.get(name)
     if field is None or not isinstance(field.value, str):
-        raise SyntaxFault(f"AMQPLAIN auth info is missing {name} field")
+        raise FieldSyntaxError(f"AMQPLAIN auth info is missing {name} field")
     return field.value
 
 
@@ -134,9 +134,9 @@ def on_tune_ok(link: Link, reader: Reader) -> None:
     heartbeat_s = reader.short()
     limits = link.front.limits
     if channel_max == 0 or channel_max > limits.channel_max:
-        raise SyntaxFault(f"negotiated channel_max = {channel_max} is out of bounds")
+        raise FieldSyntaxError(f"negotiated channel_max = {channel_max} is out of bounds")
     if frame_max < FRAME_BYTES_MIN or frame_max > limits.frame_max:
-        raise SyntaxFault(f"negotiated frame_max = {frame_max} is out of bounds")
+        raise FieldSyntaxError(f"negotiated frame_max = {frame_max} is out of bounds")
     link.channel_max = channel_max
     link.frame_max = frame_max
     link.heartbeat_s = heartbeat_s
@@ -149,9 +149,9 @@ def on_open(link: Link, reader: Reader) -> None:
     assert user is not None
     vhost = link.front.broker.vhosts.get(name)
     if vhost is None:
-        raise NotAllowed(f"vhost {name} not found")
+        raise NotAllowedError(f"vhost {name} not found")
     if not user.may_open(name):
-        raise NotAllowed(f"access to vhost '{name}' refused for user '{user.name}'")
+        raise NotAllowedError(f"access to vhost '{name}' refused for user '{user.name}'")
     link.front.quotas.open_connection(user.name, name)
     link.vhost = vhost
     link.send(0, Writer(CONNECTION_OPEN_OK).short_string(""))

@@ -12,7 +12,7 @@ from leveret.amqp.connection_state import ConnectionState
 from leveret.amqp.frames import unknown_frame
 from leveret.amqp.methods import FRAME_HEARTBEAT
 from leveret.engine.pulse import NEVER
-from leveret.errors import UnexpectedFrame
+from leveret.errors import UnexpectedFrameError
 
 _FRAME: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 
@@ -31,7 +31,7 @@ def on_heartbeat(connection: ConnectionState, number: i64, payload: bytes) -> No
         connection.last_number = 0
         raise unknown_frame(FRAME_HEARTBEAT, payload)
     if number != 0:
-        raise UnexpectedFrame("type 8, all octets = <<>>")
+        raise UnexpectedFrameError("type 8, all octets = <<>>")
     connection.heartbeat_ms = connection.front.broker.turn.now_ms
 
 

@@ -24,7 +24,7 @@ from leveret.engine.exchanges.exchange import Exchange
 from leveret.engine.message import COUNTED, REDELIVERED, Message
 from leveret.engine.turns.session import Consumer, Outlet
 from leveret.engine.vhosts.vhost import Vhost
-from leveret.errors import AccessRefused, LeveretError
+from leveret.errors import AccessRefusedError, LeveretError
 
 # Smaller bodies are cheaper to copy than to write as pieces of their own.
 BIG_BODY_BYTES: Final = 16384
@@ -230,20 +230,20 @@ class Link(Outlet):
     # Permission
 
     def require(self, permission: str, what: str, name: str) -> None:
-        """Raise AccessRefused unless the user may do this to a queue or exchange."""
+        """Raise AccessRefusedError unless the user may do this to a queue or exchange."""
         user = self.user
         vhost = self.vhost
         assert user is not None
         assert vhost is not None
         shown = name if name or what != "exchange" else "amq.default"
         if not user.may(permission, vhost.name, what, shown):
-            raise AccessRefused(
+            raise AccessRefusedError(
                 f"{permission} access to {what} '{shown}' in vhost '{vhost.name}' "
                 f"refused for user '{user.name}'"
             )
 
     def require_any(self, what: str, name: str) -> None:
-        """Raise AccessRefused unless the user has some permission on a queue or exchange."""
+        """Raise AccessRefusedError unless the user has some permission on a queue or exchange."""
         user = self.user
         vhost = self.vhost
         assert user is not None
@@ -254,7 +254,8 @@ class Link(Outlet):
             self.require(CONFIGURE, what, name)
 
     def require_topic(self, permission: str, exchange: Exchange, routing_key: str) -> None:
-        """Raise AccessRefused unless the user may use a key with an exchange, if it is a topic."""
+        """Raise AccessRefusedError unless the user may use a key with an exchange, if it is a
+        topic."""
         if exchange.kind != "topic":
             return
         user = self.user
@@ -262,7 +263,7 @@ class Link(Outlet):
         assert user is not None
         assert vhost is not None
         if not user.may_topic(permission, vhost.name, exchange.name, routing_key):
-            raise AccessRefused(
+            raise AccessRefusedError(
                 f"{permission} access to topic '{routing_key}' in exchange '{exchange.name}' "
                 f"in vhost '{vhost.name}' refused for user '{user.name}'"
             )

@@ -29,7 +29,7 @@ from leveret.amqp.methods import (
 )
 from leveret.amqp.reader import Reader
 from leveret.amqp.writer import Writer
-from leveret.errors import ChannelFault, NotAllowed
+from leveret.errors import ChannelError, NotAllowedError
 
 
 def on_unexpected(connection: ConnectionState, channel: Channel, kind: i64, payload: bytes) -> None:
@@ -92,7 +92,7 @@ def _on_closing_channel_frame(
     method = _method_of(payload)
     if method == CHANNEL_OPEN:
         connection.last_method = method
-        raise ChannelFault("second 'channel.open' seen")
+        raise ChannelError("second 'channel.open' seen")
     if method == CHANNEL_CLOSE:  # the two closes have crossed: the answer to ours follows
         connection.send(channel.number, Writer(CHANNEL_CLOSE_OK))
     elif method == CHANNEL_CLOSE_OK:
@@ -106,7 +106,7 @@ def _on_unopened_channel_frame(
         raise expected_method()
     connection.last_method = _method_of(payload)
     if connection.last_method != CHANNEL_OPEN:
-        raise ChannelFault("expected 'channel.open'")
+        raise ChannelError("expected 'channel.open'")
     _require_room(connection)
     reader = Reader(payload)
     reader.short_string()
@@ -120,7 +120,7 @@ def _require_room(connection: ConnectionState) -> None:
     if len(connection.channels) >= connection.channel_max:
         connection.last_number = 0
         connection.last_method = 0
-        raise NotAllowed(
+        raise NotAllowedError(
             f"number of channels opened ({len(connection.channels)}) has reached the "
             f"negotiated channel_max ({connection.channel_max})"
         )
@@ -131,7 +131,7 @@ def _count_channel(connection: ConnectionState) -> None:
     assert user is not None
     try:
         connection.front.quotas.open_channel(user.name)
-    except NotAllowed:
+    except NotAllowedError:
         connection.last_number = 0
         connection.last_method = 0
         raise

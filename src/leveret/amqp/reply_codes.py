@@ -3,36 +3,36 @@
 from typing import Final
 
 from leveret.errors import (
-    AccessRefused,
-    ChannelFault,
-    CommandInvalid,
+    AccessRefusedError,
+    ChannelError,
+    CommandInvalidError,
+    FieldSyntaxError,
     FrameError,
     InternalError,
     LeveretError,
-    NotAllowed,
-    NotFound,
-    PreconditionFailed,
-    ResourceLocked,
-    SyntaxFault,
-    UnexpectedFrame,
-    Unsupported,
+    NotAllowedError,
+    NotFoundError,
+    PreconditionFailedError,
+    ResourceLockedError,
+    UnexpectedFrameError,
+    UnsupportedError,
 )
 
 NO_ROUTE: Final = 312
 CONNECTION_FORCED: Final = 320
 
 _CODES: Final[dict[type[LeveretError], tuple[int, str]]] = {
-    AccessRefused: (403, "ACCESS_REFUSED"),
-    NotFound: (404, "NOT_FOUND"),
-    ResourceLocked: (405, "RESOURCE_LOCKED"),
-    PreconditionFailed: (406, "PRECONDITION_FAILED"),
+    AccessRefusedError: (403, "ACCESS_REFUSED"),
+    NotFoundError: (404, "NOT_FOUND"),
+    ResourceLockedError: (405, "RESOURCE_LOCKED"),
+    PreconditionFailedError: (406, "PRECONDITION_FAILED"),
     FrameError: (501, "FRAME_ERROR"),
-    SyntaxFault: (502, "SYNTAX_ERROR"),
-    CommandInvalid: (503, "COMMAND_INVALID"),
-    ChannelFault: (504, "CHANNEL_ERROR"),
-    UnexpectedFrame: (505, "UNEXPECTED_FRAME"),
-    NotAllowed: (530, "NOT_ALLOWED"),
-    Unsupported: (540, "NOT_IMPLEMENTED"),
+    FieldSyntaxError: (502, "SYNTAX_ERROR"),
+    CommandInvalidError: (503, "COMMAND_INVALID"),
+    ChannelError: (504, "CHANNEL_ERROR"),
+    UnexpectedFrameError: (505, "UNEXPECTED_FRAME"),
+    NotAllowedError: (530, "NOT_ALLOWED"),
+    UnsupportedError: (540, "NOT_IMPLEMENTED"),
     InternalError: (541, "INTERNAL_ERROR"),
 }
 _CHANNEL_LEVEL: Final = frozenset((403, 404, 405, 406))

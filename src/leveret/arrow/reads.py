@@ -34,9 +34,15 @@ from leveret.arrow.frames import (
     frame,
 )
 from leveret.arrow.packing import Pack
-from leveret.arrow.requests import Passed, Request, chunks_of, encode_request, parts_of
+from leveret.arrow.requests import (
+    Request,
+    RetentionPassedError,
+    chunks_of,
+    encode_request,
+    parts_of,
+)
 from leveret.engine.streams.stream import Stream
-from leveret.errors import Corrupt, LeveretError
+from leveret.errors import CorruptionError, LeveretError
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +55,7 @@ PIECE_BYTES: Final = 256 * 1024
 _STOP_WITHIN_S: Final = 5.0
 
 
-class ReadFailed(LeveretError):
+class ReadError(LeveretError):
     """A read cannot begin, or has broken off; `why` is a word of `frames`, or BUSY."""
 
     def __init__(self, why: str, reason: str) -> None:
@@ -67,19 +73,19 @@ class Read:
         self._peer = peer
         self._left = 0  # bytes of the frame that is being received
         self._loop = asyncio.get_running_loop()
-        self.fault: ReadFailed | None = None  # why the broker itself has ended it
+        self.fault: ReadError | None = None  # why the broker itself has ended it
 
     async def ask(self, request: Request) -> None:
         await self._loop.sock_sendall(self._peer, frame(REQUEST, encode_request(request)))
 
     async def begin(self) -> None:
-        """Wait until the first rows are there; raises ReadFailed."""
+        """Wait until the first rows are there; raises ReadError."""
         kind, size = await self._head()
         if kind != STATUS or size > 0:
             raise await self._failure(kind, size)
 
     async def piece(self) -> bytes:
-        """The next bytes of the answer, none at its end; raises ReadFailed where it breaks off."""
+        """The next bytes of the answer, none at its end; raises ReadError where it breaks off."""
         if self._left == 0:
             kind, size = await self._head()
             if kind == END:
@@ -96,8 +102,8 @@ class Read:
         try:
             for chunk in chunks:
                 await self._send(CHUNK, chunk)
-        except (Passed, Corrupt) as fault:
-            self._give_up(GONE if isinstance(fault, Passed) else FAILED, fault)
+        except (RetentionPassedError, CorruptionError) as fault:
+            self._give_up(GONE if isinstance(fault, RetentionPassedError) else FAILED, fault)
         except OSError:
             return  # the worker is gone: whoever waits for its bytes will say so
 
@@ -119,7 +125,7 @@ class Read:
 
     def _give_up(self, why: str, fault: LeveretError) -> None:
         """What was to be sent is not there: end the read."""
-        self.fault = ReadFailed(why, str(fault))
+        self.fault = ReadError(why, str(fault))
         with suppress(OSError):
             self._peer.shutdown(socket.SHUT_RDWR)
 
@@ -127,10 +133,10 @@ class Read:
         kind, size = HEAD.unpack(await self._exactly(HEAD.size))
         return kind, size
 
-    async def _failure(self, kind: int, size: int) -> ReadFailed:
+    async def _failure(self, kind: int, size: int) -> ReadError:
         assert kind in (STATUS, FAULT)
         assert size <= NOTE_BYTES_MAX
-        return ReadFailed(*decode_note(await self._exactly(size)))
+        return ReadError(*decode_note(await self._exactly(size)))
 
     async def _exactly(self, size: int) -> bytes:
         data = b""
@@ -143,11 +149,11 @@ class Read:
             async with asyncio.timeout(ENCODE_S):
                 data = await self._loop.sock_recv(self._peer, size)
         except TimeoutError:
-            raise ReadFailed(FAILED, f"nothing was encoded for {ENCODE_S:.0f} s") from None
+            raise ReadError(FAILED, f"nothing was encoded for {ENCODE_S:.0f} s") from None
         except OSError:
             data = b""
         if not data:
-            raise self.fault or ReadFailed(FAILED, "the process that encodes has ended")
+            raise self.fault or ReadError(FAILED, "the process that encodes has ended")
         return data
 
 
@@ -176,10 +182,10 @@ class BulkReads:
 
     @asynccontextmanager
     async def read(self, stream: Stream, request: Request) -> AsyncIterator[Read]:
-        """Ask the worker for a range of a stream; raises ReadFailed."""
+        """Ask the worker for a range of a stream; raises ReadError."""
         async with self._connected() as read:
             if request.first < stream.first_offset:  # since it was asked for
-                raise ReadFailed(GONE, f"offset {request.first} has been forgotten")
+                raise ReadError(GONE, f"offset {request.first} has been forgotten")
             if self._folder is not None:
                 request.segments = parts_of(stream, self._folder, request.first, request.end)
             await read.ask(request)
@@ -192,7 +198,7 @@ class BulkReads:
 
     @asynccontextmanager
     async def read_queue(self, request: Request, packs: AsyncIterator[Pack]) -> AsyncIterator[Read]:
-        """Ask the worker for messages of a queue, which are sent to it; raises ReadFailed."""
+        """Ask the worker for messages of a queue, which are sent to it; raises ReadError."""
         async with self._connected() as read:
             request.is_of_queue = True
             await read.ask(request)
@@ -219,12 +225,12 @@ class BulkReads:
     @asynccontextmanager
     async def _slot(self) -> AsyncIterator[None]:
         if self._is_stopped:
-            raise ReadFailed(BUSY, "the node is stopping")
+            raise ReadError(BUSY, "the node is stopping")
         try:
             async with asyncio.timeout(WAIT_S):
                 await self._slots.acquire()
         except TimeoutError:
-            raise ReadFailed(BUSY, f"{READS_MAX} reads are running already") from None
+            raise ReadError(BUSY, f"{READS_MAX} reads are running already") from None
         try:
             yield
         finally:
@@ -247,7 +253,7 @@ class BulkReads:
             except OSError as fault:
                 log.warning("the process that encodes streams has ended: %s", fault)
                 self._end()
-        raise ReadFailed(FAILED, "the process that encodes cannot be reached")
+        raise ReadError(FAILED, "the process that encodes cannot be reached")
 
     def _start(self) -> None:
         mine, its = socket.socketpair()
@@ -263,7 +269,7 @@ class BulkReads:
                 )
             except OSError as fault:
                 mine.close()
-                raise ReadFailed(FAILED, f"the encoder cannot be started: {fault}") from fault
+                raise ReadError(FAILED, f"the encoder cannot be started: {fault}") from fault
         mine.setblocking(False)
         self._control = mine
 
@@ -289,7 +295,7 @@ class BulkReads:
         if self._idle is not None:
             self._idle.cancel()
         for read in self._open:
-            read.fault = ReadFailed(BUSY, "the node is stopping")
+            read.fault = ReadError(BUSY, "the node is stopping")
         self._end()
         for worker in self._ended:
             await asyncio.to_thread(_reap, worker)

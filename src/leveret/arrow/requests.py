@@ -41,7 +41,7 @@ COLUMNS: Final = (
 )
 
 
-class Passed(LeveretError):
+class RetentionPassedError(LeveretError):
     """Retention has passed a part of the range."""
 
 
@@ -98,7 +98,7 @@ def chunks_of(stream: Stream, first: int, end: int) -> Iterator[bytes]:
     offset = first
     while offset < end:
         if offset < stream.first_offset or stream.deleted:
-            raise Passed(f"offset {offset} has been forgotten")
+            raise RetentionPassedError(f"offset {offset} has been forgotten")
         chunk = stream.segments.find(offset)
         yield chunk.data
         offset = int(chunk.end_offset)

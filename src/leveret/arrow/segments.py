@@ -1,7 +1,7 @@
 """Where the worker's chunks come from: segment files, or the broker.
 
 Both give the chunks of a range in order, each checked, and none that does not follow the one
-before. A file that is not there any more was removed by retention: `Passed`.
+before. A file that is not there any more was removed by retention: `RetentionPassedError`.
 """
 
 import os
@@ -10,10 +10,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from leveret.arrow.requests import Passed, SegmentPart
+from leveret.arrow.requests import RetentionPassedError, SegmentPart
 from leveret.engine.streams.chunk import Chunk, chunk_bytes, read_chunk
 from leveret.engine.streams.segments import Index
-from leveret.errors import Corrupt
+from leveret.errors import CorruptionError
 from leveret.journal.chunks import CHUNK_HEAD_BYTES
 from leveret.storage.blocks import HEAD_BYTES, check_head
 
@@ -63,7 +63,7 @@ def chunks_of_files(
             if expected >= end:
                 return
     if expected < end:
-        raise Corrupt(f"offsets {expected} to {end - 1} are missing")
+        raise CorruptionError(f"offsets {expected} to {end - 1} are missing")
 
 
 def chunks_received(receive: Callable[[], bytes], first: int, end: int) -> Iterator[Chunk]:
@@ -78,7 +78,7 @@ def chunks_received(receive: Callable[[], bytes], first: int, end: int) -> Itera
 
 def _require_next(chunk: Chunk, expected: int) -> None:
     if not chunk.first_offset <= expected < chunk.end_offset:
-        raise Corrupt(f"offset {expected} is not where it should be")
+        raise CorruptionError(f"offset {expected} is not where it should be")
 
 
 def _chunks_of_file(
@@ -88,7 +88,7 @@ def _chunks_of_file(
     try:
         fd = os.open(part.path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError as fault:
-        raise Passed(f"{name} has been removed") from fault
+        raise RetentionPassedError(f"{name} has been removed") from fault
     try:
         check_head(os.pread(fd, HEAD_BYTES, 0), number, name)
         window = _Window(fd, part.end, name)
@@ -132,11 +132,11 @@ class _Window:
     def bytes_at(self, at: int, size: int) -> bytes:
         """Some bytes of the file; raises Corrupt where they are not there."""
         if at + size > self._end:
-            raise Corrupt(f"{self._name} is cut short")
+            raise CorruptionError(f"{self._name} is cut short")
         if at < self.start or at + size > self.start + len(self._data):
             wanted = min(max(size, self.ahead), self._end - at)
             self.start = at
             self._data = os.pread(self._fd, wanted, at)
             if len(self._data) < size:
-                raise Corrupt(f"{self._name} is cut short")
+                raise CorruptionError(f"{self._name} is cut short")
         return self._data[at - self.start : at - self.start + size]

@@ -31,7 +31,7 @@ from leveret.arrow.frames import (
     frame,
     note_frame,
 )
-from leveret.arrow.requests import Passed, Request, decode_request
+from leveret.arrow.requests import Request, RetentionPassedError, decode_request
 from leveret.errors import LeveretError
 
 NICENESS: Final = 5
@@ -39,7 +39,7 @@ CHUNK_BYTES_MAX: Final = (1 << 32) - 1
 INSTALL: Final = "reading a stream in bulk needs pyarrow: pip install 'leveret[arrow]'"
 
 
-class GivenUp(Exception):
+class ReadCancelledError(Exception):
     """The broker has given the read up: nobody wants to know any more."""
 
 
@@ -53,7 +53,7 @@ class Connection:
         """The payload of the next frame, which must be of a kind."""
         found, size = HEAD.unpack(self._exactly(HEAD.size))
         if found != kind or size > bytes_max:
-            raise GivenUp
+            raise ReadCancelledError
         return bytes(self._exactly(size))
 
     def receive_chunk(self) -> bytes:
@@ -66,7 +66,7 @@ class Connection:
             if kind == END:
                 return
             if kind != NUMBERS:
-                raise GivenUp
+                raise ReadCancelledError
             yield bytes(self._exactly(size)), self.receive_chunk()
 
     def _exactly(self, size: int) -> bytearray:
@@ -76,9 +76,9 @@ class Connection:
             try:
                 count = self._peer.recv_into(view)
             except OSError as fault:
-                raise GivenUp from fault
+                raise ReadCancelledError from fault
             if count == 0:
-                raise GivenUp
+                raise ReadCancelledError
             view = view[count:]
         return data
 
@@ -87,7 +87,7 @@ class Connection:
             for piece in pieces:
                 self._peer.sendall(piece)
         except OSError as fault:
-            raise GivenUp from fault
+            raise ReadCancelledError from fault
 
     def send_data(self, piece: Any) -> None:
         view = memoryview(piece)
@@ -107,7 +107,7 @@ def answer(peer: socket.socket, encode: Encode | None) -> None:
             connection.send(note_frame(STATUS, MISSING, INSTALL))
         else:
             _answer(connection, encode(decode_request(data), connection))
-    except GivenUp:
+    except ReadCancelledError:
         return
     finally:
         peer.close()
@@ -123,9 +123,9 @@ def _answer(connection: Connection, pieces: Iterator[Any]) -> None:
         for piece in chain(beginning, pieces):
             connection.send_data(piece)
         connection.send(frame(END))
-    except GivenUp:
+    except ReadCancelledError:
         raise
-    except Passed as fault:
+    except RetentionPassedError as fault:
         connection.send(note_frame(kind, GONE, str(fault)))
     except LeveretError as fault:
         connection.send(note_frame(kind, DAMAGED, str(fault)))

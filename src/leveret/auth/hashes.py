@@ -18,7 +18,7 @@ import os
 from base64 import b64decode, b64encode
 from typing import Final
 
-from leveret.errors import PreconditionFailed
+from leveret.errors import PreconditionFailedError
 
 SCRYPT: Final = "leveret_password_hashing_scrypt"
 SHA256: Final = "rabbit_password_hashing_sha256"
@@ -79,7 +79,7 @@ def quick_hash(password: str) -> PasswordHash:
 
 
 def read_hash(text: str, algorithm: str = "") -> PasswordHash:
-    """A hash that somebody hands in. Raises PreconditionFailed where it cannot be one."""
+    """A hash that somebody hands in. Raises PreconditionFailedError where it cannot be one."""
     if not text:
         return PasswordHash("", algorithm or SHA256)
     if text.startswith(_PREFIX):
@@ -88,13 +88,13 @@ def read_hash(text: str, algorithm: str = "") -> PasswordHash:
     algorithm = algorithm or SHA256
     digest = _DIGESTS.get(algorithm)
     if digest is None:
-        raise PreconditionFailed(f"hashing_algorithm '{algorithm}' is not known")
+        raise PreconditionFailedError(f"hashing_algorithm '{algorithm}' is not known")
     try:
         size = len(b64decode(text, validate=True))
     except (binascii.Error, ValueError):
-        raise PreconditionFailed("password_hash is not base64") from None
+        raise PreconditionFailedError("password_hash is not base64") from None
     if size != _SALT_BYTES + hashlib.new(digest).digest_size:
-        raise PreconditionFailed(f"password_hash does not have the length of {algorithm}")
+        raise PreconditionFailedError(f"password_hash does not have the length of {algorithm}")
     return PasswordHash(text, algorithm)
 
 
@@ -105,10 +105,10 @@ def _read_scrypt(text: str) -> tuple[int, int, int, bytes, bytes]:
         cost_log2, block, parallel = int(fields["ln"]), int(fields["r"]), int(fields["p"])
         found = (cost_log2, block, parallel, b64decode(salt), b64decode(digest))
     except (ValueError, KeyError):
-        raise PreconditionFailed("password_hash is not one of scrypt") from None
+        raise PreconditionFailedError("password_hash is not one of scrypt") from None
     is_bounded = 1 <= cost_log2 <= _COST_LOG2_MAX and 1 <= block <= 8 and 1 <= parallel <= 4
     if not is_bounded or len(found[4]) < 16:
-        raise PreconditionFailed("password_hash asks for too much work, or for too little")
+        raise PreconditionFailedError("password_hash asks for too much work, or for too little")
     return found
 
 

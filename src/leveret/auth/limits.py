@@ -9,7 +9,7 @@ import json
 from typing import Final
 
 from leveret.engine.vhosts.register import Register
-from leveret.errors import NotAllowed
+from leveret.errors import NotAllowedError
 
 VHOST_LIMIT: Final = "vhost_limit"
 USER_LIMIT: Final = "user_limit"
@@ -31,20 +31,20 @@ class Quotas:
         self._channels: dict[str, int] = {}  # by user
 
     def open_connection(self, user: str, vhost: str) -> None:
-        """Count a connection. Raises NotAllowed where it would be one too many."""
+        """Count a connection. Raises NotAllowedError where it would be one too many."""
         if 0 < self.connections_max <= self._connections:
-            raise NotAllowed(
+            raise NotAllowedError(
                 f"connection refused: node connection limit ({self.connections_max}) is reached"
             )
         limit = self._limit(VHOST_LIMIT, vhost, MAX_CONNECTIONS)
         if _is_reached(self._by_vhost, vhost, limit):
-            raise NotAllowed(
+            raise NotAllowedError(
                 f"access to vhost '{vhost}' refused for user '{user}': "
                 f"connection limit ({limit}) is reached"
             )
         limit = self._limit(USER_LIMIT, user, MAX_CONNECTIONS)
         if _is_reached(self._by_user, user, limit):
-            raise NotAllowed(
+            raise NotAllowedError(
                 f"connection refused for user '{user}': user connection limit ({limit}) is reached"
             )
         self._connections += 1
@@ -57,10 +57,10 @@ class Quotas:
         _count(self._by_user, user, -1)
 
     def open_channel(self, user: str) -> None:
-        """Count a channel. Raises NotAllowed where it would be one too many."""
+        """Count a channel. Raises NotAllowedError where it would be one too many."""
         limit = self._limit(USER_LIMIT, user, MAX_CHANNELS)
         if _is_reached(self._channels, user, limit):
-            raise NotAllowed(
+            raise NotAllowedError(
                 f"number of channels opened for user '{user}' has reached "
                 f"the maximum allowed user limit of ({limit})"
             )

@@ -14,7 +14,7 @@ from leveret.auth.directory import HTTP, Directory
 from leveret.auth.scopes import Scopes, without_prefix
 from leveret.auth.tokens import Claims, Tokens, looks_like_token
 from leveret.auth.user import Credentials, Refusal, Then, User
-from leveret.errors import TokenRefused
+from leveret.errors import TokenRefusedError
 
 NAMELESS: Final = "unknown"  # RabbitMQ's name for the user of a token that names none
 
@@ -98,7 +98,7 @@ class TokenAuthority(Authority):
             return
         try:
             user = self._user(credentials.password)
-        except TokenRefused as fault:
+        except TokenRefusedError as fault:
             self._note(credentials, credentials.name, str(fault))
             then(Refusal(str(fault)))
         else:
@@ -110,7 +110,7 @@ class TokenAuthority(Authority):
             return user
         try:
             renewed = self._user(secret)
-        except TokenRefused as fault:
+        except TokenRefusedError as fault:
             self.audit.note(user.name, "", "renew", "token", str(fault))
             return None
         return renewed if renewed.name == user.name else None

@@ -14,7 +14,7 @@ from typing import Any, Final
 import jwt
 
 from leveret.auth.keys import Key, matching
-from leveret.errors import TokenRefused
+from leveret.errors import TokenRefusedError
 
 TOKEN_CHARACTERS_MAX: Final = 65_536
 KEYS_TRIED_MAX: Final = 8  # of a token that does not say which key signed it
@@ -53,7 +53,7 @@ class Tokens:
         self.on_unknown_key: Callable[[], None] | None = None
 
     def verify(self, token: str, now_ms: int) -> Claims:
-        """What the token says. Raises TokenRefused."""
+        """What the token says. Raises TokenRefusedError."""
         claims = self._signed(token)
         self._check_names(claims)
         self._check_times(claims, now_ms)
@@ -72,21 +72,21 @@ class Tokens:
             except jwt.InvalidSignatureError:
                 continue
             except MALFORMED as fault:
-                raise TokenRefused("the token is not well-formed") from fault
+                raise TokenRefusedError("the token is not well-formed") from fault
         if self.on_unknown_key is not None and not any(key.id == key_id for key in found):
             self.on_unknown_key()
-        raise TokenRefused("no key that is known has signed the token")
+        raise TokenRefusedError("no key that is known has signed the token")
 
     def _header(self, token: str) -> tuple[str, str]:
         if len(token) > TOKEN_CHARACTERS_MAX:
-            raise TokenRefused("the token is too long")
+            raise TokenRefusedError("the token is too long")
         try:
             header = jwt.get_unverified_header(token)
         except MALFORMED as fault:
-            raise TokenRefused("the token is not well-formed") from fault
+            raise TokenRefusedError("the token is not well-formed") from fault
         algorithm = header.get("alg")
         if not isinstance(algorithm, str) or algorithm not in self.rules.algorithms:
-            raise TokenRefused("the token is not signed by an algorithm that is allowed")
+            raise TokenRefusedError("the token is not signed by an algorithm that is allowed")
         return algorithm, str(header.get("kid", ""))
 
     def _check_names(self, claims: Claims) -> None:
@@ -94,18 +94,18 @@ class Tokens:
         named = [audience] if isinstance(audience, str) else audience
         wanted = self.rules.audience
         if wanted and (not isinstance(named, list) or wanted not in named):
-            raise TokenRefused("the token is for another audience")
+            raise TokenRefusedError("the token is for another audience")
         if self.rules.issuer and claims.get("iss") != self.rules.issuer:
-            raise TokenRefused("the token is of another issuer")
+            raise TokenRefusedError("the token is of another issuer")
 
     def _check_times(self, claims: Claims, now_ms: int) -> None:
         if not _is_time(claims.get("exp")):
-            raise TokenRefused("the token does not say when it expires")
+            raise TokenRefusedError("the token does not say when it expires")
         if now_ms >= self.expires_ms(claims):
-            raise TokenRefused("the token has expired")
+            raise TokenRefusedError("the token has expired")
         begins = claims.get("nbf", 0)
         if not _is_time(begins) or begins * 1000 - self.rules.leeway_ms > now_ms:
-            raise TokenRefused("the token is not valid yet")
+            raise TokenRefusedError("the token is not valid yet")
 
 
 def looks_like_token(text: str) -> bool:

@@ -13,7 +13,7 @@ from typing import Final
 
 from leveret.auth.hashes import PasswordHash
 from leveret.engine.vhosts.register import Register
-from leveret.errors import PreconditionFailed
+from leveret.errors import PreconditionFailedError
 
 USER: Final = "user"
 NAME_LENGTH_MAX: Final = 255
@@ -54,7 +54,8 @@ class Users:
         return sorted(self._accounts.values(), key=_name_of)
 
     def put(self, name: str, password: PasswordHash, tags: Iterable[str]) -> bool:
-        """Make a user, or change one; True if new. Raises PreconditionFailed for a bad name."""
+        """Make a user, or change one; True if new. Raises PreconditionFailedError for a bad
+        name."""
         account = Account(name, password, tuple(tags))
         require_valid(name, account.tags)
         is_new = name not in self._accounts
@@ -88,11 +89,13 @@ def _name_of(account: Account) -> str:
 
 
 def require_valid(name: str, tags: Sequence[str]) -> None:
-    """Raise PreconditionFailed where a user cannot have this name, or these tags."""
+    """Raise PreconditionFailedError where a user cannot have this name, or these tags."""
     if not name or len(name) > NAME_LENGTH_MAX or not _is_text(name):
-        raise PreconditionFailed(f"a user's name has 1 to {NAME_LENGTH_MAX} characters of UTF-8")
+        raise PreconditionFailedError(
+            f"a user's name has 1 to {NAME_LENGTH_MAX} characters of UTF-8"
+        )
     if len(tags) > TAGS_MAX or any(len(tag) > NAME_LENGTH_MAX for tag in tags):
-        raise PreconditionFailed(
+        raise PreconditionFailedError(
             f"a user has at most {TAGS_MAX} tags of at most {NAME_LENGTH_MAX} characters"
         )
 

@@ -24,7 +24,7 @@ from leveret.bus.publishing import Outbox, Publisher
 from leveret.bus.settings import BusSettings
 from leveret.bus.topology import Layout, Topology
 from leveret.clock import Clock
-from leveret.errors import BusError, NotConnected
+from leveret.errors import BusError, NotConnectedError
 
 START_TIMEOUT_MS: Final = 30_000
 
@@ -92,7 +92,7 @@ class Bus:
     # Starting and stopping
 
     async def start(self, timeout_ms: int = START_TIMEOUT_MS) -> None:
-        """Connect, apply the topology and consume. Raises NotConnected or TopologyMismatch.
+        """Connect, apply the topology and consume. Raises NotConnectedError or TopologyMismatch.
 
         A bus that was stopped, or could not be started, may be started again.
         """
@@ -261,5 +261,5 @@ class Bus:
 
     def _require_started(self, part: E | None) -> E:
         if part is None:
-            raise NotConnected("the bus is not started")
+            raise NotConnectedError("the bus is not started")
         return part

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
-from leveret.errors import NotDecodable, NotEncodable
+from leveret.errors import DecodeError, EncodeError
 
 CONTENT_TYPE: Final = "application/json"
 KINDS: Final = "a dataclass, a msgspec Struct or a pydantic model"
@@ -33,26 +33,26 @@ def routing_key_of(event: type) -> str:
 
 
 def encode(event: object) -> bytes:
-    """The body of an event. Raises NotEncodable."""
+    """The body of an event. Raises EncodeError."""
     if type(event) in _NO_EVENTS:
-        raise NotEncodable(f"{type(event).__name__} is no event: that is {KINDS}")
+        raise EncodeError(f"{type(event).__name__} is no event: that is {KINDS}")
     try:
         if (dump := getattr(event, "model_dump_json", None)) is not None:
             # By alias, because that is how a model reads its fields.
             return str(dump(by_alias=True)).encode()
         return msgspec.json.encode(event)
     except (TypeError, ValueError, OverflowError, RecursionError) as fault:
-        raise NotEncodable(f"{type(event).__name__} cannot be written as JSON: {fault}") from fault
+        raise EncodeError(f"{type(event).__name__} cannot be written as JSON: {fault}") from fault
 
 
 def decode(body: bytes, event: type[E]) -> E:
-    """The event of a body. Raises NotDecodable."""
+    """The event of a body. Raises DecodeError."""
     try:
         if (load := getattr(event, "model_validate_json", None)) is not None:
             return cast(E, load(body))
         return msgspec.json.decode(body, type=event)
     except (ValueError, TypeError, RecursionError) as fault:
-        raise NotDecodable(f"the body is no {name_of(event)}: {fault}") from fault
+        raise DecodeError(f"the body is no {name_of(event)}: {fault}") from fault
 
 
 def require_event(value: Any) -> None:

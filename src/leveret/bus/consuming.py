@@ -17,7 +17,7 @@ import aiormq
 import aiormq.abc
 
 from leveret.bus import headers as names
-from leveret.bus.connections.connection import BrokerConnection, Silent
+from leveret.bus.connections.connection import BrokerConnection, SilentBrokerError
 from leveret.bus.connections.declare import declare
 from leveret.bus.connections.link import Link, Session
 from leveret.bus.delivery import Delivery
@@ -31,7 +31,7 @@ from leveret.bus.received import Received, received
 from leveret.bus.settings import BusSettings
 from leveret.bus.topology import DEFAULT_EXCHANGE, Layout, Target
 from leveret.clock import Clock
-from leveret.errors import PublishFailed, Unroutable
+from leveret.errors import PublishError, UnroutableError
 
 CANCEL_S: Final = 5.0  # for handlers that clean up when time to stop is over
 
@@ -223,9 +223,9 @@ class Consumer:
                 await self._delay(session, message, decision.delay_ms)
             else:
                 await self._bury(message, decision, outcome)
-        except PublishFailed as fault:
+        except PublishError as fault:
             _log.error("message %s stays in its queue: %s", message.delivery.message_id, fault)
-            if isinstance(fault, Unroutable):
+            if isinstance(fault, UnroutableError):
                 session.lose("a queue of the topology is missing")
             return False
         return True
@@ -285,7 +285,7 @@ class Consumer:
         """Reject, once it is sure that the message will come back."""
         try:
             await session.require_retry_path()
-        except (Silent, aiormq.AMQPError, aiormq.ChannelInvalidStateError) as fault:
+        except (SilentBrokerError, aiormq.AMQPError, aiormq.ChannelInvalidStateError) as fault:
             # It stays unsettled, so it is delivered again when the topology is whole.
             session.lose(str(fault))
             return
@@ -303,7 +303,7 @@ class Consumer:
         """Settle; on a session that is lost the broker has taken the message back already."""
         try:
             await session.connection.ask(settling)
-        except (Silent, aiormq.AMQPError, aiormq.ChannelInvalidStateError) as fault:
+        except (SilentBrokerError, aiormq.AMQPError, aiormq.ChannelInvalidStateError) as fault:
             session.lose(str(fault))
             _log.info("a delivery could not be settled and will come again: %s", fault)
 

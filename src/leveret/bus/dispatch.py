@@ -18,11 +18,11 @@ from leveret.bus import codec, tracing
 from leveret.bus import headers as names
 from leveret.bus.delivery import Delivery
 from leveret.bus.idempotency import IdempotencyStore
-from leveret.bus.keyed_lock import Turns
+from leveret.bus.keyed_lock import KeyedLock
 from leveret.bus.outcome import DONE, Handled, Result, failed, handled
 from leveret.bus.policy import RetryPolicy
 from leveret.bus.topology import Layout
-from leveret.errors import NotDecodable, PermanentFault
+from leveret.errors import DecodeError, PermanentError
 
 E = TypeVar("E")
 
@@ -68,7 +68,7 @@ class Dispatcher:
         self._store = store
         self._handlers: dict[str, Registration] = {}
         self._fallback: Registration | None = None
-        self._turns = Turns()  # of messages that are handled, by key
+        self._turns = KeyedLock()  # of messages that are handled, by key
         self._chain: Next = self._handle_once
         for layer in reversed(middleware):
             self._chain = _layered(layer, self._chain)
@@ -116,7 +116,7 @@ class Dispatcher:
     def _failed(self, delivery: Delivery, fault: BaseException) -> Handled:
         if not _is_of_handler(fault):
             raise fault
-        if not isinstance(fault, PermanentFault | NotDecodable):
+        if not isinstance(fault, PermanentError | DecodeError):
             name = delivery.type or delivery.message_id
             _log.warning("the handler of %s failed", name, exc_info=fault)
         return failed(fault, self._layout)
@@ -155,7 +155,7 @@ class Dispatcher:
     def _unknown(self, delivery: Delivery) -> Handled:
         if self._layout.ignores_unknown:
             return DONE
-        raise PermanentFault(f"no handler for {delivery.type or 'a message without a type'}")
+        raise PermanentError(f"no handler for {delivery.type or 'a message without a type'}")
 
     def _find(self, delivery: Delivery) -> Registration | None:
         found = self._handlers.get(delivery.type)

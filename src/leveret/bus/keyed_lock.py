@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator
 
 
-class Turns:
+class KeyedLock:
     """Locks by key."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 
 from leveret.bus.policy import RetryPolicy
 from leveret.bus.topology import Layout
-from leveret.errors import NotDecodable, PermanentFault
+from leveret.errors import DecodeError, PermanentError
 
 MAX_RETRIES_EXCEEDED: Final = "RABBITMQ_MESSAGE_MAX_RETRIES_EXCEEDED"
 
@@ -84,7 +84,7 @@ def status_of(code: int, layout: Layout) -> ConsumerStatus:
 
 def failed(fault: BaseException, layout: Layout) -> Handled:
     """What an exception of a handler means."""
-    is_permanent = isinstance(fault, PermanentFault | NotDecodable) and layout.permanent_to_dlq
+    is_permanent = isinstance(fault, PermanentError | DecodeError) and layout.permanent_to_dlq
     status = ConsumerStatus.DEAD if is_permanent else ConsumerStatus.DROP
     return Handled(status, None, f"{type(fault).__name__}: {fault}")
 

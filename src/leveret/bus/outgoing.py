@@ -17,7 +17,7 @@ from leveret.bus import codec, tracing
 from leveret.bus import headers as names
 from leveret.bus.exact_properties import ExactProperties, exact_copy
 from leveret.bus.topology import DEFAULT_EXCHANGE, Layout, Target
-from leveret.errors import TooLarge
+from leveret.errors import TooLargeError
 
 PERSISTENT: Final = 2
 # Routing that is over, and what quorum queues add to a delivery.
@@ -125,6 +125,8 @@ def of_copy(
 
 
 def require_size(message: Outgoing, bytes_max: int) -> None:
-    """Raise TooLarge where a body has more bytes than allowed."""
+    """Raise TooLargeError where a body has more bytes than allowed."""
     if len(message.body) > bytes_max:
-        raise TooLarge(message.message_id, f"{len(message.body)} bytes, {bytes_max} are allowed")
+        raise TooLargeError(
+            message.message_id, f"{len(message.body)} bytes, {bytes_max} are allowed"
+        )

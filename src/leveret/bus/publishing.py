@@ -14,12 +14,13 @@ from typing import Final
 
 import aiormq
 import aiormq.abc
-from aiormq.exceptions import DeliveryError, PublishError
+from aiormq.exceptions import DeliveryError
+from aiormq.exceptions import PublishError as ReturnedError
 
 from leveret.bus.connections.connection import BrokerConnection
 from leveret.bus.connections.declare import declare
 from leveret.bus.connections.link import Link, Session
-from leveret.bus.keyed_lock import Turns
+from leveret.bus.keyed_lock import KeyedLock
 from leveret.bus.outgoing import Outgoing
 from leveret.bus.policy import Backoff
 from leveret.bus.settings import BusSettings
@@ -27,16 +28,16 @@ from leveret.bus.topology import Topology
 from leveret.clock import Clock
 from leveret.errors import (
     BusError,
-    Nacked,
-    NotConnected,
-    NotEncodable,
-    PublishBlocked,
-    PublishClosed,
-    PublishFailed,
-    PublishTimeout,
-    TooLarge,
-    TopologyMismatch,
-    Unroutable,
+    EncodeError,
+    NackedError,
+    NotConnectedError,
+    PublishBlockedError,
+    PublishClosedError,
+    PublishError,
+    PublishTimeoutError,
+    TooLargeError,
+    TopologyMismatchError,
+    UnroutableError,
 )
 
 FAILURES_MAX: Final = 1_000  # of what was sent, until somebody takes them
@@ -51,7 +52,7 @@ _TOO_LARGE: Final = re.compile(r"message size (\d+)")
 _log: Final = logging.getLogger(__name__)
 
 
-class _Lost(Exception):
+class _ConnectionLostError(Exception):
     """The session ended before the confirm."""
 
     def __init__(self, text: str, *, is_refusal: bool = False) -> None:
@@ -69,7 +70,7 @@ class PublishingSession(Session):
         return ""
 
     async def publish(self, message: Outgoing, timeout_s: float) -> None:
-        """Publish and wait for the confirm. Raises PublishFailed, or _Lost."""
+        """Publish and wait for the confirm. Raises PublishError, or _ConnectionLostError."""
         self._require_fits(message)
         try:
             await self.channel.basic_publish(
@@ -80,11 +81,11 @@ class PublishingSession(Session):
                 mandatory=message.mandatory,
                 timeout=timeout_s,
             )
-        except PublishError as fault:
+        except ReturnedError as fault:
             text = f"nobody takes {message.target.routing_key!r} at {message.target.exchange!r}"
-            raise Unroutable(message.message_id, text) from fault
+            raise UnroutableError(message.message_id, text) from fault
         except DeliveryError as fault:
-            raise Nacked(message.message_id, "the broker refused it") from fault
+            raise NackedError(message.message_id, "the broker refused it") from fault
         except TimeoutError as fault:
             raise await self._late(message.message_id, timeout_s) from fault
         except asyncio.CancelledError as fault:
@@ -92,14 +93,16 @@ class PublishingSession(Session):
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            raise _Lost("the channel was closed") from fault
+            raise _ConnectionLostError("the channel was closed") from fault
         except _NOT_ENCODABLE as fault:
             raise _not_encodable(message, fault) from fault
         except Exception as fault:
             if _is_too_large(fault, len(message.body)):
-                raise TooLarge(message.message_id, str(fault)) from fault
+                raise TooLargeError(message.message_id, str(fault)) from fault
             is_refusal = isinstance(fault, aiormq.exceptions.AMQPChannelError)
-            raise _Lost(str(fault) or type(fault).__name__, is_refusal=is_refusal) from fault
+            raise _ConnectionLostError(
+                str(fault) or type(fault).__name__, is_refusal=is_refusal
+            ) from fault
 
     def _require_fits(self, message: Outgoing) -> None:
         """Headers are one frame; on one that is too large the broker closes the connection."""
@@ -109,12 +112,12 @@ class PublishingSession(Session):
             raise _not_encodable(message, fault) from fault
         if 0 < self.connection.frame_bytes_max < size_bytes:
             text = f"{self.connection.frame_bytes_max} are allowed for all headers"
-            raise TooLarge(message.message_id, f"{size_bytes} bytes, {text}")
+            raise TooLargeError(message.message_id, f"{size_bytes} bytes, {text}")
 
-    async def _late(self, message_id: str, timeout_s: float) -> PublishTimeout:
+    async def _late(self, message_id: str, timeout_s: float) -> PublishTimeoutError:
         if await self.connection.is_blocked():
-            return PublishBlocked(message_id, "the broker takes no publishes now")
-        return PublishTimeout(message_id, f"no confirm within {timeout_s:.3f} s")
+            return PublishBlockedError(message_id, "the broker takes no publishes now")
+        return PublishTimeoutError(message_id, f"no confirm within {timeout_s:.3f} s")
 
 
 class Publisher:
@@ -135,7 +138,7 @@ class Publisher:
         self._settings = settings
         self._clock = clock
         self._is_stopping = False
-        self._turns = Turns()
+        self._turns = KeyedLock()
         self.link = Link(name, self._open, backoff, settings.probe_every_ms / 1000)
 
     async def _open(self) -> PublishingSession:
@@ -148,7 +151,7 @@ class Publisher:
             raise
 
     async def publish(self, message: Outgoing, timeout_ms: int | None = None) -> None:
-        """Publish and wait for the confirm. Raises PublishFailed, or NotEncodable."""
+        """Publish and wait for the confirm. Raises PublishError, or EncodeError."""
         timeout_ms = self._settings.publish_timeout_ms if timeout_ms is None else timeout_ms
         deadline_s = asyncio.get_running_loop().time() + timeout_ms / 1000
         # aiormq finds a returned message by its id: two with one id would be taken for each other.
@@ -163,23 +166,23 @@ class Publisher:
             try:
                 await session.publish(message, max(deadline_s - loop.time(), 0.001))
                 return
-            except _Lost as lost:
+            except _ConnectionLostError as lost:
                 session.lose(str(lost))
                 refusals += lost.is_refusal
                 is_over = refusals >= REFUSALS_MAX or self._is_stopping
                 if is_over or not self._settings.resend:
-                    raise PublishClosed(message.message_id, str(lost)) from lost
+                    raise PublishClosedError(message.message_id, str(lost)) from lost
                 _log.info("message %s is published again: %s", message.message_id, lost)
 
     async def _session(self, message_id: str, left_s: float) -> PublishingSession:
         try:
             return await self.link.ready(max(left_s, 0.0))
-        except NotConnected as fault:
+        except NotConnectedError as fault:
             if self._is_stopping:
-                raise PublishClosed(message_id, "the bus was stopped") from fault
-            raise PublishTimeout(message_id, str(fault)) from fault
-        except TopologyMismatch as fault:
-            raise PublishClosed(message_id, str(fault)) from fault
+                raise PublishClosedError(message_id, "the bus was stopped") from fault
+            raise PublishTimeoutError(message_id, str(fault)) from fault
+        except TopologyMismatchError as fault:
+            raise PublishClosedError(message_id, str(fault)) from fault
 
     @property
     def is_stopping(self) -> bool:
@@ -200,11 +203,11 @@ class Outbox:
         self._failures: list[BusError] = []
 
     async def send(self, message: Outgoing, timeout_ms: int | None) -> None:
-        """Publish; wait only for room. Raises PublishFailed where nobody takes the failures."""
+        """Publish; wait only for room. Raises PublishError where nobody takes the failures."""
         await self._room.acquire()
         try:
             self._require_open(message.message_id)
-        except PublishFailed:
+        except PublishError:
             self._room.release()
             raise
         publishing = self._publish(message, timeout_ms)
@@ -214,11 +217,11 @@ class Outbox:
 
     def _require_open(self, message_id: str) -> None:
         if self._publisher.is_stopping:
-            raise PublishClosed(message_id, "the bus was stopped")
+            raise PublishClosedError(message_id, "the bus was stopped")
         if len(self._failures) >= FAILURES_MAX:
             # Those on their way may fail as well, so no more than that and `outstanding_max`.
             text = f"{len(self._failures)} failures wait for take_failures; it was not sent"
-            raise PublishFailed(message_id, text)
+            raise PublishError(message_id, text)
 
     async def _publish(self, message: Outgoing, timeout_ms: int | None) -> None:
         try:
@@ -227,7 +230,7 @@ class Outbox:
             self._fail(fault)
         except asyncio.CancelledError:
             text = "the bus was stopped before the confirm"
-            self._fail(PublishClosed(message.message_id, text))
+            self._fail(PublishClosedError(message.message_id, text))
             raise
 
     def _fail(self, fault: BusError) -> None:
@@ -259,8 +262,8 @@ class Outbox:
             await asyncio.wait(set(self._outstanding))
 
 
-def _not_encodable(message: Outgoing, fault: Exception) -> NotEncodable:
-    return NotEncodable(f"AMQP cannot carry message {message.message_id}: {fault}")
+def _not_encodable(message: Outgoing, fault: Exception) -> EncodeError:
+    return EncodeError(f"AMQP cannot carry message {message.message_id}: {fault}")
 
 
 def _is_too_large(fault: Exception, body_bytes: int) -> bool:

@@ -24,7 +24,7 @@ from leveret.bus.dispatch import M, Register
 from leveret.bus.health import Health
 from leveret.bus.outgoing import PublishOptions
 from leveret.bus.policy import RetryPolicy
-from leveret.errors import BusError, NotConnected
+from leveret.errors import BusError, NotConnectedError
 
 JOIN_S: Final = 10.0
 
@@ -122,11 +122,11 @@ class SyncBus:
         loop, thread = self._loop, self._thread
         try:
             if loop is None or thread is None:
-                raise NotConnected("the bus is not started")
+                raise NotConnectedError("the bus is not started")
             if threading.current_thread() is thread:
                 raise RuntimeError("an async handler awaits the bus; it does not wait for SyncBus")
             if not thread.is_alive():
-                raise NotConnected("the bus's thread is gone: a fork takes no threads along")
+                raise NotConnectedError("the bus's thread is gone: a fork takes no threads along")
             running = asyncio.run_coroutine_threadsafe(work, loop)
         except BaseException:
             work.close()
@@ -134,7 +134,7 @@ class SyncBus:
         try:
             return running.result()
         except concurrent.futures.CancelledError:
-            raise NotConnected("the bus was stopped") from None
+            raise NotConnectedError("the bus was stopped") from None
 
     def _end(self) -> None:
         assert self._loop is not None and self._thread is not None

@@ -25,7 +25,7 @@ from mypy_extensions import i64
 
 from leveret.cluster.machine_state import Settings, read_settings, write_settings
 from leveret.cluster.raft.fields import Reader, write_numbers, write_u32, write_u64
-from leveret.errors import NewerFormat, SyntaxFault
+from leveret.errors import FieldSyntaxError, NewerFormatError
 
 COMMAND_VERSION: Final = 1
 
@@ -121,11 +121,12 @@ def body_of(data: bytes) -> bytes:
 
 
 def decode_command(data: bytes) -> Command:
-    """Raises `NewerFormat` for what a later version wrote: a node that guessed would differ."""
+    """Raises `NewerFormatError` for what a later version wrote: a node that guessed would
+    differ."""
     reader = Reader(data, 0, len(data))
     version = reader.u8()
     if version != COMMAND_VERSION:
-        raise NewerFormat(f"a command of version {version}")
+        raise NewerFormatError(f"a command of version {version}")
     kind = reader.u8()
     command = Command(kind, reader.u64())
     if kind == ENQUEUE:
@@ -153,4 +154,4 @@ def _read_rest(reader: Reader, command: Command) -> None:
     elif kind == CONFIGURE:
         command.settings = read_settings(reader)
     elif kind not in (TIMEOUT, PURGE):
-        raise SyntaxFault(f"a command of kind {kind}")
+        raise FieldSyntaxError(f"a command of kind {kind}")

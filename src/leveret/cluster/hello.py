@@ -22,7 +22,7 @@ from librt.strings import BytesWriter
 
 from leveret.cluster.raft.entry import NOBODY
 from leveret.cluster.raft.fields import Reader, write_bytes, write_u32, write_u64
-from leveret.errors import FrameError, LinkRefused, SyntaxFault
+from leveret.errors import FieldSyntaxError, FrameError, LinkRefusedError
 
 MAGIC: Final = b"LVRC"
 VERSION: Final = 1
@@ -101,7 +101,7 @@ class Handshake:
         return b""
 
     def feed(self, data: bytes) -> bytes:
-        """Take bytes of the peer; what to send. Raises `LinkRefused`, and `ProtocolError`s."""
+        """Take bytes of the peer; what to send. Raises `LinkRefusedError`, and `ProtocolError`s."""
         self._data += data
         out = b""
         while not self.is_done:
@@ -167,12 +167,12 @@ class Dialing(Handshake):
         if body[0] == VERDICT:
             self._on_verdict(reader)
             return b""
-        raise SyntaxFault(f"message {body[0]} in a handshake")
+        raise FieldSyntaxError(f"message {body[0]} in a handshake")
 
     def _on_challenge(self, body: bytes, reader: Reader) -> bytes:
         version = reader.u8()
         if version != VERSION:
-            raise LinkRefused(OTHER_VERSION, REASONS[OTHER_VERSION], by_peer=False)
+            raise LinkRefusedError(OTHER_VERSION, REASONS[OTHER_VERSION], by_peer=False)
         self._answering = reader.u64()
         self.incarnation = reader.u64()
         reader.raw(NONCE_BYTES)
@@ -185,11 +185,11 @@ class Dialing(Handshake):
         proof = reader.raw(PROOF_BYTES)
         reader.require_end()
         if code != WELCOME:
-            raise LinkRefused(code, REASONS.get(code, f"code {code}"), by_peer=True)
+            raise LinkRefusedError(code, REASONS.get(code, f"code {code}"), by_peer=True)
         if not self._challenge or not hmac.compare_digest(proof, self._proof(b"listens")):
-            raise LinkRefused(WRONG_SECRET, REASONS[WRONG_SECRET], by_peer=False)
+            raise LinkRefusedError(WRONG_SECRET, REASONS[WRONG_SECRET], by_peer=False)
         if self._answering != self.peer:
-            raise LinkRefused(OTHER_NODE, f"node {self._answering} answers", by_peer=False)
+            raise LinkRefusedError(OTHER_NODE, f"node {self._answering} answers", by_peer=False)
         self.is_done = True
 
 
@@ -208,13 +208,13 @@ class Listening(Handshake):
         if body[0] == PROOF and self._hello:
             self._on_proof(reader)
             return b""
-        raise SyntaxFault(f"message {body[0]} in a handshake")
+        raise FieldSyntaxError(f"message {body[0]} in a handshake")
 
     def _on_hello(self, body: bytes, reader: Reader) -> bytes:
         if reader.raw(len(MAGIC)) != MAGIC:
-            raise SyntaxFault("it does not speak our protocol")
+            raise FieldSyntaxError("it does not speak our protocol")
         if reader.u8() != VERSION:
-            raise LinkRefused(OTHER_VERSION, REASONS[OTHER_VERSION], by_peer=False)
+            raise LinkRefusedError(OTHER_VERSION, REASONS[OTHER_VERSION], by_peer=False)
         self.purpose = reader.u8()
         self.peer = reader.u64()
         self._target = reader.u64()
@@ -223,7 +223,7 @@ class Listening(Handshake):
         self._cluster = reader.sized()
         reader.require_end()
         if self.purpose not in PURPOSES or self.peer == NOBODY:
-            raise SyntaxFault(f"node {self.peer}, for purpose {self.purpose}")
+            raise FieldSyntaxError(f"node {self.peer}, for purpose {self.purpose}")
         self._hello = body
         writer = BytesWriter()
         writer.append(CHALLENGE)
@@ -245,7 +245,7 @@ class Listening(Handshake):
         elif self._target != self.me.node:
             code = OTHER_NODE
         if code != WELCOME:
-            raise LinkRefused(code, REASONS[code], by_peer=False)
+            raise LinkRefusedError(code, REASONS[code], by_peer=False)
         self.is_done = True
 
     def verdict(self, code: int) -> bytes:

@@ -37,7 +37,7 @@ from leveret.cluster.raft.messages import COMMIT, NODE_BEAT, SLEEP, WAKE, Messag
 from leveret.cluster.raft.state import LEADER
 from leveret.cluster.raft.stored import Stored
 from leveret.cluster.turn import HostTurn, Outcome
-from leveret.errors import UnknownGroup
+from leveret.errors import UnknownGroupError
 
 _SEEDS: i64 = 1 << 30
 
@@ -118,7 +118,7 @@ class Host:
     def _find(self, number: i64) -> Group:
         group = self.groups.get(number)
         if group is None:
-            raise UnknownGroup(number)
+            raise UnknownGroupError(number)
         return group
 
     # Inputs

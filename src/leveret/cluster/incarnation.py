@@ -5,7 +5,7 @@ Other nodes tell by it that a node has started anew, and which of two processes 
 
 from typing import Final
 
-from leveret.errors import Corrupt
+from leveret.errors import CorruptionError
 from leveret.storage.disk import Disk
 
 NAME: Final = "incarnation"
@@ -36,5 +36,5 @@ def _last(disk: Disk) -> int:
     finally:
         file.close()
     if not text.isdigit() or len(text) > _DIGITS_MAX:
-        raise Corrupt(f"{NAME} holds {text!r}, which is no number")
+        raise CorruptionError(f"{NAME} holds {text!r}, which is no number")
     return int(text)

@@ -27,7 +27,7 @@ from leveret.cluster.raft.codec import (
 )
 from leveret.cluster.raft.entry import NOBODY
 from leveret.cluster.raft.messages import Message
-from leveret.errors import LinkRefused, ProtocolError, SyntaxFault
+from leveret.errors import FieldSyntaxError, LinkRefusedError, ProtocolError
 
 log = logging.getLogger(__name__)
 
@@ -135,7 +135,7 @@ class Link(asyncio.Protocol):
                 data = self._shake(data)
             if self.is_open and data:
                 self._take(data)
-        except LinkRefused as refusal:
+        except LinkRefusedError as refusal:
             self._refuse(refusal)
         except ProtocolError as fault:
             self.close(f"it breaks the protocol: {fault}")
@@ -162,7 +162,7 @@ class Link(asyncio.Protocol):
         if isinstance(self._handshake, Listening):
             code = self._owner.judge(self)
             if code != WELCOME:
-                raise LinkRefused(code, REASONS[code], by_peer=False)
+                raise LinkRefusedError(code, REASONS[code], by_peer=False)
             self._write(self._handshake.verdict(WELCOME))
         assert self._deadline is not None
         self._deadline.cancel()
@@ -172,7 +172,7 @@ class Link(asyncio.Protocol):
         self._owner.on_open(self)
         return self._handshake.rest()
 
-    def _refuse(self, refusal: LinkRefused) -> None:
+    def _refuse(self, refusal: LinkRefusedError) -> None:
         self.refusal = refusal.code
         if isinstance(self._handshake, Listening):
             self._write(self._handshake.verdict(refusal.code))
@@ -222,7 +222,7 @@ class Link(asyncio.Protocol):
         if messages:
             first = messages[0]
             if first.source != self.peer or first.target != self._handshake.me.node:
-                raise SyntaxFault(f"a frame from {first.source} for {first.target}")
+                raise FieldSyntaxError(f"a frame from {first.source} for {first.target}")
             self._owner.on_messages(self, messages, len(frame))
 
     # Sending

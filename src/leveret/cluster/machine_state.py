@@ -24,7 +24,7 @@ from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from leveret.cluster.raft.fields import Reader, write_numbers, write_u32, write_u64
-from leveret.errors import NewerFormat
+from leveret.errors import NewerFormatError
 
 MACHINE_VERSION: Final = 1
 
@@ -167,11 +167,12 @@ def _write_pairs(writer: BytesWriter, pairs: dict[int, int]) -> None:
 
 
 def decode_contents(data: bytes) -> Contents:
-    """Raises `NewerFormat` for what a later version wrote, `SyntaxFault` for what nobody did."""
+    """Raises `NewerFormatError` for what a later version wrote, `SyntaxFault` for what nobody
+    did."""
     reader = Reader(data, 0, len(data))
     version = reader.u8()
     if version != MACHINE_VERSION:
-        raise NewerFormat(f"a queue's snapshot of version {version}")
+        raise NewerFormatError(f"a queue's snapshot of version {version}")
     contents = Contents()
     contents.now_ms = reader.u64()
     contents.settings = read_settings(reader)

@@ -28,7 +28,13 @@ from leveret.cluster.store.blocks import Block
 from leveret.cluster.store.store import Store
 from leveret.cluster.turn import HostTurn, Outcome
 from leveret.cluster.writer import Writer
-from leveret.errors import Busy, Closed, PreconditionFailed, ProtocolError, StorageError
+from leveret.errors import (
+    BusyError,
+    ClosedError,
+    PreconditionFailedError,
+    ProtocolError,
+    StorageError,
+)
 
 log = logging.getLogger(__name__)
 
@@ -117,7 +123,7 @@ class ClusterNode:
             self._timer.cancel()
         for future in self._reads.values():
             if not future.done():
-                future.set_exception(Closed("the node stops"))
+                future.set_exception(ClosedError("the node stops"))
         self._reads.clear()
 
     def _fail(self, fault: Exception) -> None:
@@ -165,7 +171,7 @@ class ClusterNode:
         """Take commands into the log of a group; the index of the first."""
         self._require_running()
         if max(map(len, commands), default=0) > COMMAND_BYTES_MAX:
-            raise PreconditionFailed(f"a command of more than {COMMAND_BYTES_MAX} bytes")
+            raise PreconditionFailedError(f"a command of more than {COMMAND_BYTES_MAX} bytes")
         index = self.host.propose(group, commands)
         self.soon()
         return int(index)
@@ -174,7 +180,7 @@ class ClusterNode:
         """Return when the machine here has applied all that was committed when this was called."""
         self._require_running()
         if len(self._reads) >= READS_MAX:
-            raise Busy("too many reads wait")
+            raise BusyError("too many reads wait")
         number = self._next_read
         self._next_read += 1
         future: asyncio.Future[None] = self._loop.create_future()
@@ -205,7 +211,7 @@ class ClusterNode:
 
     def _require_running(self) -> None:
         if self._has_stopped:
-            raise Closed("the node has stopped")
+            raise ClosedError("the node has stopped")
 
     # Turns
 

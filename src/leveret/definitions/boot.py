@@ -10,7 +10,7 @@ import msgspec
 from leveret.auth import Directory
 from leveret.definitions.book import Book
 from leveret.definitions.importing import Importer
-from leveret.errors import ConfigError, PreconditionFailed
+from leveret.errors import ConfigError, PreconditionFailedError
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ def load_definitions(path: str, book: Book, directory: Directory) -> None:
         deque(importer.check(), maxlen=0)
     except OSError as fault:
         raise ConfigError(f"load_definitions: {path}: {fault.strerror}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, PreconditionFailed) as fault:
+    except (msgspec.DecodeError, UnicodeDecodeError, PreconditionFailedError) as fault:
         raise ConfigError(f"load_definitions: {path}: {fault}") from None
     except RecursionError:
         raise ConfigError(f"load_definitions: {path}: it is nested too deep") from None

@@ -7,7 +7,7 @@ the error that RabbitMQ answers with.
 from collections.abc import Callable, Mapping, Sequence
 
 from leveret.engine.arguments.policy_keys import term_of
-from leveret.errors import PreconditionFailed
+from leveret.errors import PreconditionFailedError
 from leveret.wire.tables import field_of
 
 Check = Callable[[str, object], str]  # the fault of a value under a name, or the empty string
@@ -59,6 +59,6 @@ def entries(
 
 
 def require_none(faults: list[str]) -> None:
-    """Raise PreconditionFailed where there are faults."""
+    """Raise PreconditionFailedError where there are faults."""
     if faults:
-        raise PreconditionFailed("Validation failed\n\n" + "".join(f"{f}\n" for f in faults))
+        raise PreconditionFailedError("Validation failed\n\n" + "".join(f"{f}\n" for f in faults))

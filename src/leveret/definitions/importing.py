@@ -23,7 +23,7 @@ from leveret.definitions.objects import Objects
 from leveret.definitions.parameters import VHOST_LIMITS, require_global, require_settable
 from leveret.definitions.rows import Document, Row, maybe_text, text
 from leveret.definitions.vhosts import checked, require_name
-from leveret.errors import PreconditionFailed
+from leveret.errors import PreconditionFailedError
 from leveret.patterns import Pattern
 
 ORDER: Final = (
@@ -51,7 +51,7 @@ class Importer:
     def __init__(
         self, book: Book, directory: Directory, document: object, vhost: str | None = None
     ) -> None:
-        """Raises PreconditionFailed where the document has not the form of one."""
+        """Raises PreconditionFailedError where the document has not the form of one."""
         self._book = book
         self._directory = directory
         categories = ORDER if vhost is None else OF_VHOST
@@ -68,7 +68,7 @@ class Importer:
                 self._hashes[text(row, "name")] = hash_password(password)
 
     def check(self) -> Iterator[None]:
-        """Look at every row; raises PreconditionFailed for the first that cannot be taken."""
+        """Look at every row; raises PreconditionFailedError for the first that cannot be taken."""
         handlers: dict[str, Handler] = {
             "users": self._check_user,
             "vhosts": self._check_vhost,
@@ -110,13 +110,13 @@ class Importer:
 
     def _check_user(self, row: Row) -> None:
         if "tags" not in row:
-            raise PreconditionFailed("tags_not_present")
+            raise PreconditionFailedError("tags_not_present")
         require_valid(text(row, "name"), _tags(row))
         self._hash_of(row)
         limits = row.get("limits") or {}
         faults = self._book.user_limits.faults(limits)
         if faults:
-            raise PreconditionFailed(faults[0])
+            raise PreconditionFailedError(faults[0])
 
     def _hash_of(self, row: Row) -> PasswordHash:
         found = self._hashes.get(text(row, "name"))
@@ -136,7 +136,7 @@ class Importer:
     def _require_user(self, row: Row) -> str:
         name = text(row, "user")
         if name not in self._users and self._directory.users.get(name) is None:
-            raise PreconditionFailed(f"no_such_user: {name}")
+            raise PreconditionFailedError(f"no_such_user: {name}")
         return name
 
     def _check_permission(self, row: Row) -> None:
@@ -224,7 +224,7 @@ class Importer:
             found = self._book.broker.vhosts.get(vhost)
             most = limits.get(vhost, found.queues_max if found is not None else -1)
             if isinstance(most, int) and new and 0 <= most < there + new:
-                raise PreconditionFailed(
+                raise PreconditionFailedError(
                     f'Adding {new} queue(s) to virtual host "{vhost}" would exceed the limit of '
                     f"{most} queue(s).\n\nThis virtual host currently has {there} queue(s) "
                     "defined.\n\nImport aborted!"
@@ -235,8 +235,8 @@ def _require(check: Callable[[], None], where: str) -> None:
     """Say where it was that a check failed."""
     try:
         check()
-    except PreconditionFailed as fault:
-        raise PreconditionFailed(f"{fault}{where}") from None
+    except PreconditionFailedError as fault:
+        raise PreconditionFailedError(f"{fault}{where}") from None
 
 
 def _metadata(row: Row) -> dict[str, object]:
@@ -264,5 +264,5 @@ def _tags(row: Row) -> tuple[str, ...]:
     if isinstance(tags, str):
         return tags_of(tags)
     if not isinstance(tags, list):
-        raise PreconditionFailed("tags are a list or a text")
+        raise PreconditionFailedError("tags are a list or a text")
     return tags_of(str(tag) for tag in tags)

@@ -13,7 +13,7 @@ from typing import Final
 
 from leveret.definitions import checks
 from leveret.engine.broker import Broker
-from leveret.errors import PreconditionFailed
+from leveret.errors import PreconditionFailedError
 
 VHOST_LIMIT: Final = "vhost_limit"
 USER_LIMIT: Final = "user_limit"
@@ -59,15 +59,15 @@ class Limits:
         return checks.entries(what, values, self._known)
 
     def put(self, owner: str, values: object) -> None:
-        """Set all limits of a vhost or a user. Raises PreconditionFailed."""
+        """Set all limits of a vhost or a user. Raises PreconditionFailedError."""
         faults = self.faults(values)
         if self._kind == USER_LIMIT and faults:
-            raise PreconditionFailed(faults[0])  # RabbitMQ: without the heading
+            raise PreconditionFailedError(faults[0])  # RabbitMQ: without the heading
         checks.require_none(faults)
         self._keep(owner, dict(values) if isinstance(values, dict) else {})
 
     def put_one(self, owner: str, name: str, value: object) -> None:
-        """Set one limit. Raises PreconditionFailed."""
+        """Set one limit. Raises PreconditionFailedError."""
         self.put(owner, {**(self.get(owner) or {}), name: value})
 
     def drop_one(self, owner: str, name: str) -> None:

@@ -20,7 +20,7 @@ from leveret.engine.exchanges.registry import make_exchange, predeclared
 from leveret.engine.exchanges.super_stream import SUPER_STREAM, partition_names
 from leveret.engine.target import Target
 from leveret.engine.vhosts.names import require_known_kind
-from leveret.errors import PreconditionFailed
+from leveret.errors import PreconditionFailedError
 from leveret.wire.tables import Table, encode_table, table_of
 
 RESERVED: Final = "amq."
@@ -85,7 +85,7 @@ class Objects:
         vhost = self._vhost(row)
         name = _name(row, "name")
         if not name:
-            raise PreconditionFailed("a queue has a name")
+            raise PreconditionFailedError("a queue has a name")
         durable = flag(row, "durable", True)
         auto_delete = flag(row, "auto_delete", False)
         arguments = _arguments(row)
@@ -132,7 +132,7 @@ class Objects:
             exchange.check_binding(_name(row, "routing_key"), _arguments(row))
         text(row, "destination")
         if text(row, "destination_type") not in (_QUEUE, _EXCHANGE):
-            raise PreconditionFailed("destination_type must be queue or exchange")
+            raise PreconditionFailedError("destination_type must be queue or exchange")
 
     def put_binding(self, row: Row) -> None:
         vhost = self._book.broker.vhost(self._vhost(row))
@@ -151,19 +151,19 @@ class Objects:
 def _name(row: Row, key: str) -> str:
     name = text(row, key)
     if len(name.encode("utf-8", "surrogateescape")) > NAME_BYTES_MAX:
-        raise PreconditionFailed(f"{key} has more than {NAME_BYTES_MAX} bytes: {name}")
+        raise PreconditionFailedError(f"{key} has more than {NAME_BYTES_MAX} bytes: {name}")
     return name
 
 
 def _arguments(row: Row) -> Table:
     value = row.get("arguments") or {}
     if not isinstance(value, dict):
-        raise PreconditionFailed(f"arguments must be an object: {value}")
+        raise PreconditionFailedError(f"arguments must be an object: {value}")
     try:
         table = table_of(value)
         encode_table(table)
     except ValueError as fault:
-        raise PreconditionFailed(f"arguments: {fault}") from None
+        raise PreconditionFailedError(f"arguments: {fault}") from None
     return table
 
 

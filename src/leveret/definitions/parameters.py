@@ -19,7 +19,7 @@ from leveret.definitions import checks
 from leveret.definitions.limits import Limits
 from leveret.definitions.policies import OPERATOR_POLICY, POLICY, PolicyBook, Value
 from leveret.engine.broker import Broker
-from leveret.errors import PreconditionFailed
+from leveret.errors import PreconditionFailedError
 
 PARAMETER: Final = "parameter"
 GLOBAL_PARAMETER: Final = "global_parameter"
@@ -87,7 +87,7 @@ class Parameters:
         return check(vhost, name, value)
 
     def put(self, component: str, vhost: str, name: str, value: object) -> bool:
-        """Keep a parameter; True if it is new. Raises PreconditionFailed."""
+        """Keep a parameter; True if it is new. Raises PreconditionFailedError."""
         require_settable(component)
         checks.require_none(self.faults(component, vhost, name, value))
         is_new = self.get(component, vhost, name) is None
@@ -104,7 +104,7 @@ class Parameters:
     def drop(self, component: str, vhost: str, name: str) -> bool:
         """Forget a parameter; False where there is none."""
         if component == POLICY:
-            raise PreconditionFailed("policies may not be cleared using this method")
+            raise PreconditionFailedError("policies may not be cleared using this method")
         if self.get(component, vhost, name) is None:
             return False
         if component == OPERATOR_POLICY:
@@ -138,7 +138,7 @@ class Parameters:
         return [(name, json.loads(text)) for name, text in sorted(found.items())]
 
     def put_global(self, name: str, value: object) -> bool:
-        """Keep a global parameter; True if it is new. Raises PreconditionFailed."""
+        """Keep a global parameter; True if it is new. Raises PreconditionFailedError."""
         require_global(name, value)
         is_new = self._broker.register.get(GLOBAL_PARAMETER, name) is None
         self._broker.register.put(GLOBAL_PARAMETER, name, json.dumps(value))
@@ -150,13 +150,13 @@ class Parameters:
 
 def require_settable(component: str) -> None:
     if component == POLICY:
-        raise PreconditionFailed("policies may not be set using this method")
+        raise PreconditionFailedError("policies may not be set using this method")
 
 
 def require_global(name: str, value: object) -> None:
-    """Raise PreconditionFailed where a name or a value is too long to be kept."""
+    """Raise PreconditionFailedError where a name or a value is too long to be kept."""
     if not 0 < len(name) <= NAME_LENGTH_MAX or len(json.dumps(value)) > VALUE_BYTES_MAX:
-        raise PreconditionFailed(f"{name} is too long")
+        raise PreconditionFailedError(f"{name} is too long")
 
 
 def accept(vhost: str, name: str, value: object) -> list[str]:

@@ -16,7 +16,7 @@ from leveret.definitions.checks import term
 from leveret.engine.arguments.policies import ALL, APPLY_TO, Policy
 from leveret.engine.arguments.policy_keys import definition_fault
 from leveret.engine.broker import Broker
-from leveret.errors import PreconditionFailed
+from leveret.errors import PreconditionFailedError
 from leveret.patterns import Pattern
 from leveret.wire.tables import Table, table_of
 
@@ -73,7 +73,7 @@ class PolicyBook:
         return definition_fault(table, self._is_operator)
 
     def put(self, vhost: str, name: str, value: Value) -> bool:
-        """Keep a policy; True if it is new. Raises PreconditionFailed with all its faults."""
+        """Keep a policy; True if it is new. Raises PreconditionFailedError with all its faults."""
         checks.require_none(self.faults(name, value))
         self._broker.vhost(vhost)
         value = {"apply-to": ALL, **value}
@@ -132,7 +132,7 @@ def _pattern_fault(name: str, value: object) -> str:
         return f"{name} should be a binary but was {term(value)}"
     try:
         Pattern(value)
-    except PreconditionFailed as fault:
+    except PreconditionFailedError as fault:
         return f"{name} should be regular expression but is invalid: {fault}"
     return ""
 

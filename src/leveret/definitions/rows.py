@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from leveret.definitions.book import Book
-from leveret.errors import PreconditionFailed
+from leveret.errors import PreconditionFailedError
 
 Row = dict[str, object]
 
@@ -13,7 +13,7 @@ class Document:
 
     def __init__(self, document: object, categories: Sequence[str], vhost: str | None) -> None:
         if not isinstance(document, dict):
-            raise PreconditionFailed("the definitions are no object")
+            raise PreconditionFailedError("the definitions are no object")
         self._vhost = vhost
         self._rows = {name: _rows(name, document.get(name)) for name in categories}
         self._vhosts = {text(row, "name") for row in self.rows("vhosts")}
@@ -22,14 +22,14 @@ class Document:
         return self._rows.get(category, [])
 
     def vhost_of(self, row: Row, book: Book) -> str:
-        """The vhost of a row, which exists or will; raises PreconditionFailed."""
+        """The vhost of a row, which exists or will; raises PreconditionFailedError."""
         vhost = self._vhost if self._vhost is not None else maybe_text(row, "vhost")
         if vhost is None:
-            raise PreconditionFailed(
+            raise PreconditionFailedError(
                 "Virtual host does not exist and is not specified in definitions file."
             )
         if vhost not in self._vhosts and vhost not in book.broker.vhosts:
-            raise PreconditionFailed(
+            raise PreconditionFailedError(
                 f'Please create virtual host "{vhost}" prior to importing definitions.'
             )
         return vhost
@@ -39,7 +39,7 @@ def _rows(name: str, value: object) -> list[Row]:
     if value is None:
         return []
     if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
-        raise PreconditionFailed(f"{name} must be a list of objects")
+        raise PreconditionFailedError(f"{name} must be a list of objects")
     return value
 
 
@@ -47,19 +47,19 @@ def text(row: Row, name: str) -> str:
     """A text that a row must have."""
     value = maybe_text(row, name)
     if value is None:
-        raise PreconditionFailed(f"{name} is missing in {row}")
+        raise PreconditionFailedError(f"{name} is missing in {row}")
     return value
 
 
 def maybe_text(row: Row, name: str) -> str | None:
     value = row.get(name)
     if value is not None and not isinstance(value, str):
-        raise PreconditionFailed(f"{name} must be a text: {value}")
+        raise PreconditionFailedError(f"{name} must be a text: {value}")
     return value
 
 
 def flag(row: Row, name: str, default: bool) -> bool:
     value = row.get(name, default)
     if not isinstance(value, bool):
-        raise PreconditionFailed(f"{name} must be true or false: {value}")
+        raise PreconditionFailedError(f"{name} must be true or false: {value}")
     return value

@@ -12,7 +12,7 @@ from typing import Final
 from leveret.engine.arguments.rules import QUEUE_KINDS
 from leveret.engine.broker import Broker
 from leveret.engine.vhosts.vhost import Vhost
-from leveret.errors import PreconditionFailed
+from leveret.errors import PreconditionFailedError
 
 VHOST: Final = "vhost"
 NAME_BYTES_MAX: Final = 255
@@ -50,7 +50,7 @@ class Vhosts:
     def put(self, name: str, said: Metadata) -> bool:
         """Make a vhost, or change what is said of it; True if it is new.
 
-        Raises PreconditionFailed where `checked` would.
+        Raises PreconditionFailedError where `checked` would.
         """
         require_name(name)
         said = checked(said)
@@ -75,13 +75,13 @@ def _tell(vhost: Vhost, metadata: Metadata) -> None:
 
 
 def require_name(name: str) -> None:
-    """Raise PreconditionFailed where a vhost cannot have this name."""
+    """Raise PreconditionFailedError where a vhost cannot have this name."""
     if not 0 < len(name.encode("utf-8", "surrogateescape")) <= NAME_BYTES_MAX:
-        raise PreconditionFailed(f"the name of a vhost has 1 to {NAME_BYTES_MAX} bytes")
+        raise PreconditionFailedError(f"the name of a vhost has 1 to {NAME_BYTES_MAX} bytes")
 
 
 def checked(said: Metadata) -> Metadata:
-    """What is said of a vhost in the form in which it is kept; raises PreconditionFailed."""
+    """What is said of a vhost in the form in which it is kept; raises PreconditionFailedError."""
     kept: Metadata = {}
     if "description" in said:
         kept["description"] = _description(said["description"])
@@ -98,7 +98,9 @@ def checked(said: Metadata) -> Metadata:
 def _description(value: object) -> str:
     text = str(value) if value is not None else ""
     if len(text) > DESCRIPTION_LENGTH_MAX:
-        raise PreconditionFailed(f"a description has at most {DESCRIPTION_LENGTH_MAX} characters")
+        raise PreconditionFailedError(
+            f"a description has at most {DESCRIPTION_LENGTH_MAX} characters"
+        )
     return text
 
 
@@ -106,19 +108,19 @@ def _tags(value: object) -> list[str]:
     """Tags as they come: a list, or a text with commas."""
     parts = value.split(",") if isinstance(value, str) else value or []
     if not isinstance(parts, list) or len(parts) > TAGS_MAX:
-        raise PreconditionFailed(f"tags are a list of at most {TAGS_MAX} words")
+        raise PreconditionFailedError(f"tags are a list of at most {TAGS_MAX} words")
     tags = [str(part).strip() for part in parts]
     if any(len(tag) > NAME_BYTES_MAX for tag in tags):
-        raise PreconditionFailed(f"a tag has at most {NAME_BYTES_MAX} characters")
+        raise PreconditionFailedError(f"a tag has at most {NAME_BYTES_MAX} characters")
     return [tag for tag in tags if tag]
 
 
 def _queue_type(value: object) -> str:
     if value == "":
-        raise PreconditionFailed("default_queue_type must not be an empty string")
+        raise PreconditionFailedError("default_queue_type must not be an empty string")
     kind = str(value).removeprefix("rabbit_").removesuffix("_queue")
     if kind not in QUEUE_KINDS:
-        raise PreconditionFailed(f"{value} is not a valid queue type")
+        raise PreconditionFailedError(f"{value} is not a valid queue type")
     return kind
 
 
@@ -127,4 +129,4 @@ def _flag(value: object) -> bool:
         return True
     if value in (False, "false"):
         return False
-    raise PreconditionFailed(f"not_boolean: {value}")
+    raise PreconditionFailedError(f"not_boolean: {value}")

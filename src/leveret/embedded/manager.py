@@ -12,7 +12,7 @@ from leveret.embedded.pulse import Pulse
 from leveret.embedded.queue import Queue
 from leveret.embedded.received import Received, Stats
 from leveret.embedded.rules import Rules
-from leveret.errors import Closed, NotFound, PreconditionFailed
+from leveret.errors import ClosedError, NotFoundError, PreconditionFailedError
 
 VISIBILITY_TIMEOUT_MS: Final = 30_000
 
@@ -45,20 +45,20 @@ class QueueManager:
         queue `dead_letter`, which is made with the defaults if there is none, or is dropped. None
         means no end of retries. `length_max` bounds what waits, ready or scheduled.
 
-        Raises PreconditionFailed where the queue exists with other settings.
+        Raises PreconditionFailedError where the queue exists with other settings.
         """
         rules = Rules(visibility_timeout_ms, retries_max, dead_letter, length_max)
         rules.check()
         if dead_letter == name:
-            raise PreconditionFailed(f"queue '{name}' cannot be its own dead-letter queue")
+            raise PreconditionFailedError(f"queue '{name}' cannot be its own dead-letter queue")
         with self._lock:
             if self._is_closed:
-                raise Closed("the queue manager is closed")
+                raise ClosedError("the queue manager is closed")
             found = self._queues.get(name)
             if found is None:
                 return self._make(name, rules)
             if found.rules != rules:
-                raise PreconditionFailed(f"queue '{name}' exists with other settings")
+                raise PreconditionFailedError(f"queue '{name}' exists with other settings")
             return found
 
     def _make(self, name: str, rules: Rules) -> Queue:
@@ -114,7 +114,7 @@ class QueueManager:
     def _find(self, name: str) -> Queue:
         found = self._queues.get(name)
         if found is None:
-            raise NotFound(f"no queue '{name}'")
+            raise NotFoundError(f"no queue '{name}'")
         return found
 
     # Time and the end
@@ -131,7 +131,7 @@ class QueueManager:
         return self._pulse.wakes
 
     def close(self) -> None:
-        """End the background thread; whoever waits or calls from now on gets `Closed`."""
+        """End the background thread; whoever waits or calls from now on gets `ClosedError`."""
         with self._lock:
             self._is_closed = True
             queues = list(self._queues.values())

@@ -47,7 +47,7 @@ from leveret.engine.queues.queue import Queue as Machine
 from leveret.engine.queues.slots import Slots
 from leveret.engine.queues.state import BATCH
 from leveret.engine.turns.session import Outlet, Session, Turn
-from leveret.errors import Closed, PreconditionFailed, Stale
+from leveret.errors import ClosedError, PreconditionFailedError, StaleReceiptError
 
 _NOWHERE: Final = Address("", "")  # messages are pushed to their queue, not routed
 
@@ -90,7 +90,7 @@ class Queue:
     ) -> int:
         """Add a message, ready at once or after a delay; its id. Higher priorities go first.
 
-        Raises PreconditionFailed where the queue is full.
+        Raises PreconditionFailedError where the queue is full.
         """
         if delay_ms:
             require_within("delay_ms", delay_ms, 0, TIME_MS_MAX)
@@ -237,7 +237,7 @@ class Queue:
     def _enter(self) -> int:
         """Begin a call: read the clock, and do what is due by now."""
         if self._is_closed:
-            raise Closed(f"queue '{self.name}' is closed")
+            raise ClosedError(f"queue '{self.name}' is closed")
         now_ms = self._clock()
         self._turn.now_ms = now_ms
         if self._due_ms != NEVER and self._due_ms <= now_ms:
@@ -279,11 +279,11 @@ class Queue:
 
     def _require_room(self, most: int) -> None:
         if self._machine.ready.count + len(self._machine.scheduled) >= most:
-            raise PreconditionFailed(f"queue '{self.name}' is full: {most} messages wait")
+            raise PreconditionFailedError(f"queue '{self.name}' is full: {most} messages wait")
 
     def _require_held(self, received: Received) -> None:
         if received.queue != self.name or received.receipt not in self._leases:
-            raise Stale(
+            raise StaleReceiptError(
                 f"message {received.id} of queue '{received.queue}' is no longer held "
                 f"under receipt {received.receipt}"
             )

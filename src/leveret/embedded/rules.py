@@ -3,7 +3,7 @@
 from typing import Final, NamedTuple
 
 from leveret.engine.arguments.queue_arguments import QueueSettings
-from leveret.errors import PreconditionFailed
+from leveret.errors import PreconditionFailedError
 
 PRIORITY_MIN: Final = -(1 << 31)
 PRIORITY_MAX: Final = (1 << 31) - 1
@@ -23,7 +23,7 @@ class Rules(NamedTuple):
     length_max: int | None
 
     def check(self) -> None:
-        """Raise PreconditionFailed where a number is out of range."""
+        """Raise PreconditionFailedError where a number is out of range."""
         require_within("visibility_timeout_ms", self.visibility_timeout_ms, 1, TIME_MS_MAX)
         if self.retries_max is not None:
             require_within("retries_max", self.retries_max, 0, COUNT_MAX)
@@ -40,6 +40,6 @@ class Rules(NamedTuple):
 
 
 def require_within(name: str, value: int, least: int, most: int) -> None:
-    """Raise PreconditionFailed unless a number is in its range."""
+    """Raise PreconditionFailedError unless a number is in its range."""
     if not least <= value <= most:
-        raise PreconditionFailed(f"{name} must be from {least} to {most}, not {value}")
+        raise PreconditionFailedError(f"{name} must be from {least} to {most}, not {value}")

@@ -37,10 +37,10 @@ from leveret.engine.turns.session import DELIVERY_LIMIT, DUE, EXPIRED, REJECTED,
 from leveret.engine.vhosts.definition_records import vhost_made
 from leveret.engine.vhosts.demolition import Demolition
 from leveret.engine.vhosts.making import parked_queue
-from leveret.engine.vhosts.policy_enforcer import VhostGovernor
+from leveret.engine.vhosts.policy_enforcer import PolicyEnforcer
 from leveret.engine.vhosts.register import Register
 from leveret.engine.vhosts.vhost import Vhost
-from leveret.errors import NotFound
+from leveret.errors import NotFoundError
 from leveret.journal.journal import Journal
 from leveret.wire.properties import decode_properties, encode_header
 
@@ -59,7 +59,7 @@ class Broker:
         self.segment_store: SegmentStore | None = None  # None: streams are in memory
         self.vhosts: dict[str, Vhost] = {}
         self.parks = True  # messages over their delivery limit are parked, not dropped
-        self.governors: dict[str, VhostGovernor] = {}  # of the policies, by vhost
+        self.governors: dict[str, PolicyEnforcer] = {}  # of the policies, by vhost
         # Called by a start when all definitions are there, and before any message is.
         self.on_defined: Callable[[], None] | None = None
         self.turn.tracer = Firehose(self.vhosts, self.slots, self.turn)
@@ -73,7 +73,7 @@ class Broker:
         self.vhosts[name] = vhost
         if name == FIRST_VHOST:
             vhost.add_event_exchange()
-        governor = VhostGovernor(vhost)
+        governor = PolicyEnforcer(vhost)
         vhost.governor = governor
         self.governors[name] = governor
         return vhost
@@ -101,7 +101,7 @@ class Broker:
     def vhost(self, name: str) -> Vhost:
         found = self.vhosts.get(name)
         if found is None:
-            raise NotFound(f"vhost {name} not found")
+            raise NotFoundError(f"vhost {name} not found")
         return found
 
     def attach(self, journal: Journal, pages: Pages, segments: SegmentStore) -> None:

@@ -14,7 +14,7 @@ from typing import Final
 from librt.strings import read_i32_be
 from mypy_extensions import i64, mypyc_attr
 
-from leveret.errors import Corrupt
+from leveret.errors import CorruptionError
 from leveret.journal.records import NOWHERE
 
 PERSISTENT: Final = 1  # must survive a restart if its queue does
@@ -90,7 +90,7 @@ def _read_text(data: bytes, at: i64, width: i64) -> tuple[str, i64]:
 
 def require_bytes(data: bytes, at: i64, size: i64) -> None:
     if size > len(data) - at:
-        raise Corrupt("a message record is cut short")
+        raise CorruptionError("a message record is cut short")
 
 
 class Holder:

@@ -19,7 +19,7 @@ from leveret.errors import LeveretError
 from leveret.http.framework import assets, openapi
 from leveret.http.framework.answers import json, on_crash, on_http_error, on_hung_up, on_refusal
 from leveret.http.framework.listing import with_list_query
-from leveret.http.framework.node import BrokerFacts
+from leveret.http.framework.node import NodeView
 from leveret.http.framework.operations import Handler, Needs, Operation, endpoints_of, routes_of
 from leveret.http.framework.pace import Pace
 from leveret.http.framework.rates import Rates
@@ -83,7 +83,7 @@ class _App(Starlette):
         await super().__call__(scope, receive, send)
 
 
-def make_app(facts: BrokerFacts) -> Starlette:
+def make_app(facts: NodeView) -> Starlette:
     """The application over one node."""
     app = _App(
         exception_handlers={
@@ -108,7 +108,7 @@ def express_endpoints() -> dict[bytes, Handler]:
 
 
 async def get_health(request: Request) -> Response:
-    facts: BrokerFacts = request.app.state.facts
+    facts: NodeView = request.app.state.facts
     alarms = facts.alarms()
     if alarms:
         reason = "; ".join(alarms)

@@ -16,7 +16,7 @@ from datetime import date, datetime, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from leveret.errors import JobsInvalid
+from leveret.errors import JobsInvalidError
 
 TEXT_BYTES_MAX: Final = 200
 _DAYS_MAX: Final = 366 * 9  # February 29th may be eight years away
@@ -55,14 +55,14 @@ _PART: Final = re.compile(r"(\*|\w+)(?:-(\w+))?(?:/(\d+))?", re.ASCII)
 
 
 class Cron:
-    """One expression in one timezone; raises JobsInvalid where it makes no sense."""
+    """One expression in one timezone; raises JobsInvalidError where it makes no sense."""
 
     def __init__(self, text: str, timezone: str = "UTC") -> None:
         if len(text.encode("utf-8", "replace")) > TEXT_BYTES_MAX:
-            raise JobsInvalid(f"cron has at most {TEXT_BYTES_MAX} bytes", "cron")
+            raise JobsInvalidError(f"cron has at most {TEXT_BYTES_MAX} bytes", "cron")
         fields = _NAMED.get(text.strip().lower(), text).lower().split()
         if len(fields) != len(_FIELDS):
-            raise JobsInvalid("cron has five fields: minute hour day month weekday", "cron")
+            raise JobsInvalidError("cron has five fields: minute hour day month weekday", "cron")
         sets = [_values(f, *rule) for f, rule in zip(fields, _FIELDS, strict=True)]
         self._minutes, self._hours = sorted(sets[0]), sorted(sets[1])
         self._days, self._months = sets[2], sets[3]
@@ -107,7 +107,7 @@ def _zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (ValueError, OSError, LookupError) as fault:
-        raise JobsInvalid(f"there is no timezone {name}", "timezone") from fault
+        raise JobsInvalidError(f"there is no timezone {name}", "timezone") from fault
 
 
 def _values(field: str, name: str, least: int, most: int, names: tuple[str, ...]) -> set[int]:
@@ -120,19 +120,19 @@ def _values(field: str, name: str, least: int, most: int, names: tuple[str, ...]
 def _part(part: str, name: str, least: int, most: int, names: tuple[str, ...]) -> range:
     match = _PART.fullmatch(part)
     if match is None:
-        raise JobsInvalid(f"cron: {part!r} is no {name}", "cron")
+        raise JobsInvalidError(f"cron: {part!r} is no {name}", "cron")
     first, last, step = match.groups()
     if first == "*":
         low, high = least, most - (name == "weekday")
         if last is not None:
-            raise JobsInvalid(f"cron: {part!r} is no {name}", "cron")
+            raise JobsInvalidError(f"cron: {part!r} is no {name}", "cron")
     else:
         low = _number(first, name, least, most, names)
         high = _number(last, name, least, most, names) if last is not None else low
         if last is None and step is not None:
             high = most
     if low > high or step == "0" or (step is not None and int(step) == 0):
-        raise JobsInvalid(f"cron: {part!r} is empty", "cron")
+        raise JobsInvalidError(f"cron: {part!r} is empty", "cron")
     return range(low, high + 1, int(step or 1))
 
 
@@ -140,5 +140,5 @@ def _number(text: str, name: str, least: int, most: int, names: tuple[str, ...])
     if text in names:
         return names.index(text) + (1 if name == "month" else 0)
     if not text.isdecimal() or not least <= int(text) <= most:
-        raise JobsInvalid(f"cron: {name} is from {least} to {most}, not {text}", "cron")
+        raise JobsInvalidError(f"cron: {name} is from {least} to {most}, not {text}", "cron")
     return int(text)

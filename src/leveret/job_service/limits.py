@@ -1,11 +1,11 @@
 """The limits of the service, checked in one place for every front and every store.
 
-What breaks one raises `JobsInvalid`, which names the field and, in a batch, the item.
+What breaks one raises `JobsInvalidError`, which names the field and, in a batch, the item.
 """
 
 from typing import Final
 
-from leveret.errors import JobsInvalid
+from leveret.errors import JobsInvalidError
 from leveret.job_model import (
     BACKOFF_MS_MAX,
     BATCH_BYTES_MAX,
@@ -34,11 +34,11 @@ def require_batch(jobs: list[NewJob], now_ms: int) -> None:
     for index, job in enumerate(jobs):
         try:
             require_job(job, now_ms)
-        except JobsInvalid as fault:
+        except JobsInvalidError as fault:
             fault.item = index
             raise
     if sum(len(job.payload) for job in jobs) > BATCH_BYTES_MAX:
-        raise JobsInvalid(f"the payloads of a batch have at most {BATCH_BYTES_MAX} bytes")
+        raise JobsInvalidError(f"the payloads of a batch have at most {BATCH_BYTES_MAX} bytes")
 
 
 def require_job(job: NewJob, now_ms: int) -> None:
@@ -46,9 +46,9 @@ def require_job(job: NewJob, now_ms: int) -> None:
     require_topic(job.namespace, job.topic)
     require_within("priority", job.priority, PRIORITY_MIN, PRIORITY_MAX)
     if len(job.payload) > PAYLOAD_BYTES_MAX:
-        raise JobsInvalid(f"a payload has at most {PAYLOAD_BYTES_MAX} bytes", "payload")
+        raise JobsInvalidError(f"a payload has at most {PAYLOAD_BYTES_MAX} bytes", "payload")
     if job.deliver_after_ms - now_ms > DELAY_MS_MAX:
-        raise JobsInvalid(
+        raise JobsInvalidError(
             f"deliver_after is at most {DELAY_MS_MAX // 86_400_000} days ahead", "deliver_after"
         )
     for field in ("idempotency_key", "fair_key"):
@@ -62,18 +62,18 @@ def require_topic(namespace: str, topic: str) -> None:
     require_name("namespace", namespace)
     require_name("topic", topic)
     if topic.endswith(DEAD_SUFFIX):
-        raise JobsInvalid(f"the name of a topic does not end in {DEAD_SUFFIX}", "topic")
+        raise JobsInvalidError(f"the name of a topic does not end in {DEAD_SUFFIX}", "topic")
     if topic.startswith(_RESERVED):
         reserved = " or ".join(_RESERVED)
-        raise JobsInvalid(f"the name of a topic does not begin with {reserved}", "topic")
+        raise JobsInvalidError(f"the name of a topic does not begin with {reserved}", "topic")
 
 
 def require_name(field: str, name: str) -> None:
     """Raise unless a text can name something."""
     if not name.isprintable():
-        raise JobsInvalid(f"{field} has characters that cannot be printed", field)
+        raise JobsInvalidError(f"{field} has characters that cannot be printed", field)
     if not 0 < len(name.encode("utf-8", "surrogatepass")) <= NAME_BYTES_MAX:
-        raise JobsInvalid(f"{field} has 1 to {NAME_BYTES_MAX} bytes", field)
+        raise JobsInvalidError(f"{field} has 1 to {NAME_BYTES_MAX} bytes", field)
 
 
 def require_lease(lease_ms: int | None) -> None:
@@ -92,7 +92,7 @@ def require_settings(settings: TopicSettings) -> None:
     require_within("backoff_ms_max", settings.backoff_ms_max, 0, BACKOFF_MS_MAX)
     require_within("lease_ms", settings.lease_ms, LEASE_MS_MIN, LEASE_MS_MAX)
     if not 0 <= settings.jitter <= 1:
-        raise JobsInvalid("jitter is from 0 to 1", "jitter")
+        raise JobsInvalidError("jitter is from 0 to 1", "jitter")
     if settings.concurrency_max is not None:
         require_within("concurrency_max", settings.concurrency_max, 0, CONCURRENCY_MAX)
 
@@ -100,4 +100,4 @@ def require_settings(settings: TopicSettings) -> None:
 def require_within(field: str, value: int, least: int, most: int, what: str = "") -> None:
     """Raise unless a number is in its range."""
     if not least <= value <= most:
-        raise JobsInvalid(f"{what or field} is from {least} to {most}, not {value}", field)
+        raise JobsInvalidError(f"{what or field} is from {least} to {most}, not {value}", field)

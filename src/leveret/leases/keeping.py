@@ -26,7 +26,7 @@ from leveret.engine.queues.getting import lend, take_next
 from leveret.engine.queues.queue import Queue
 from leveret.engine.streams.stream import Stream
 from leveret.engine.turns.session import Outlet, Session
-from leveret.errors import NotFound, PreconditionFailed
+from leveret.errors import NotFoundError, PreconditionFailedError
 from leveret.leases.lease import KIND, Epoch, Lease, epoch_of
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ _ALL_BYTES: Final = 1 << 50
 Key = tuple[str, str, str]  # vhost, queue, reader
 
 
-class Busy(PreconditionFailed):
+class LeaseBusyError(PreconditionFailedError):
     """Something is being done with this lease already."""
 
 
@@ -75,7 +75,7 @@ class Leases:
     def get(self, queue: Queue, reader: str) -> Lease:
         lease = self._leases.get((queue.vhost, queue.name, reader))
         if lease is None or lease.queue is not queue:
-            raise NotFound(f"no lease '{reader}' of queue '{queue.name}'")
+            raise NotFoundError(f"no lease '{reader}' of queue '{queue.name}'")
         return lease
 
     # What can be done
@@ -92,9 +92,13 @@ class Leases:
         if known is not None:
             return known
         if number <= lease.last():
-            raise PreconditionFailed(f"epoch {lease.last()} of lease '{reader}' has been already")
+            raise PreconditionFailedError(
+                f"epoch {lease.last()} of lease '{reader}' has been already"
+            )
         if len(lease.epochs) >= EPOCHS_MAX:
-            raise PreconditionFailed(f"lease '{reader}' has {EPOCHS_MAX} epochs that wait for acks")
+            raise PreconditionFailedError(
+                f"lease '{reader}' has {EPOCHS_MAX} epochs that wait for acks"
+            )
         with _alone(lease):
             epoch = await self._fill(lease, Epoch(number), count, bytes_max)
             if epoch.rows:
@@ -133,14 +137,16 @@ class Leases:
 
     def _open(self, queue: Queue, reader: str, user: str) -> Lease:
         if isinstance(queue, Stream):
-            raise PreconditionFailed(f"'{queue.name}' is a stream: read it as one")
+            raise PreconditionFailedError(f"'{queue.name}' is a stream: read it as one")
         if not queue.durable or queue.owner is not None:
             text = f"queue '{queue.name}' does not survive a restart: it can be peeked at only"
-            raise PreconditionFailed(text)
+            raise PreconditionFailedError(text)
         if not reader or len(reader) > READER_CHARACTERS_MAX:
-            raise PreconditionFailed(f"a reader's name has up to {READER_CHARACTERS_MAX} letters")
+            raise PreconditionFailedError(
+                f"a reader's name has up to {READER_CHARACTERS_MAX} letters"
+            )
         if len(self._leases) >= LEASES_MAX:
-            raise PreconditionFailed(f"there are {LEASES_MAX} leases already")
+            raise PreconditionFailedError(f"there are {LEASES_MAX} leases already")
         return self._add(queue, reader, user)
 
     def _add(self, queue: Queue, reader: str, user: str) -> Lease:
@@ -262,7 +268,7 @@ def _lend(lease: Lease, message: Message) -> None:
 def _alone(lease: Lease) -> Iterator[None]:
     """Keep others away from a lease while something is done with it over several turns."""
     if lease.is_busy:
-        raise Busy(f"lease '{lease.reader}' is in use at this moment")
+        raise LeaseBusyError(f"lease '{lease.reader}' is in use at this moment")
     lease.is_busy = True
     try:
         yield

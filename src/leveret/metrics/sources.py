@@ -16,7 +16,7 @@ from leveret.engine.streams.stream import Stream
 from leveret.engine.turns.retired_counts import Counts
 from leveret.engine.turns.session import Session
 from leveret.histogram import Histogram
-from leveret.http.framework.node import BrokerFacts, Connected, Machine
+from leveret.http.framework.node import Connected, Machine, NodeView
 from leveret.http.framework.pace import Slices
 from leveret.http.framework.request_counts import Requests
 from leveret.metrics import queue_lines as figures
@@ -32,7 +32,7 @@ Item = TypeVar("Item")
 class Sources:
     """Where figures come from."""
 
-    facts: BrokerFacts
+    facts: NodeView
     alarms: Sequence[str]  # why publishers wait, as of now
     log: Callable[[], Log | None]
     lags: Histogram

@@ -46,7 +46,7 @@ from leveret.amqp.methods import (
     QUEUE_DELETE_OK,
 )
 from leveret.amqp.writer import Writer
-from leveret.errors import Closed
+from leveret.errors import ClosedError
 from leveret.perf.load import Load, Pairs
 from leveret.perf.protocol import CHANNEL, FRAME_BYTES, Parser, frame
 from leveret.wire.tables import table_of
@@ -86,7 +86,7 @@ class Client:
         if not data:
             if self.is_hung_up:
                 return False
-            raise Closed("the broker closed the socket")
+            raise ClosedError("the broker closed the socket")
         self.parser.feed(data, time.monotonic_ns())
         return True
 
@@ -150,7 +150,7 @@ class Client:
     def close(self) -> None:
         """Say goodbye and close the socket, whatever the broker makes of it."""
         method = Writer(CONNECTION_CLOSE).short(200).short_string("").short(0).short(0)
-        with contextlib.suppress(OSError, Closed):
+        with contextlib.suppress(OSError, ClosedError):
             self.call(method, CONNECTION_CLOSE_OK, 0)
         self._socket.close()
 
@@ -180,7 +180,7 @@ class Client:
         while not any(payload.startswith(wanted) for payload in self.parser.answers):
             self.read_within(max(0.0, deadline_s - time.monotonic()))
             if time.monotonic() > deadline_s or self.is_hung_up:
-                raise Closed(f"no answer within {ANSWER_S:.0f} s")
+                raise ClosedError(f"no answer within {ANSWER_S:.0f} s")
         self.parser.answers.clear()
 
 

@@ -14,7 +14,7 @@ from librt.strings import BytesWriter, read_i64_be, write_i64_be
 from mypy_extensions import i64
 
 from leveret.amqp.methods import BASIC_CANCEL, BASIC_DELIVER
-from leveret.errors import Closed
+from leveret.errors import ClosedError
 from leveret.perf.latency import Histogram
 from leveret.perf.protocol import STAMP_BYTES, Parser
 
@@ -52,7 +52,7 @@ class Deliveries(Parser):
         if method == BASIC_DELIVER:
             self._tag = read_i64_be(data, start + 5 + data[start + 4])
         elif method == BASIC_CANCEL:
-            raise Closed("the broker cancelled the consumer")
+            raise ClosedError("the broker cancelled the consumer")
         else:
             self.answers.append(data[start:stop])
 

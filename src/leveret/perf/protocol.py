@@ -24,7 +24,7 @@ from leveret.amqp.methods import (
     FRAME_OVERHEAD,
 )
 from leveret.amqp.writer import Writer
-from leveret.errors import Closed, FrameError
+from leveret.errors import ClosedError, FrameError
 from leveret.wire.properties import Properties, encode_header
 from leveret.wire.tables import Table
 
@@ -180,7 +180,7 @@ class Parser:
         if kind == FRAME_METHOD and stop - start >= 4:
             method = i64(read_i32_be(data, start))
             if method == CONNECTION_CLOSE or method == CHANNEL_CLOSE:
-                raise Closed(_reply_of(data[start:stop]))
+                raise ClosedError(_reply_of(data[start:stop]))
             self.on_method(method, data, start, stop)
         elif kind == FRAME_HEADER and stop - start >= 12:
             self.on_header(read_i64_be(data, start + 4))

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection, wait
 from typing import Final
 
-from leveret.errors import Closed
+from leveret.errors import ClosedError
 from leveret.perf.agent import BYE, READY, STOP, consume, produce
 from leveret.perf.load import Load
 from leveret.perf.result import Result
@@ -96,7 +96,7 @@ class Agents:
         deadline_s = time.monotonic() + READY_S
         while self.take(1.0):
             if time.monotonic() > deadline_s:
-                raise Closed("the agents do not end")
+                raise ClosedError("the agents do not end")
         last_s = self.tally.last_s()
         if self._load.messages and last_s > 0:
             return last_s
@@ -138,7 +138,7 @@ def _watch(
         if load.messages and _is_complete(load, agents, time.monotonic() - changed_s):
             agents.stop()
         if silent_from_s is not None and time.monotonic() > silent_from_s:
-            raise Closed("the agents do not report")
+            raise ClosedError("the agents do not report")
 
 
 def _is_complete(load: Load, agents: Agents, silent_s: float) -> bool:
@@ -180,11 +180,11 @@ def _agent(
 def _take(pipe: Connection, within_s: float) -> object:
     """What an agent sends; its error raised here if that is what it sends."""
     if not pipe.poll(within_s):
-        raise Closed("an agent does not answer")
+        raise ClosedError("an agent does not answer")
     try:
         taken: object = pipe.recv()
     except EOFError:
-        raise Closed("an agent has ended") from None
+        raise ClosedError("an agent has ended") from None
     if isinstance(taken, str) and taken not in (READY, BYE):
-        raise Closed(taken)
+        raise ClosedError(taken)
     return taken

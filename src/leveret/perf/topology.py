@@ -4,7 +4,7 @@ import contextlib
 import secrets
 from collections.abc import Iterator
 
-from leveret.errors import Closed
+from leveret.errors import ClosedError
 from leveret.perf.client import Client
 from leveret.perf.load import Load
 from leveret.perf.protocol import Parser
@@ -29,7 +29,7 @@ def topology(load: Load) -> Iterator[list[str]]:
                 control.bind(name, load.exchange, binding_keys(load, name), load.binding_arguments)
         yield names
     except BaseException:
-        with contextlib.suppress(OSError, Closed):  # the first fault is the one to tell
+        with contextlib.suppress(OSError, ClosedError):  # the first fault is the one to tell
             _clean_up(control, made, load.exchange if has_exchange else "")
         raise
     _clean_up(control, made, load.exchange if has_exchange else "")

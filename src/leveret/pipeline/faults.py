@@ -10,7 +10,7 @@ from typing import Final
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
-from pyspark_leveret.errors import BrokerError, DataLost, OptionError
+from pyspark_leveret.errors import BrokerError, DataLostError, OptionError
 
 # The line of a traceback that names an error of the data source, or of the jobs service.
 _OURS: Final = re.compile(r"(?:pyspark_leveret\.errors|leveret\.jobs\.faults)\.\w+: (.+)")
@@ -18,7 +18,7 @@ _OURS: Final = re.compile(r"(?:pyspark_leveret\.errors|leveret\.jobs\.faults)\.\
 _SPARK: Final = re.compile(r"\[[A-Z_.0-9]+\] .+")
 _NO_REASON: Final = "[FAILED_READ_FILE.NO_HINT]"  # the line that says why is another one
 _SENTENCE_MAX: Final = 500
-FAULTS: Final = (PySparkException, Py4JError, BrokerError, DataLost, OptionError)
+FAULTS: Final = (PySparkException, Py4JError, BrokerError, DataLostError, OptionError)
 
 
 def sentence(fault: Exception) -> str:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, unquote, urlsplit
 
-from leveret.errors import NotFound
+from leveret.errors import NotFoundError
 
 BRONZE: Final = "bronze"
 SILVER: Final = "silver"
@@ -59,13 +59,13 @@ class Lake:
         return sorted(one.name for one in folder.iterdir()) if folder.is_dir() else []
 
     def require(self, layer: str, table: str) -> Path:
-        """The folder of a table that exists; NotFound."""
+        """The folder of a table that exists; NotFoundError."""
         folder = self.folder(layer, table)
         if not self.path.is_dir():
-            raise NotFound(f"there is no lake: {self.path} is not a directory")
+            raise NotFoundError(f"there is no lake: {self.path} is not a directory")
         if not folder.is_dir():
             there = ", ".join(self.tables(layer)) or "none"
-            raise NotFound(f"the lake has no {layer} table '{table}': there are {there}")
+            raise NotFoundError(f"the lake has no {layer} table '{table}': there are {there}")
         return folder
 
     # Bronze

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote
 
-from leveret.errors import NotFound
+from leveret.errors import NotFoundError
 from leveret.pipeline.site import Site
 from pyspark_leveret.client import Broker
 from pyspark_leveret.options import parse
@@ -61,7 +61,7 @@ class Moment:
 
 
 def take_moment(site: Site, queues: tuple[str, ...] = ()) -> Moment:
-    """The moment that is now; NotFound where nothing remembers. Without names: all queues."""
+    """The moment that is now; NotFoundError where nothing remembers. Without names: all queues."""
     broker = Broker(parse(site.options()))
     query = "&".join(f"queue={quote(name, safe='')}" for name in queues)
     path = f"/api/chronicles/{quote(site.vhost, safe='')}"
@@ -69,7 +69,7 @@ def take_moment(site: Site, queues: tuple[str, ...] = ()) -> Moment:
     moment = moment_of(found, is_chosen=bool(queues))
     if not moment.chronicles:
         text = f"nothing remembers in vhost '{site.vhost}': declare queues with x-remember"
-        raise NotFound(f"{text} (docs/remember.md)")
+        raise NotFoundError(f"{text} (docs/remember.md)")
     return moment
 
 

@@ -11,7 +11,7 @@ from typing import Final
 from leveret.errors import ConfigError
 from leveret.pipeline.site import Site
 from pyspark_leveret.client import NOT_FOUND, UNAUTHORIZED, Broker
-from pyspark_leveret.errors import BrokerError, LoginRefused
+from pyspark_leveret.errors import BrokerError, LoginRefusedError
 from pyspark_leveret.options import parse
 from pyspark_leveret.positions import Streams
 
@@ -23,7 +23,7 @@ def require_broker(site: Site) -> None:
     broker = _broker(site)
     try:  # any stream: that there is none is an answer too, and needs no tag of the user
         broker.ask("GET", broker.path("streams", "any"))
-    except LoginRefused:
+    except LoginRefusedError:
         raise
     except BrokerError as fault:  # nor may every user read every stream
         if fault.status not in (UNAUTHORIZED, FORBIDDEN, NOT_FOUND):
@@ -49,7 +49,7 @@ def _require(site: Site, kind: str, word: str, name: str) -> None:
     broker = _broker(site)
     try:
         broker.ask("GET", broker.path(kind, name))
-    except LoginRefused:
+    except LoginRefusedError:
         raise
     except BrokerError as fault:
         if fault.status == NOT_FOUND:

@@ -14,7 +14,7 @@ from leveret.engine.message import PERSISTENT, REDELIVERED, Message
 from leveret.engine.queues.queue import Queue
 from leveret.engine.restore import define
 from leveret.engine.vhosts.vhost import Vhost
-from leveret.errors import Corrupt, PreconditionFailed, StorageError
+from leveret.errors import CorruptionError, PreconditionFailedError, StorageError
 from leveret.runtime.sync_barrier import SYNC_WITHIN_S, Syncing
 from leveret.runtime.turns import Turns
 from leveret.storage.archive import ArchiveReader
@@ -140,17 +140,17 @@ class _Restoring:
         self._tables: list[Table] = []
         have = vhost.queues.get(name)
         if have is not None and (have.ready.count or have.unacked or len(have.scheduled)):
-            raise PreconditionFailed(f"queue '{name}' in vhost '{vhost.name}' not empty")
+            raise PreconditionFailedError(f"queue '{name}' in vhost '{vhost.name}' not empty")
 
     def feed(self, piece: bytes) -> list[list[Kept]]:
         """Messages in a piece of the archive."""
         found: list[list[Kept]] = []
         for part in self._reader.feed(piece):
             if self._reader.facts.get("kind") != QUEUE:
-                raise Corrupt("this is not the backup of a queue")
+                raise CorruptionError("this is not the backup of a queue")
             self._file += part.data
             if len(self._file) > MEMBER_BYTES_MAX:
-                raise Corrupt("a file of the backup is too large")
+                raise CorruptionError("a file of the backup is too large")
             if part.is_last:
                 tables, kept = read_log(self._file, part.name)
                 self._file = b""
@@ -192,7 +192,7 @@ class _Restoring:
             facts = self._reader.facts
             made = [table for table in self._tables if table["op"].value == "queue"]
             if len(made) != 1:
-                raise Corrupt("the backup does not define its queue")
+                raise CorruptionError("the backup does not define its queue")
             self._is_new = self._name not in self._vhost.queues
             arguments = made[0]["arguments"].value
             self._queue = self._vhost.declare_queue(

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from leveret.clock import Clock
 from leveret.config.settings import Settings
-from leveret.errors import ConfigError, TokenRefused
+from leveret.errors import ConfigError, TokenRefusedError
 
 SECRET_FILE: Final = "jobs-secret"
 SECRET_CHARACTERS_MIN: Final = 32
@@ -49,7 +49,7 @@ class JobTokens:
         self._known: dict[str, tuple[frozenset[str], int]] = {}  # namespaces, and until when
 
     def namespaces(self, token: str, now_ms: int) -> frozenset[str]:
-        """The namespaces that a token is good for. Raises TokenRefused."""
+        """The namespaces that a token is good for. Raises TokenRefusedError."""
         known = self._known.get(token)
         if known is not None and now_ms < known[1]:
             return known[0]
@@ -62,15 +62,15 @@ class JobTokens:
         return names
 
     def sign(self, namespaces: list[str], subject: str, now_ms: int, lasts_s: int) -> str:
-        """A token. Raises TokenRefused where tokens are made elsewhere."""
+        """A token. Raises TokenRefusedError where tokens are made elsewhere."""
         if not self._secret:
-            raise TokenRefused("this node has a public key alone: tokens are made elsewhere")
+            raise TokenRefusedError("this node has a public key alone: tokens are made elsewhere")
         return make_token(self._secret, namespaces, subject, now_ms, lasts_s)
 
 
 def _names(claim: Any) -> frozenset[str]:
     if not isinstance(claim, list) or len(claim) > NAMESPACES_MAX:
-        raise TokenRefused("the token does not list its namespaces")
+        raise TokenRefusedError("the token does not list its namespaces")
     return frozenset(name for name in claim if isinstance(name, str))
 
 

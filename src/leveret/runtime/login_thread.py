@@ -14,7 +14,7 @@ from leveret.runtime.turns import Turns
 log = logging.getLogger(__name__)
 
 
-class Apart:
+class LoginThread:
     """A thread that starts with the first work."""
 
     def __init__(self, turns: Turns, loop: asyncio.AbstractEventLoop) -> None:

@@ -18,7 +18,7 @@ from leveret.clock import Clock
 from leveret.config.settings import Settings, memory_high_bytes
 from leveret.definitions import Book
 from leveret.engine.broker import Broker
-from leveret.engine.history.tracing import Trails
+from leveret.engine.history.tracing import TracedMessages
 from leveret.engine.message import Message
 from leveret.engine.turns.events import facts_of, tell
 from leveret.engine.turns.session import Session
@@ -33,7 +33,7 @@ from leveret.runtime.certificates import Certificates
 from leveret.runtime.connection_log import log_event
 from leveret.runtime.connections import Connections
 from leveret.runtime.jobs import Jobs
-from leveret.runtime.login_thread import Apart
+from leveret.runtime.login_thread import LoginThread
 from leveret.runtime.loop_watch import LoopWatch
 from leveret.runtime.memory import REASON, MemoryWatch, held_bytes, machine_bytes
 from leveret.runtime.shovels import load_shovels, make_shovels
@@ -102,7 +102,7 @@ class Node:
         self.front.on_event = log_event
         self._tracer: Tracer | None = None
         if settings.otel_endpoint:
-            trails = Trails()
+            trails = TracedMessages()
             self._tracer = Tracer(trails, otlp_exporter(settings.otel_endpoint, settings.node))
             self.broker.turn.trails = trails
         self._clock = clock
@@ -213,7 +213,7 @@ class Node:
         directory.on_change = self.amqp.access_changed
         directory.on_gone = self.amqp.user_gone
         directory.on_login = self._on_login
-        self._apart = Apart(self.turns, asyncio.get_running_loop())
+        self._apart = LoginThread(self.turns, asyncio.get_running_loop())
         directory.verification.apart = self._apart.run
 
     async def _take_tokens(self) -> None:

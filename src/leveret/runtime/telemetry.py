@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from leveret.engine.broker import Broker
 from leveret.histogram import Histogram
-from leveret.http.framework.node import BrokerFacts, LoopFacts
+from leveret.http.framework.node import LoopFacts, NodeView
 from leveret.http.framework.pace import Slices
 from leveret.http.framework.request_counts import Requests
 from leveret.metrics.sources import Sources
@@ -21,7 +21,7 @@ class Telemetry:
 
     def __init__(
         self,
-        facts: BrokerFacts,
+        facts: NodeView,
         alarms: Sequence[str],
         lags: Histogram,
         log_of_node: Callable[[], Log | None],

@@ -16,7 +16,7 @@ from typing import Any, Final
 from leveret import __version__
 from leveret.engine.history.life_events import DELIVERED, FINAL, NACKED, QUEUED, REJECTED, REQUEUED
 from leveret.engine.history.life_events import TIMED_OUT as LATE
-from leveret.engine.history.tracing import TrailEvent, Trails
+from leveret.engine.history.tracing import TracedMessages, TrailEvent
 from leveret.errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ Export = Callable[[list[Span]], bool]
 class Tracer:
     """Makes spans of trails, and has them sent."""
 
-    def __init__(self, trails: Trails, export: Export) -> None:
+    def __init__(self, trails: TracedMessages, export: Export) -> None:
         self.exported = 0
         self._failed = 0  # spans that could not be sent, or for which there was no room
         self._trails = trails

@@ -39,7 +39,7 @@ from leveret.amqp.methods import (
 )
 from leveret.amqp.reader import Reader
 from leveret.amqp.writer import Writer
-from leveret.errors import Closed, LeveretError, Refused
+from leveret.errors import ClosedByPeerError, ClosedError, LeveretError
 from leveret.shovels.ends import Delivery
 from leveret.shovels.uri import AmqpUri
 from leveret.wire.tables import Table, table_of
@@ -160,7 +160,7 @@ class AmqpClient(asyncio.Protocol):
 
     async def _wait_for(self, *methods: int) -> Reader:
         if self._is_lost:
-            raise Closed("the connection is closed")
+            raise ClosedError("the connection is closed")
         assert self._answer is None
         self._expected = methods
         self._answer = self._loop.create_future()
@@ -227,7 +227,7 @@ class AmqpClient(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is of no class of asyncio
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._end(Closed(f"the connection was lost{f': {exc}' if exc else ''}"))
+        self._end(ClosedError(f"the connection was lost{f': {exc}' if exc else ''}"))
 
     def pause_writing(self) -> None:
         self._is_full = True
@@ -251,7 +251,7 @@ class AmqpClient(asyncio.Protocol):
             return
         reads = self._transport is not None and self._transport.is_reading()
         if reads and self._loop.time() - self._received_s > 2 * beat_s:
-            self._end(Closed("the broker is silent: no heartbeat came"))
+            self._end(ClosedError("the broker is silent: no heartbeat came"))
             return
         self._write(_HEARTBEAT)
         self._beat = self._loop.call_later(beat_s / 2, self._on_beat, beat_s)
@@ -266,7 +266,7 @@ class AmqpClient(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort() if fault is not None else self._transport.close()
         if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(fault or Closed("the connection is closed"))
+            self._answer.set_exception(fault or ClosedError("the connection is closed"))
         if fault is not None:
             self._listener.on_lost(fault)
 
@@ -284,12 +284,12 @@ class AmqpClient(asyncio.Protocol):
                 FRAME_BODY,
                 FRAME_HEARTBEAT,
             ):
-                raise Closed("the broker does not speak AMQP 0-9-1")
+                raise ClosedError("the broker does not speak AMQP 0-9-1")
             stop = at + _HEAD_BYTES + size
             if stop >= len(data):
                 break
             if data[stop] != FRAME_END:
-                raise Closed("the broker sent a broken frame")
+                raise ClosedError("the broker sent a broken frame")
             self._on_frame(kind, data[at + _HEAD_BYTES : stop])
             at = stop + 1
         return at
@@ -301,7 +301,7 @@ class AmqpClient(asyncio.Protocol):
             self._header = payload
             self._missing = int.from_bytes(payload[4:12], "big")
             if self._missing > BODY_BYTES_MAX:
-                raise Closed("the broker sent a message that is too large")
+                raise ClosedError("the broker sent a message that is too large")
             self._on_part()
         elif kind == FRAME_BODY:
             self._parts.append(payload)
@@ -317,7 +317,7 @@ class AmqpClient(asyncio.Protocol):
         self._method = self._header = None
         self._parts = []
         if method is None or header is None or self._missing < 0:
-            raise Closed("the broker sent content that belongs to nothing")
+            raise ClosedError("the broker sent content that belongs to nothing")
         if method.data[:4] == BASIC_RETURN.to_bytes(4, "big"):
             self._listener.on_returned(body)
             return
@@ -338,19 +338,19 @@ class AmqpClient(asyncio.Protocol):
             self._answer.set_result(reader)
         elif method == CHANNEL_CLOSE:
             self._send(Writer(CHANNEL_CLOSE_OK), _CHANNEL)
-            self._on_channel_closed(Refused(reader.short(), reader.short_string()))
+            self._on_channel_closed(ClosedByPeerError(reader.short(), reader.short_string()))
         elif method == CONNECTION_CLOSE:
             self._send(Writer(CONNECTION_CLOSE_OK), 0)
-            self._end(Refused(reader.short(), reader.short_string()))
+            self._end(ClosedByPeerError(reader.short(), reader.short_string()))
         elif method == BASIC_CANCEL:
-            self._end(Closed("the broker cancelled the consumer: is the queue deleted?"))
+            self._end(ClosedError("the broker cancelled the consumer: is the queue deleted?"))
         elif method == CONNECTION_BLOCKED:
             self._is_blocked = True
         elif method == CONNECTION_UNBLOCKED:
             self._is_blocked = False
             self._listener.on_room()
 
-    def _on_channel_closed(self, fault: Refused) -> None:
+    def _on_channel_closed(self, fault: ClosedByPeerError) -> None:
         """A call was refused: a new channel may be opened. Otherwise it is the end."""
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(fault)

@@ -18,7 +18,7 @@ from leveret.engine.message import COUNTED, REDELIVERED, Message
 from leveret.engine.queues.queue import Queue
 from leveret.engine.turns.session import Outlet
 from leveret.engine.vhosts.vhost import Vhost
-from leveret.errors import Closed
+from leveret.errors import ClosedError
 from leveret.shovels.ends import Carrier, Delivery, Source, Target
 from leveret.shovels.host import ThisNode
 from leveret.shovels.remote import address_of
@@ -58,7 +58,7 @@ class _LocalEnd:
 
     def _on_ended(self) -> None:
         assert self._carrier is not None
-        self._carrier.on_lost(Closed("the queue was deleted"))
+        self._carrier.on_lost(ClosedError("the queue was deleted"))
 
     def _end(self) -> None:
         """Give back what the session holds."""

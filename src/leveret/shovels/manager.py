@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from leveret.engine.turns.session import Session
-from leveret.errors import LeveretError, NotFound, PreconditionFailed
+from leveret.errors import LeveretError, NotFoundError, PreconditionFailedError
 from leveret.shovels.host import ThisNode
 from leveret.shovels.settings import settings_of
 from leveret.shovels.state import TERMINATED, ShovelState
@@ -57,7 +57,7 @@ class Shovels:
         """Why the value of a parameter describes no shovel."""
         try:
             settings_of(value, vhost)
-        except PreconditionFailed as fault:
+        except PreconditionFailedError as fault:
             return [f"Validation failed: {fault}"]
         return []
 
@@ -90,7 +90,7 @@ class Shovels:
     def _runner(self, vhost: str, name: str) -> _Runner:
         found = self._runners.get((vhost, name))
         if found is None:
-            raise NotFound(f"no shovel '{name}' in vhost '{vhost}'")
+            raise NotFoundError(f"no shovel '{name}' in vhost '{vhost}'")
         return found
 
     def sessions(self) -> list[Session]:

@@ -21,7 +21,7 @@ from leveret.amqp.methods import (
     QUEUE_DECLARE_OK,
 )
 from leveret.amqp.writer import Writer
-from leveret.errors import Closed, Refused
+from leveret.errors import ClosedByPeerError, ClosedError
 from leveret.shovels.client import AmqpClient, Listener
 from leveret.shovels.ends import Carrier, Delivery, Source, Target
 from leveret.shovels.settings import NO_ACK, ON_CONFIRM, ShovelSettings
@@ -144,7 +144,7 @@ class RemoteTarget(Target, Listener):
                 self._room.clear()
                 await self._room.wait()
             if self._client.is_lost:
-                raise Closed("the connection was lost")
+                raise ClosedError("the connection was lost")
             exchange, key = address_of(settings, delivery)
             if self._is_confirming:
                 self._seq += 1
@@ -202,7 +202,7 @@ async def ensure_queue(
     passive = Writer(QUEUE_DECLARE).short(0).short_string(queue).octet(_PASSIVE).table({})
     try:
         answer = await client.call(passive, QUEUE_DECLARE_OK)
-    except Refused as fault:
+    except ClosedByPeerError as fault:
         if fault.code != _NOT_FOUND or is_predeclared:
             raise
         await client.open_channel()

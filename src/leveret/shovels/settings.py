@@ -9,7 +9,7 @@ Ours besides: `dest-protocol` may be `http`; then `dest-uri` is where bodies are
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from leveret.errors import PreconditionFailed
+from leveret.errors import PreconditionFailedError
 from leveret.shovels.uri import AmqpUri, amqp_uri, hidden, http_uri
 
 ON_CONFIRM: Final = "on-confirm"
@@ -92,9 +92,9 @@ class ShovelSettings:
 
 
 def settings_of(value: object, vhost: str) -> ShovelSettings:
-    """The settings that a parameter's value describes. Raises PreconditionFailed."""
+    """The settings that a parameter's value describes. Raises PreconditionFailedError."""
     if not isinstance(value, dict):
-        raise PreconditionFailed("a shovel is described by an object")
+        raise PreconditionFailedError("a shovel is described by an object")
     given = {str(name): found for name, found in value.items()}
     keys = _Keys({_OLD_NAMES.get(name, name): found for name, found in given.items()})
     src_protocol = keys.choice("src-protocol", ("amqp091", "local"), AMQP)
@@ -159,26 +159,26 @@ def obfuscated(value: dict[str, Any]) -> dict[str, Any]:
 
 def _require_sense(made: ShovelSettings) -> None:
     if made.src_queue is None and made.src_exchange is None:
-        raise PreconditionFailed("Must specify 'src-exchange' or 'src-queue'")
+        raise PreconditionFailedError("Must specify 'src-exchange' or 'src-queue'")
     if made.src_queue is not None and made.src_exchange is not None:
-        raise PreconditionFailed("Cannot specify 'src-exchange' and 'src-queue'")
+        raise PreconditionFailedError("Cannot specify 'src-exchange' and 'src-queue'")
     if made.dest_queue is not None and made.dest_exchange is not None:
-        raise PreconditionFailed("Cannot specify 'dest-exchange' and 'dest-queue'")
+        raise PreconditionFailedError("Cannot specify 'dest-exchange' and 'dest-queue'")
     for name in (made.src_queue, made.src_exchange, made.src_key, made.dest_queue):
         _require_short(name)
     for name in (made.dest_exchange, made.dest_key):
         _require_short(name)
     if made.dest_protocol == HTTP and (made.dest_queue or made.dest_exchange):
-        raise PreconditionFailed("an HTTP target has neither 'dest-queue' nor 'dest-exchange'")
+        raise PreconditionFailedError("an HTTP target has neither 'dest-queue' nor 'dest-exchange'")
     if made.delete_after == QUEUE_LENGTH and made.src_queue is None:
-        raise PreconditionFailed("'src-delete-after' of 'queue-length' needs 'src-queue'")
+        raise PreconditionFailedError("'src-delete-after' of 'queue-length' needs 'src-queue'")
 
 
 def _require_own_vhost(uris: list[AmqpUri], vhost: str) -> None:
     """This node asks nobody for a password, so a shovel works in its own vhost there."""
     for uri in uris:
         if not uri.host and uri.vhost != vhost:
-            raise PreconditionFailed(
+            raise PreconditionFailedError(
                 f"an address without a host is vhost '{vhost}' of this node: "
                 f"for vhost '{uri.vhost}' give host, user and password"
             )
@@ -186,18 +186,18 @@ def _require_own_vhost(uris: list[AmqpUri], vhost: str) -> None:
 
 def _require_short(name: str | None) -> None:
     if name is not None and len(name.encode("utf-8", "surrogateescape")) > _SHORT_BYTES_MAX:
-        raise PreconditionFailed("a name has at most 255 bytes")
+        raise PreconditionFailedError("a name has at most 255 bytes")
 
 
 def _checked_properties(given: dict[str, Any]) -> dict[str, Any]:
     for name, value in given.items():
         kind = _PROPERTIES.get(name)
         if kind is None:
-            raise PreconditionFailed(f"no property '{name}'")
+            raise PreconditionFailedError(f"no property '{name}'")
         if not isinstance(value, kind) or isinstance(value, bool):
-            raise PreconditionFailed(f"the property '{name}' must be of type {kind.__name__}")
+            raise PreconditionFailedError(f"the property '{name}' must be of type {kind.__name__}")
         if isinstance(value, int) and not 0 <= value < (256 if name in _OCTETS else 1 << 63):
-            raise PreconditionFailed(f"the property '{name}' is out of range")
+            raise PreconditionFailedError(f"the property '{name}' is out of range")
         if isinstance(value, str):
             _require_short(value)
     return given
@@ -207,9 +207,9 @@ def _checked_headers(given: dict[str, Any]) -> dict[str, str]:
     for name, value in given.items():
         is_token = name.isascii() and all(c.isalnum() or c in "-_" for c in name)
         if not name or not is_token or not isinstance(value, str):
-            raise PreconditionFailed("'dest-http-headers' has names and texts")
+            raise PreconditionFailedError("'dest-http-headers' has names and texts")
         if not value.isascii() or not value.isprintable():
-            raise PreconditionFailed(f"the header '{name}' must be printable ASCII")
+            raise PreconditionFailedError(f"the header '{name}' must be printable ASCII")
     return given
 
 
@@ -227,13 +227,13 @@ class _Keys:
     def text(self, name: str) -> str | None:
         found = self._get(name)
         if found is not None and not isinstance(found, str):
-            raise PreconditionFailed(f"'{name}' must be a text")
+            raise PreconditionFailedError(f"'{name}' must be a text")
         return found
 
     def flag(self, name: str) -> bool:
         found = self._get(name)
         if found is not None and not isinstance(found, bool):
-            raise PreconditionFailed(f"'{name}' must be true or false")
+            raise PreconditionFailedError(f"'{name}' must be true or false")
         return bool(found)
 
     def table(self, name: str) -> dict[str, Any]:
@@ -241,13 +241,13 @@ class _Keys:
         if found == []:  # RabbitMQ's definitions write an empty table so
             return {}
         if found is not None and not isinstance(found, dict):
-            raise PreconditionFailed(f"'{name}' must be an object")
+            raise PreconditionFailedError(f"'{name}' must be an object")
         return found or {}
 
     def choice(self, name: str, choices: tuple[str, ...], default: str) -> str:
         found = self.text(name)
         if found is not None and found not in choices:
-            raise PreconditionFailed(f"'{name}' must be one of {', '.join(choices)}")
+            raise PreconditionFailedError(f"'{name}' must be one of {', '.join(choices)}")
         return found or default
 
     def number(self, name: str, default: float, least: float, most: float) -> float:
@@ -255,9 +255,9 @@ class _Keys:
         if found is None:
             return default
         if isinstance(found, bool) or not isinstance(found, (int, float)):
-            raise PreconditionFailed(f"'{name}' must be a number")
+            raise PreconditionFailedError(f"'{name}' must be a number")
         if not least <= found <= most:
-            raise PreconditionFailed(f"'{name}' must be from {least:g} to {most:g}")
+            raise PreconditionFailedError(f"'{name}' must be from {least:g} to {most:g}")
         return found
 
     def uris(self, name: str, *, required: bool) -> list[str]:
@@ -266,9 +266,9 @@ class _Keys:
         if texts is None and not required:
             return []
         if not isinstance(texts, list) or not 0 < len(texts) <= URIS_MAX:
-            raise PreconditionFailed(f"'{name}' must be an address, or a list of them")
+            raise PreconditionFailedError(f"'{name}' must be an address, or a list of them")
         if not all(isinstance(text, str) for text in texts):
-            raise PreconditionFailed(f"'{name}' must be an address, or a list of them")
+            raise PreconditionFailedError(f"'{name}' must be an address, or a list of them")
         return texts
 
     def delete_after(self) -> str | int:
@@ -281,7 +281,7 @@ class _Keys:
         ):
             assert isinstance(found, (str, int))
             return found
-        raise PreconditionFailed(f"'{name}' must be never, queue-length or a number")
+        raise PreconditionFailedError(f"'{name}' must be never, queue-length or a number")
 
     def retries_max(self) -> int | None:
         found = self.number("dest-max-retries", -1, -1, 1_000_000)
@@ -290,4 +290,4 @@ class _Keys:
     def require_known(self) -> None:
         unknown = sorted(set(self._value) - self._known)
         if unknown:
-            raise PreconditionFailed(f"Unrecognised terms {unknown} in a shovel")
+            raise PreconditionFailedError(f"Unrecognised terms {unknown} in a shovel")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit, urlunsplit
 
-from leveret.errors import PreconditionFailed
+from leveret.errors import PreconditionFailedError
 
 PORTS: Final = {"amqp": 5672, "amqps": 5671}
 HTTP_SCHEMES: Final = ("http", "https")
@@ -51,7 +51,7 @@ def amqp_uri(text: str, vhost: str) -> AmqpUri:
     """The address in a text; `vhost` is what is meant where it names none."""
     parts, port = _split(text)
     if parts.scheme not in PORTS:
-        raise PreconditionFailed(f"{hidden(text)} is not an amqp:// or amqps:// address")
+        raise PreconditionFailedError(f"{hidden(text)} is not an amqp:// or amqps:// address")
     query = dict(parse_qsl(parts.query))
     heartbeat_s = _number(query, "heartbeat", 60)
     timeout_ms = _number(query, "connection_timeout", 30_000)
@@ -77,7 +77,7 @@ def http_uri(text: str) -> str:
     """An address for HTTP, checked."""
     parts, _ = _split(text)
     if parts.scheme not in HTTP_SCHEMES or not parts.hostname:
-        raise PreconditionFailed(f"{hidden(text)} is not an http:// or https:// address")
+        raise PreconditionFailedError(f"{hidden(text)} is not an http:// or https:// address")
     return text
 
 
@@ -86,13 +86,13 @@ def _split(text: str) -> tuple[SplitResult, int | None]:
         parts = urlsplit(text)
         return parts, parts.port
     except ValueError:
-        raise PreconditionFailed(f"{hidden(text)} is not an address") from None
+        raise PreconditionFailedError(f"{hidden(text)} is not an address") from None
 
 
 def _number(query: dict[str, str], name: str, default: int) -> int:
     text = query.get(name, str(default))
     if not text.isdecimal() or len(text) > 9:
-        raise PreconditionFailed(f"'{name}' in an address must be a number")
+        raise PreconditionFailedError(f"'{name}' in an address must be a number")
     return int(text)
 
 

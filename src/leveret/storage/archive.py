@@ -14,7 +14,7 @@ import tarfile
 from typing import Any, Final
 from zlib import crc32
 
-from leveret.errors import Corrupt, NewerFormat
+from leveret.errors import CorruptionError, NewerFormatError
 
 FORMAT: Final = 1
 FIRST: Final = "backup.json"
@@ -115,19 +115,19 @@ class ArchiveReader:
     def finish(self) -> None:
         """Everything was fed: it must have been a whole backup."""
         if not self.is_complete:
-            raise Corrupt("the backup is cut short")
+            raise CorruptionError("the backup is cut short")
 
     def _begin(self, head: bytes) -> None:
         try:
             info = tarfile.TarInfo.frombuf(head, "utf-8", "strict")
         except (tarfile.HeaderError, ValueError) as fault:
-            raise Corrupt("this is not a backup, or it is damaged") from fault
+            raise CorruptionError("this is not a backup, or it is damaged") from fault
         if not _NAME.fullmatch(info.name) or not info.isfile():
-            raise Corrupt(f"a backup has no member {info.name!r}")
+            raise CorruptionError(f"a backup has no member {info.name!r}")
         if not self.facts and info.name != FIRST:
-            raise Corrupt("this is not a backup")
+            raise CorruptionError("this is not a backup")
         if info.name in (FIRST, LAST) and info.size > _NOTES_BYTES_MAX:
-            raise Corrupt(f"{info.name} of the backup is too large")
+            raise CorruptionError(f"{info.name} of the backup is too large")
         self._name = info.name
         self._left = self._size = info.size
         self._is_first = True
@@ -159,14 +159,14 @@ class ArchiveReader:
             found = None
         self._json = b""
         if not isinstance(found, dict):
-            raise Corrupt(f"{name} of the backup cannot be read")
+            raise CorruptionError(f"{name} of the backup cannot be read")
         if name == LAST:
             if found.get("files") != self._files:
-                raise Corrupt("the backup is damaged: its files are not what was backed up")
+                raise CorruptionError("the backup is damaged: its files are not what was backed up")
             self.notes = found
             return
         if found.get("format", 0) > FORMAT:
-            raise NewerFormat(
+            raise NewerFormatError(
                 f"the backup has format {found['format']}; this version reads up to {FORMAT}"
             )
         self.facts = found

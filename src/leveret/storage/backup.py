@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from leveret.errors import Corrupt, StorageError
+from leveret.errors import CorruptionError, StorageError
 from leveret.storage.archive import ArchiveReader, ArchiveWriter, Part
 from leveret.storage.blocks import encode_head
 from leveret.storage.disk import Disk, DiskFile, make_folder, sync_folder
@@ -78,7 +78,7 @@ class NodeBackup:
             while at < member.size:
                 piece = member.file.read(min(PIECE_BYTES, member.size - at), at)
                 if not piece:
-                    raise Corrupt(f"{member.name} became shorter while it was backed up")
+                    raise CorruptionError(f"{member.name} became shorter while it was backed up")
                 at += len(piece)
                 yield writer.data(piece)
             yield writer.end(member.name)
@@ -165,7 +165,7 @@ def _complete(root: Path, reader: ArchiveReader) -> None:
     if not isinstance(number, int):
         return  # the backup of a queue is a log from its beginning
     if not (root / checkpoint_name(number)).exists():
-        raise Corrupt("the backup has no checkpoint")
+        raise CorruptionError("the backup has no checkpoint")
     with _create(root / log_name(number)) as file:
         file.write(encode_head(number))
         file.flush()

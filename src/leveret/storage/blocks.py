@@ -14,7 +14,7 @@ damage if one does.
 from typing import Final
 
 from leveret.checksum import crc32
-from leveret.errors import Corrupt, NewerFormat
+from leveret.errors import CorruptionError, NewerFormatError
 
 MAGIC: Final = b"LEVERET\x01"
 VERSION: Final = 1
@@ -31,14 +31,14 @@ def encode_head(file: int) -> bytes:
 def check_head(data: bytes, file: int, name: str) -> None:
     """Raise where this is not the head of that file."""
     if len(data) < HEAD_BYTES or data[:8] != MAGIC:
-        raise Corrupt(f"{name} is not a log file")
+        raise CorruptionError(f"{name} is not a log file")
     if crc32(data[:20]) != int.from_bytes(data[20:24], "big"):
-        raise Corrupt(f"{name} has a damaged head")
+        raise CorruptionError(f"{name} has a damaged head")
     version = int.from_bytes(data[8:12], "big")
     if version > VERSION:
-        raise NewerFormat(f"{name} has format {version}; this version reads up to {VERSION}")
+        raise NewerFormatError(f"{name} has format {version}; this version reads up to {VERSION}")
     if int.from_bytes(data[12:20], "big") != file:
-        raise Corrupt(f"{name} holds another file of the log")
+        raise CorruptionError(f"{name} holds another file of the log")
 
 
 def encode_block_head(pieces: list[bytes], number: int) -> bytes:

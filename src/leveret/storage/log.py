@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from leveret.errors import Corrupt
+from leveret.errors import CorruptionError
 from leveret.histogram import Histogram
 from leveret.journal.chunks import Written
 from leveret.journal.journal import Journal
@@ -339,14 +339,14 @@ class Log:
             try:
                 file = self._disk.open(log_name(number))
             except FileNotFoundError as fault:
-                raise Corrupt(f"{log_name(number)} is missing") from fault
+                raise CorruptionError(f"{log_name(number)} is missing") from fault
             self._readers[number] = file
         try:
             return file.read(size, offset)
         except OSError as fault:
             if fault.errno != errno.EIO:
                 raise
-            raise Corrupt(f"{log_name(number)} cannot be read: {fault.strerror}") from fault
+            raise CorruptionError(f"{log_name(number)} cannot be read: {fault.strerror}") from fault
 
     def _empty_files(self) -> list[int]:
         """Files that no live message stands in and that the last checkpoint covers."""
@@ -373,7 +373,7 @@ class Log:
         """The index of a full file; None where it cannot be read."""
         try:
             return read_whole(self._disk, index_name(number), number)
-        except (OSError, Corrupt):
+        except (OSError, CorruptionError):
             return None
 
     def stop(self) -> None:

@@ -4,7 +4,7 @@ from librt.strings import read_i32_be, read_i64_be
 from mypy_extensions import i64
 
 from leveret.engine.message import Address, Message, read_address, require_bytes
-from leveret.errors import Corrupt
+from leveret.errors import CorruptionError
 from leveret.journal.records import COPY_BYTES
 
 
@@ -13,7 +13,7 @@ class Copy:
 
     def __init__(self, payload: bytes) -> None:
         if len(payload) < COPY_BYTES:
-            raise Corrupt("a message record is cut short")
+            raise CorruptionError("a message record is cut short")
         self.queue: i64 = read_i64_be(payload, 0)
         self.seq: i64 = read_i64_be(payload, 8)
         self.expires_ms: i64 = read_i64_be(payload, 16)
@@ -25,7 +25,7 @@ class Copy:
 def distance_of(payload: bytes) -> int:
     """How far before a COPY its MESSAGE starts."""
     if len(payload) < COPY_BYTES + 4:
-        raise Corrupt("a copy record is cut short")
+        raise CorruptionError("a copy record is cut short")
     return i64(read_i32_be(payload, COPY_BYTES)) & 0xFFFFFFFF
 
 

@@ -14,7 +14,7 @@ from mypy_extensions import i64
 from leveret.checksum import crc32
 from leveret.engine.backlog.paged import Pages, Run
 from leveret.engine.message import LOGGED, NO_ADDRESS, Address, Message, read_address
-from leveret.errors import Corrupt
+from leveret.errors import CorruptionError
 from leveret.journal.records import (
     COPY,
     COPY_BYTES,
@@ -174,8 +174,10 @@ class LogPages(Pages):
                 return first
         return -1
 
-    def _corrupt(self, file: i64, offset: i64) -> Corrupt:
-        return Corrupt(f"{log_name(file)} is damaged at byte {self._damage_at(file, offset)}")
+    def _corrupt(self, file: i64, offset: i64) -> CorruptionError:
+        return CorruptionError(
+            f"{log_name(file)} is damaged at byte {self._damage_at(file, offset)}"
+        )
 
     def _verify(self, file: i64, end: i64) -> None:
         """Check the blocks of a file up to `end`, each once: no wrong body is ever delivered."""
@@ -220,7 +222,7 @@ class LogPages(Pages):
             origin = offset - distance_of(record[RECORD_HEAD_BYTES:])
             content = self._record(file, origin, data, start)
         if content[0] != MESSAGE:
-            raise Corrupt(f"log file {file} has no message at byte {offset}")
+            raise CorruptionError(f"log file {file} has no message at byte {offset}")
         payload = content[RECORD_HEAD_BYTES:]
         known = self._address_record
         if not known or not payload.startswith(known, COPY_BYTES):
@@ -244,7 +246,7 @@ class LogPages(Pages):
                 return own + content[RECORD_HEAD_BYTES + COPY_BYTES :]
         elif record[0] == MESSAGE:
             return record[RECORD_HEAD_BYTES:]
-        raise Corrupt(f"log file {file} has no message at byte {offset}")
+        raise CorruptionError(f"log file {file} has no message at byte {offset}")
 
     def _record(self, file: i64, offset: i64, data: bytes, start: i64) -> bytes:
         """The whole record at an offset, from bytes that were read or by reading more."""
@@ -253,13 +255,13 @@ class LogPages(Pages):
             data = self._read_bytes(file, offset, _AHEAD_BYTES)
             at = 0
         if len(data) < at + RECORD_HEAD_BYTES:
-            raise Corrupt(f"log file {file} has no record at byte {offset}")
+            raise CorruptionError(f"log file {file} has no record at byte {offset}")
         size = RECORD_HEAD_BYTES + int.from_bytes(data[at + 1 : at + 5], "big")
         record = data[at : at + size]
         if len(record) < size:
             record = self._read_bytes(file, offset, size)
         if len(record) < size:
-            raise Corrupt(f"log file {file} has no whole record at byte {offset}")
+            raise CorruptionError(f"log file {file} has no whole record at byte {offset}")
         return record
 
 

@@ -18,7 +18,7 @@ from leveret.engine.message import PERSISTENT, REDELIVERED, Message
 from leveret.engine.queues.queue import Queue
 from leveret.engine.vhosts.definition_records import binding_made, last_id, queue_made, vhost_made
 from leveret.engine.vhosts.vhost import Vhost
-from leveret.errors import Corrupt
+from leveret.errors import CorruptionError
 from leveret.journal.journal import Journal
 from leveret.journal.records import COPY, DEFINE, MESSAGE, RECORD_HEAD_BYTES
 from leveret.storage.archive import ArchiveWriter
@@ -79,7 +79,7 @@ class QueueSnapshot:
 
     def _read(self, number: int, offset: int, size: int) -> bytes:
         if number not in self._files:
-            raise Corrupt(f"{log_name(number)} is missing")
+            raise CorruptionError(f"{log_name(number)} is missing")
         return self._files[number].read(size, offset)
 
     def pieces(self) -> Iterator[bytes]:
@@ -203,11 +203,11 @@ def read_log(data: bytes, name: str) -> tuple[list[Table], list[Kept]]:
     """Definitions and messages of one log file of a backup."""
     found = numbers([name], ".log")
     if not found:
-        raise Corrupt(f"the backup of a queue has no file {name}")
+        raise CorruptionError(f"the backup of a queue has no file {name}")
     check_head(data, found[0], name)
     end = block_end(data, HEAD_BYTES, found[0])
     if end != len(data):
-        raise Corrupt(f"{name} of the backup is damaged")
+        raise CorruptionError(f"{name} of the backup is damaged")
     tables: list[Table] = []
     messages: list[Kept] = []
     at = HEAD_BYTES + BLOCK_HEAD_BYTES

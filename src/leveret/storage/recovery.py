@@ -19,7 +19,7 @@ from leveret.engine.restore import define
 from leveret.engine.streams.stream import Stream
 from leveret.engine.target import Target
 from leveret.engine.turns.retired_counts import Churn
-from leveret.errors import Corrupt
+from leveret.errors import CorruptionError
 from leveret.journal.index import ENTRY_BYTES
 from leveret.storage.blocks import (
     BLOCK_HEAD_BYTES,
@@ -124,11 +124,11 @@ def _read_checkpoint(disk: Disk, start: int, found: Recovered) -> bytes:
     name = checkpoint_name(start)
     try:
         records = read_whole(disk, name, start)
-    except Corrupt:
+    except CorruptionError:
         records = None
     if records is None:
         if not found.is_repair:
-            raise Corrupt(f"{name} is damaged: {ADVICE}")
+            raise CorruptionError(f"{name} is damaged: {ADVICE}")
         found.has_lost_checkpoint = True
         records = salvage(read_file(disk, name), read_file(disk, log_name(start)))
     return records
@@ -137,9 +137,11 @@ def _read_checkpoint(disk: Disk, start: int, found: Recovered) -> bytes:
 def _require_complete(logs: list[int], start: int) -> None:
     """Without a checkpoint the log must go back to the first file, with one to its own."""
     if start == 0 and logs and logs[0] != 1:
-        raise Corrupt("there is no checkpoint, and the log does not go back to its beginning")
+        raise CorruptionError(
+            "there is no checkpoint, and the log does not go back to its beginning"
+        )
     if start != 0 and start not in logs:
-        raise Corrupt(f"{log_name(start)} is missing")
+        raise CorruptionError(f"{log_name(start)} is missing")
 
 
 def _note_size(disk: Disk, number: int, listed: int, found: Recovered) -> None:
@@ -160,7 +162,7 @@ def _note_missing(number: int, found: Recovered) -> None:
     """A file is missing, and nobody knows what stood in it."""
     text = f"{log_name(number)} is missing, and there is no index of it"
     if not found.is_repair:
-        raise Corrupt(f"{text}: {ADVICE}")
+        raise CorruptionError(f"{text}: {ADVICE}")
     found.losses.append(text)
 
 
@@ -168,7 +170,7 @@ def _check_size(number: int, size: int, listed: int, found: Recovered) -> None:
     """A file that was read has become shorter than a checkpoint says."""
     if size < listed:
         if not found.is_repair:
-            raise Corrupt(f"{_shorter(number, listed, size)}: {ADVICE}")
+            raise CorruptionError(f"{_shorter(number, listed, size)}: {ADVICE}")
         found.losses.append(_shorter(number, listed, size))
 
 
@@ -188,7 +190,7 @@ def _read_index(disk: Disk, number: int) -> bytes | None:
     """The index of a log file; None where it is damaged: the file itself is read then."""
     try:
         return read_whole(disk, index_name(number), number)
-    except Corrupt:
+    except CorruptionError:
         return None
 
 
@@ -247,7 +249,7 @@ def _has_head(data: bytes, number: int) -> bool:
     """Whether the head is whole; Corrupt if it is that of another file."""
     try:
         check_head(data, number, log_name(number))
-    except Corrupt:
+    except CorruptionError:
         if data[:HEAD_BYTES] == encode_head(int.from_bytes(data[12:20], "big")):
             raise
         return False
@@ -268,7 +270,7 @@ def _pass_over(
         if before_next != last + damage.blocks and not (is_old and last == 0):
             damage.is_clear = False  # blocks are missing that left no trace
     if not damage.is_clear and not found.is_repair:
-        raise Corrupt(damage.refusal())
+        raise CorruptionError(damage.refusal())
     for queue, seq, offset in damage.messages:
         replay.queue(queue).damaged[seq] = (number, offset)
     found.damage.append(damage)
@@ -298,9 +300,9 @@ def _tell_queues(broker: Broker, found: Recovered) -> None:
     for damage in found.damage:
         for number in sorted(damage.queues()):
             if number in queues:
-                queues[number].note_damage(Corrupt(damage.reason(number)))
+                queues[number].note_damage(CorruptionError(damage.reason(number)))
             elif number > broker.slots.last_id and not found.is_repair:
-                raise Corrupt(damage.refusal())  # a number that no queue ever had
+                raise CorruptionError(damage.refusal())  # a number that no queue ever had
 
 
 def _load(broker: Broker, pages: Pages, replay: Replay, found: Recovered) -> None:

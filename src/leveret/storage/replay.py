@@ -19,9 +19,9 @@ from mypy_extensions import i32, i64
 
 from leveret.checksum import crc32
 from leveret.engine.backlog.ages import Ages
-from leveret.engine.backlog.settled_numbers import Gone
+from leveret.engine.backlog.settled_numbers import SettledNumbers
 from leveret.engine.deduplication.known_keys import PAGE_KEYS
-from leveret.errors import Corrupt
+from leveret.errors import CorruptionError
 from leveret.journal.index import ENTRY_BYTES, signed32, write_entry
 from leveret.journal.records import (
     BLOCK,
@@ -114,7 +114,7 @@ class QueueLog:
 
     def __init__(self) -> None:
         self.parts: list[Part] = []  # by file
-        self.gone = Gone()
+        self.gone = SettledNumbers()
         self.delivered_seq: i64 = -1
         self.next_seq: i64 = 0
         self.returned: dict[int, tuple[int, int, int]] = {}  # returns, failures, due_ms
@@ -204,15 +204,15 @@ class Replay:
         """
         while at < end:
             if end - at < RECORD_HEAD_BYTES:
-                raise Corrupt("a record is cut short")
+                raise CorruptionError("a record is cut short")
             kind: i64 = data[at]
             size = i64(read_i32_be(data, at + 1)) & 0xFFFFFFFF
             start = at + RECORD_HEAD_BYTES
             if size > end - start:
-                raise Corrupt("a record is cut short")
+                raise CorruptionError("a record is cut short")
             if kind == MESSAGE or kind == COPY:
                 if size < COPY_BYTES + (12 if kind == MESSAGE else 4):
-                    raise Corrupt("a message record is cut short")
+                    raise CorruptionError("a message record is cut short")
                 self._message(data, kind, start, size, file << OFFSET_BITS | at)
             elif messages_only:
                 pass
@@ -278,7 +278,7 @@ class Replay:
 
     def _stream(self, data: bytes, kind: i64, start: i64, size: i64) -> None:
         if size < 16 or (kind == STREAM and size < 56):
-            raise Corrupt("a stream record is cut short")
+            raise CorruptionError("a stream record is cut short")
         stream = self.streams.setdefault(read_i64_be(data, start), StreamLog())
         number = read_i64_be(data, start + 8)
         if kind == CURSOR:
@@ -333,7 +333,7 @@ class Replay:
         at = start + KEYS_HEAD_BYTES
         count = i64(read_i32_be(data, at - 4)) & 0xFFFFFFFF if size >= KEYS_HEAD_BYTES else 1
         if size < KEYS_HEAD_BYTES + KEY_BYTES * count:
-            raise Corrupt("a record of keys is cut short")
+            raise CorruptionError("a record of keys is cut short")
         owner = read_i64_be(data, start)
         log = self.keys.get(owner)
         if log is None:
@@ -358,12 +358,12 @@ def body_size(data: bytes, start: i64, size: i64) -> i64:
 def _over(data: bytes, at: i64, width: i64, end: i64) -> i64:
     """Where the octets behind a length end."""
     if width > end - at:
-        raise Corrupt("a message record is cut short")
+        raise CorruptionError("a message record is cut short")
     size: i64 = data[at]
     if width == 4:
         size = i64(read_i32_be(data, at)) & 0xFFFFFFFF
     if size > end - at - width:
-        raise Corrupt("a message record is cut short")
+        raise CorruptionError("a message record is cut short")
     return at + width + size
 
 

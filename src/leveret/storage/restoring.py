@@ -7,7 +7,7 @@ only where some are gone, scheduled or of different priorities each message is l
 from mypy_extensions import i64
 
 from leveret.engine.backlog.paged import Run
-from leveret.engine.backlog.settled_numbers import Gone
+from leveret.engine.backlog.settled_numbers import SettledNumbers
 from leveret.engine.queues.queue import Queue
 from leveret.journal.records import OFFSET_BITS
 from leveret.storage.replay import QueueLog
@@ -81,11 +81,11 @@ def _set_aside(queue: Queue, log: QueueLog, counts: dict[int, int]) -> None:
 class _Live:
     """Which numbers are not gone, asked in ascending order; and what is gone between them."""
 
-    def __init__(self, gone: Gone) -> None:
+    def __init__(self, gone: SettledNumbers) -> None:
         self.floor: i64 = gone.floor
         self._runs = gone.runs()
         self._at: i64 = 0
-        self._gone = Gone()
+        self._gone = SettledNumbers()
         self._next: i64 = 0  # all below are accounted for
 
     def has_all(self, first: i64, last: i64) -> bool:
@@ -102,7 +102,7 @@ class _Live:
             self._gone.add_run(self._next, first - 1)
         self._next = last + 1
 
-    def rest(self, end: i64) -> Gone:
+    def rest(self, end: i64) -> SettledNumbers:
         """Everything below `end` that is not live."""
         if end > self._next:
             self._gone.add_run(self._next, end - 1)

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from contextlib import suppress
 from typing import Final
 
-from leveret.errors import Corrupt, StorageError
+from leveret.errors import CorruptionError, StorageError
 from leveret.journal.chunks import Written
 from leveret.storage.blocks import HEAD_BYTES, check_head, encode_head
 from leveret.storage.disk import Disk, DiskFile
@@ -113,12 +113,12 @@ class SegmentFiles:
         try:
             file = self._disk.open(name)
         except FileNotFoundError as fault:
-            raise Corrupt(f"{name} is missing") from fault
+            raise CorruptionError(f"{name} is missing") from fault
         try:
             check_head(file.read(HEAD_BYTES, 0), key[0], name)
         except StorageError as fault:
             file.close()
-            raise Corrupt(str(fault)) from fault
+            raise CorruptionError(str(fault)) from fault
         return file
 
     def forget(self, keys: list[Key]) -> None:

@@ -15,7 +15,7 @@ from mypy_extensions import i64
 
 from leveret.engine.streams.chunk import Chunk, chunk_bytes, read_chunk
 from leveret.engine.streams.segments import Index, Segment, Segments, SegmentStore
-from leveret.errors import Corrupt
+from leveret.errors import CorruptionError
 from leveret.journal.chunks import CHUNK_HEAD_BYTES, Written
 from leveret.storage.blocks import HEAD_BYTES
 
@@ -43,7 +43,7 @@ class DiskSegments(Segments):
     def read(self, segment: Segment, at: i64) -> Chunk:
         size = chunk_bytes(self._bytes(segment, at, CHUNK_HEAD_BYTES))
         if size == 0 or size > segment.end - at:
-            raise Corrupt("a chunk is cut short")
+            raise CorruptionError("a chunk is cut short")
         return read_chunk(self._bytes(segment, at, size), segment.first_offset, at)
 
     def _bytes(self, segment: Segment, at: i64, size: i64) -> bytes:

@@ -9,7 +9,7 @@ from leveret.engine.broker import Broker
 from leveret.engine.streams.chunk import chunk_bytes, read_chunk
 from leveret.engine.streams.segments import Segment
 from leveret.engine.streams.stream import Stream
-from leveret.errors import Corrupt
+from leveret.errors import CorruptionError
 from leveret.journal.chunks import CHUNK_HEAD_BYTES, Written
 from leveret.journal.records import RECORD_HEAD_BYTES
 from leveret.storage.blocks import HEAD_BYTES
@@ -67,7 +67,7 @@ def _survey(files: SegmentFiles, stream: int, firsts: list[int]) -> StreamLog:
             head = files.read(stream, log.segment, log.at, CHUNK_HEAD_BYTES)
             data = files.read(stream, log.segment, log.at, chunk_bytes(head))
             chunk = read_chunk(data, log.segment, log.at)
-        except Corrupt:
+        except CorruptionError:
             return log
         if log.began_ms == 0:
             log.began_ms = chunk.first_ms
@@ -114,7 +114,9 @@ def _check_first(stream: Stream, log: StreamLog) -> None:
     kept = stream.segments.segments
     first = int(kept[0].first_offset) if kept else log.next_offset
     if first > log.first_offset:
-        stream.note_damage(Corrupt(f"offsets {log.first_offset} to {first - 1} are missing"))
+        stream.note_damage(
+            CorruptionError(f"offsets {log.first_offset} to {first - 1} are missing")
+        )
 
 
 def _place(disk: Disk, stream: Stream, log: StreamLog) -> None:
@@ -126,7 +128,7 @@ def _place(disk: Disk, stream: Stream, log: StreamLog) -> None:
         return
     if not kept or kept[-1].first_offset != log.segment or kept[-1].end < log.at:
         if log.next_offset > 0:
-            stream.note_damage(Corrupt(f"the segment of offset {log.segment} is cut short"))
+            stream.note_damage(CorruptionError(f"the segment of offset {log.segment} is cut short"))
         place.begin(log.next_offset)
         return
     file = disk.open(segment_name(int(stream.ledger.id), log.segment))
@@ -165,7 +167,9 @@ def _append(stream: Stream, data: bytes, first_kept: int, files: SegmentFiles) -
         return  # is there
     place = writer.place
     if first > writer.next_offset:  # what stood between in the log cannot be read
-        stream.note_damage(Corrupt(f"offsets {writer.next_offset} to {first - 1} are missing"))
+        stream.note_damage(
+            CorruptionError(f"offsets {writer.next_offset} to {first - 1} are missing")
+        )
         place.begin(first)
     if place.segment < first_kept <= first:
         place.begin(first)

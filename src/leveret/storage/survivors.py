@@ -29,7 +29,7 @@ from leveret.engine.backlog.paged import Run
 from leveret.engine.broker import Broker
 from leveret.engine.pulse import NEVER, Timed, earlier
 from leveret.engine.queues.queue import Queue
-from leveret.errors import Corrupt
+from leveret.errors import CorruptionError
 from leveret.journal.index import ENTRY_BYTES
 from leveret.journal.journal import Journal
 from leveret.journal.records import COPY_BYTES, NOWHERE, OFFSET_BITS, OFFSET_MASK
@@ -175,7 +175,7 @@ class Survivors(Timed):
         retry_ms: i64 = RETRY_SOON_MS if self._journal.settled else RETRY_MS
         try:
             is_done = self._step()
-        except (Corrupt, OSError):
+        except (CorruptionError, OSError):
             is_done = True  # whoever needs what cannot be read will say so
             retry_ms = RETRY_MS
         if self._bytes_left < 0:
@@ -324,4 +324,4 @@ def _is_sound(queue: Queue | None) -> bool:
 
 def _require_seq(payload: bytes, seq: int) -> None:
     if len(payload) < COPY_BYTES or read_i64_be(payload, 8) != seq:
-        raise Corrupt("a message is not where it should be")
+        raise CorruptionError("a message is not where it should be")

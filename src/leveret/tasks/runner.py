@@ -26,7 +26,7 @@ from leveret.engine.insight.walk import arrived_ms
 from leveret.engine.message import Message
 from leveret.engine.queues.queue import Queue
 from leveret.engine.streams.stream import Stream
-from leveret.errors import AccessRefused, LeveretError, NotFound, PreconditionFailed
+from leveret.errors import AccessRefusedError, LeveretError, NotFoundError, PreconditionFailedError
 from leveret.tasks.task import CANCELLED, DONE, FAILED, RUNNING, Order, Task, Trial
 
 log = logging.getLogger(__name__)
@@ -76,13 +76,13 @@ class Tasks:
     def get(self, number: str) -> Task:
         found = self._tasks.get(number)
         if found is None:
-            raise NotFound(f"no task '{number}'")
+            raise NotFoundError(f"no task '{number}'")
         return found
 
     def start(self, order: Order, user: User) -> Task:
         """Begin to carry an order out. Refused orders raise EngineError."""
         if len(self._running) >= RUNNING_MAX:
-            raise PreconditionFailed(f"{RUNNING_MAX} tasks are running: wait for one to end")
+            raise PreconditionFailedError(f"{RUNNING_MAX} tasks are running: wait for one to end")
         work = _Work(self._broker, order, user)
         task = Task(
             id=secrets.token_hex(8),
@@ -213,7 +213,7 @@ class _Work:
         vhost = broker.vhost(order.source.vhost)
         self.queue: Queue = vhost.queue(order.source.queue, None)
         if isinstance(self.queue, Stream):
-            raise PreconditionFailed(f"'{self.queue.name}' is a stream: its messages stay")
+            raise PreconditionFailedError(f"'{self.queue.name}' is a stream: its messages stay")
         self.at = 0
         self.matched = 0
         self.missing: list[int] = []  # not there, of the messages of the last step
@@ -251,9 +251,9 @@ class _Work:
     def step(self, *, is_trial: bool) -> None:
         """Look at the next messages, and do what is ordered with those that are meant."""
         if self.queue.deleted:
-            raise NotFound(f"queue '{self.queue.name}' is deleted")
+            raise NotFoundError(f"queue '{self.queue.name}' is deleted")
         if not self._may(READ, self.queue.vhost, "queue", self.queue.name):
-            raise AccessRefused(f"user '{self._user.name}' may no longer read from the queue")
+            raise AccessRefusedError(f"user '{self._user.name}' may no longer read from the queue")
         filtering = self.order.filter
         count = self._turn_messages if filtering is None else LOOK_MESSAGES
         seqs = list(self._plan[self.at : self.at + count])

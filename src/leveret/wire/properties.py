@@ -21,7 +21,7 @@ from typing import Final
 from librt.strings import BytesWriter, read_i16_be, read_i64_be, write_i16_be, write_i64_be
 from mypy_extensions import i64, mypyc_attr
 
-from leveret.errors import FrameError, SyntaxFault
+from leveret.errors import FieldSyntaxError, FrameError
 from leveret.wire.scan import check_value, counted_end, name_end
 from leveret.wire.tables import Table, decode_table, encode_table, read_u64
 
@@ -96,7 +96,7 @@ class Properties:
 def parse_traits(payload: bytes, depth: i64 = 0) -> Traits:
     """Check the whole payload and take out what the publish path needs.
 
-    Raises FrameError for a body size of 2^63 and over and for more flags, SyntaxFault for
+    Raises FrameError for a body size of 2^63 and over and for more flags, FieldSyntaxError for
     properties that are cut short, malformed or followed by other bytes. The class is the caller's.
     What a peer sent is parsed at the depth of `WRAPPING_MAX`.
     """
@@ -120,7 +120,7 @@ def parse_traits(payload: bytes, depth: i64 = 0) -> Traits:
     if flags & _TEXTS:
         at = _note_texts(payload, at, flags, traits)
     if at != len(payload):
-        raise SyntaxFault("content header: bytes follow the last property")
+        raise FieldSyntaxError("content header: bytes follow the last property")
     return traits
 
 
@@ -182,7 +182,7 @@ def _note_x_name(payload: bytes, at: i64, traits: Traits) -> None:
 
 def _read_flags(payload: bytes) -> i64:
     if len(payload) < _PROPERTIES_AT:
-        raise SyntaxFault("content header: cut short")
+        raise FieldSyntaxError("content header: cut short")
     flags: i64 = i64(read_i16_be(payload, _FLAGS_AT)) & 0xFFFF
     if flags & _CONTINUATION:
         raise FrameError("content header: only one word of property flags is supported")
@@ -198,13 +198,13 @@ def _read_body_size(payload: bytes) -> i64:
 
 def _fixed_end(payload: bytes, at: i64, size: i64) -> i64:
     if size > len(payload) - at:
-        raise SyntaxFault("content header: a property is cut short")
+        raise FieldSyntaxError("content header: a property is cut short")
     return at + size
 
 
 def _octet(payload: bytes, at: i64) -> i64:
     if at >= len(payload):
-        raise SyntaxFault("content header: a property is cut short")
+        raise FieldSyntaxError("content header: a property is cut short")
     return payload[at]
 
 
@@ -253,7 +253,8 @@ class _Cursor:
 
 
 def decode_properties(payload: bytes) -> Properties:
-    """Every property of the payload; raises SyntaxFault or FrameError as `parse_traits` does."""
+    """Every property of the payload; raises FieldSyntaxError or FrameError as `parse_traits`
+    does."""
     cursor = _Cursor(payload)
     properties = Properties()
     properties.content_type = cursor.text(_CONTENT_TYPE)
@@ -271,7 +272,7 @@ def decode_properties(payload: bytes) -> Properties:
     properties.app_id = cursor.text(_APP_ID)
     properties.cluster_id = cursor.text(_CLUSTER_ID)
     if cursor.at != len(payload):
-        raise SyntaxFault("content header: bytes follow the last property")
+        raise FieldSyntaxError("content header: bytes follow the last property")
     return properties
 
 

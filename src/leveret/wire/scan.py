@@ -16,7 +16,8 @@
     l L  i64                     long
 
 Nothing is built here: the functions find and check, on the publish path too. Whatever the bytes,
-they raise SyntaxFault or return; bytes that passed `check_entries` can be taken apart without fear.
+they raise FieldSyntaxError or return; bytes that passed `check_entries` can be taken apart without
+fear.
 """
 
 from typing import Final
@@ -24,7 +25,7 @@ from typing import Final
 from librt.strings import read_i32_be
 from mypy_extensions import i64
 
-from leveret.errors import SyntaxFault
+from leveret.errors import FieldSyntaxError
 
 # Tables and arrays inside each other, as a peer may send them. Compiled code does not check its
 # stack: this is the check.
@@ -93,25 +94,25 @@ _SIZE_CODES: Final[bytes] = _size_codes()
 def counted_end(data: bytes, at: i64, end: i64) -> i64:
     """The end of the bytes that the u32 at `at` counts; at most `end`."""
     if at < 0 or end > len(data) or end - at < 4:
-        raise SyntaxFault("field table: a length is cut short")
+        raise FieldSyntaxError("field table: a length is cut short")
     # As i64 a u32 of 2^31 and over stays positive once it is masked.
     length: i64 = i64(read_i32_be(data, at)) & 0xFFFFFFFF
     if length > end - at - 4:
-        raise SyntaxFault("field table: a length reaches past the end")
+        raise FieldSyntaxError("field table: a length reaches past the end")
     return at + 4 + length
 
 
 def value_end(data: bytes, at: i64, end: i64) -> i64:
     """The end of the value whose tag is at `at`. What is inside a table or array is not read."""
     if at >= end:
-        raise SyntaxFault("field table: a value is missing")
+        raise FieldSyntaxError("field table: a value is missing")
     code: i64 = _SIZE_CODES[data[at]]
     if code == _COUNTED:
         return counted_end(data, at + 1, end)
     if code == _UNKNOWN:
-        raise SyntaxFault(f"field table: unknown type tag {data[at]}")
+        raise FieldSyntaxError(f"field table: unknown type tag {data[at]}")
     if code > end - at - 1:
-        raise SyntaxFault("field table: a value is cut short")
+        raise FieldSyntaxError("field table: a value is cut short")
     return at + 1 + code
 
 
@@ -119,7 +120,7 @@ def name_end(data: bytes, at: i64, end: i64) -> i64:
     """The end of the entry name whose length octet is at `at`."""
     stop: i64 = at + 1 + data[at]
     if stop >= end:
-        raise SyntaxFault("field table: a name is cut short")
+        raise FieldSyntaxError("field table: a name is cut short")
     return stop
 
 
@@ -135,7 +136,8 @@ def check_value(data: bytes, at: i64, end: i64, depth: i64) -> i64:
 
 
 def check_entries(data: bytes, start: i64, end: i64, depth: i64) -> None:
-    """Raise SyntaxFault unless the bytes between start and end are entries, all the way down."""
+    """Raise FieldSyntaxError unless the bytes between start and end are entries, all the way
+    down."""
     _require_depth(depth)
     at = start
     while at < end:
@@ -151,7 +153,7 @@ def _check_items(data: bytes, start: i64, end: i64, depth: i64) -> None:
 
 def _require_depth(depth: i64) -> None:
     if depth > DEPTH_MAX:
-        raise SyntaxFault(f"field table: nested deeper than {NESTING_MAX}")
+        raise FieldSyntaxError(f"field table: nested deeper than {NESTING_MAX}")
 
 
 def find_entry(data: bytes, start: i64, end: i64, name: bytes) -> i64:
@@ -172,6 +174,6 @@ def find_entry(data: bytes, start: i64, end: i64, name: bytes) -> i64:
 
 
 def require_span(data: bytes, start: i64, end: i64) -> None:
-    """Raise SyntaxFault unless start and end lie in the data, in this order."""
+    """Raise FieldSyntaxError unless start and end lie in the data, in this order."""
     if start < 0 or end < start or end > len(data):
-        raise SyntaxFault("field table: cut short")
+        raise FieldSyntaxError("field table: cut short")

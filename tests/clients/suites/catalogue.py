@@ -15,7 +15,7 @@ from typing import Final
 
 from tests.clients.suites import outcomes
 from tests.clients.suites.outcomes import Outcomes
-from tests.clients.suites.workshop import HERE, Unavailable, Workshop, pinned_version, program
+from tests.clients.suites.workshop import HERE, UnavailableError, Workshop, pinned_version, program
 
 Address = tuple[str, int]
 TEST_LIMIT_S: Final = 120
@@ -58,7 +58,7 @@ class PytestSuite(Suite):
         if given := workshop.given(self.name):
             return workshop.copy(given, self.name)
         if not self.in_sdist:
-            raise Unavailable(
+            raise UnavailableError(
                 f"its source distribution has no tests: give a checkout of version {self.version}"
                 f" with --source {self.name}=FOLDER"
             )

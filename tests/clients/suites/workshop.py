@@ -2,7 +2,7 @@
 
 Everything comes from package archives at run time (source distributions, npm packages, Debian
 source packages) or from a folder that the caller names; nothing of it is committed. A suite that
-cannot be had raises `Unavailable` with the sentence that the report prints.
+cannot be had raises `UnavailableError` with the sentence that the report prints.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HERE: Final = Path(__file__).parent
 FETCH_TIMEOUT_S: Final = 600
 
 
-class Unavailable(Exception):
+class UnavailableError(Exception):
     """The suite or something it needs cannot be had on this machine."""
 
 
@@ -115,7 +115,7 @@ class Workshop:
                 self.fetch(["apt-get", "download", package], cwd=folder / package)
             archive = next((folder / package).glob("*.deb"), None)
             if archive is None:
-                raise Unavailable(f"apt-get did not download {package}")
+                raise UnavailableError(f"apt-get did not download {package}")
             self.fetch(["dpkg", "-x", archive, folder / "root"])
         return folder / "root"
 
@@ -127,10 +127,10 @@ class Workshop:
                 words, cwd=cwd, capture_output=True, text=True, check=False, timeout=FETCH_TIMEOUT_S
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise Unavailable(f"{words[0]} failed: {error}") from error
+            raise UnavailableError(f"{words[0]} failed: {error}") from error
         if done.returncode != 0:
             lines = (done.stderr.strip() or done.stdout.strip()).splitlines()
-            raise Unavailable(f"{Path(words[0]).name} failed: {lines[-1] if lines else '?'}")
+            raise UnavailableError(f"{Path(words[0]).name} failed: {lines[-1] if lines else '?'}")
 
     def run(
         self,
@@ -157,7 +157,7 @@ class Workshop:
 def program(name: str, package: str) -> str:
     path = shutil.which(name)
     if path is None:
-        raise Unavailable(f"{name} is not installed (Debian's package {package})")
+        raise UnavailableError(f"{name} is not installed (Debian's package {package})")
     return path
 
 
@@ -167,7 +167,7 @@ def pinned_version(package: str) -> str:
         name, _, version = line.partition("==")
         if name.strip().lower() == package:
             return version.partition(";")[0].strip()
-    raise Unavailable(f"{package} is not in constraints.txt")
+    raise UnavailableError(f"{package} is not in constraints.txt")
 
 
 def constraints_text() -> str:

@@ -38,7 +38,7 @@ from leveret.cluster.raft.state import LEADER, ROLE_NAMES
 from leveret.cluster.store.files import Files
 from leveret.cluster.store.store import Store
 from leveret.cluster.turn import Outcome
-from leveret.errors import Busy, Closed, ClusterError, NotLeader
+from leveret.errors import BusyError, ClosedError, ClusterError, NotLeaderError
 from leveret.runtime.loop import loop_factory
 from leveret.storage.disk import Disk
 
@@ -215,7 +215,7 @@ class Program:
             raft = found.raft
             begun = 0 if raft.log.snapshot is None else raft.log.snapshot.index
             if raft.applied - begun >= every:
-                with contextlib.suppress(Busy):
+                with contextlib.suppress(BusyError):
                     self._host.compact(number)
         self.node.soon()
 
@@ -245,9 +245,9 @@ class Program:
         do = getattr(self, f"_do_{request['do']}")
         try:
             do(session, request.get("group", 1), request)
-        except NotLeader as error:
+        except NotLeaderError as error:
             session.tell({"refused": request, "leader": error.leader, "why": str(error)})
-        except (ClusterError, Closed) as error:
+        except (ClusterError, ClosedError) as error:
             session.tell({"refused": request, "leader": -1, "why": str(error)})
 
     def _do_enqueue(self, session: Session, group: int, request: Told) -> None:
@@ -270,7 +270,7 @@ class Program:
         """Deliver what a consumer holds, as of a moment at which this node leads; then go on."""
         try:
             await self.node.read(group, READ_S)
-        except (ClusterError, Closed, TimeoutError):
+        except (ClusterError, ClosedError, TimeoutError):
             return
         found = self._host.groups[group]
         consumer = found.machine.contents.consumers.get(actor)
@@ -292,7 +292,7 @@ class Program:
     async def _read(self, session: Session, group: int, request: Told) -> None:
         try:
             await self.node.read(group, READ_S)
-        except (ClusterError, Closed, TimeoutError) as error:
+        except (ClusterError, ClosedError, TimeoutError) as error:
             session.tell({"refused": request, "leader": 0, "why": str(error) or "no answer"})
             return
         session.tell({"answer": state_of(self._host.groups[group])})

@@ -28,7 +28,7 @@ from tests.cluster.simulation.disk import Disk
 from tests.cluster.simulation.view import View
 
 
-class Violation(Exception):
+class ViolationError(Exception):
     """Something that must hold does not."""
 
     def __init__(self, rule: str, text: str) -> None:
@@ -38,7 +38,7 @@ class Violation(Exception):
 
 def require(holds: bool, rule: str, text: str) -> None:
     if not holds:
-        raise Violation(rule, text)
+        raise ViolationError(rule, text)
 
 
 def mark(entry: Entry) -> tuple[int, int, int]:

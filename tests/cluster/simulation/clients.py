@@ -17,7 +17,7 @@ from leveret.cluster.commands import (
 )
 from leveret.cluster.host import Host
 from leveret.cluster.turn import Outcome
-from leveret.errors import Busy, NotLeader, UnknownGroup
+from leveret.errors import BusyError, NotLeaderError, UnknownGroupError
 from tests.cluster.simulation.node import Node
 from tests.cluster.simulation.stage import Stage
 
@@ -54,13 +54,13 @@ class Client:
     def _propose(self, host: Host, commands: list[bytes]) -> None:
         try:
             host.propose(self.group, commands)
-        except NotLeader as error:
+        except NotLeaderError as error:
             self.leader = error.leader
             self.on_refused()
-        except UnknownGroup:
+        except UnknownGroupError:
             self.leader = 0
             self.on_refused()
-        except Busy:
+        except BusyError:
             self.on_refused()
 
     def on_refused(self) -> None:

@@ -22,7 +22,7 @@ from leveret.cluster.raft.ready import Ready
 from leveret.cluster.raft.state import LEADER
 from leveret.cluster.store.store import FILE_BYTES
 from leveret.cluster.turn import HostTurn
-from leveret.errors import Busy, Corrupt, UnknownGroup
+from leveret.errors import BusyError, CorruptionError, UnknownGroupError
 from tests.cluster.simulation.checks import require
 from tests.cluster.simulation.disk import Disk
 from tests.cluster.simulation.stage import Stage
@@ -77,7 +77,7 @@ class Node:
         assert self.condition is Condition.DOWN
         try:
             self.disk.start()
-        except Corrupt:
+        except CorruptionError:
             assert self.disk.is_damaged
             self.condition = Condition.REFUSED
             self.stage.note(f"{self} refuses to start: its disk is damaged")
@@ -319,7 +319,7 @@ class Node:
             require(same, "determinism", f"{self} has another state of {group} than it should")
             try:
                 host.compact(group)
-            except (Busy, UnknownGroup):
+            except (BusyError, UnknownGroupError):
                 return
             self.stage.note(f"{self} makes a snapshot of {group} at {raft.applied}")
 

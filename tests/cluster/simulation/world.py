@@ -23,7 +23,7 @@ from leveret.cluster.machine import (
 from leveret.cluster.raft.entry import Entry, Members
 from leveret.cluster.turn import Outcome
 from leveret.errors import ClusterError
-from tests.cluster.simulation.checks import Checker, Violation, mark, require
+from tests.cluster.simulation.checks import Checker, ViolationError, mark, require
 from tests.cluster.simulation.clients import Publisher, Taker
 from tests.cluster.simulation.nemesis import Nemesis
 from tests.cluster.simulation.network import Network
@@ -59,7 +59,7 @@ class Result:
         """What was broken: a rule of the checker, or an assertion of the core."""
         if self.failure is None:
             return ""
-        return self.failure.rule if isinstance(self.failure, Violation) else "assertion"
+        return self.failure.rule if isinstance(self.failure, ViolationError) else "assertion"
 
     def replay(self) -> str:
         return f"python -m tests.cluster.simulation --schedule {self.schedule} --seed {self.seed}"
@@ -199,7 +199,7 @@ class World(Stage):
         failure: Exception | None = None
         try:
             self._run()
-        except (Violation, AssertionError) as found:
+        except (ViolationError, AssertionError) as found:
             failure = found
         checkers = self.checkers.values()
         hosts = [node.host for node in self.nodes.values() if node.host is not None]
@@ -268,7 +268,7 @@ class World(Stage):
             self.run_until(self.now + HEALING // ROUNDS_OF_HEALING)
             if all(is_so(group) for group in self.checkers):
                 return
-        raise Violation(rule, f"none within {HEALING} after healing")
+        raise ViolationError(rule, f"none within {HEALING} after healing")
 
     def _has_leaders(self, group: int) -> bool:
         """Somebody leads, and all other members know that."""

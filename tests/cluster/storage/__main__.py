@@ -7,7 +7,7 @@ python -m tests.cluster.storage --first 17 --seeds 1
 import argparse
 
 from leveret.errors import LeveretError
-from tests.cluster.storage.run import Run, Violation
+from tests.cluster.storage.run import Run, ViolationError
 
 TURNS = 60
 
@@ -22,7 +22,7 @@ def main() -> int:
         run = Run(seed)
         try:
             run.run(TURNS)
-        except (Violation, AssertionError, LeveretError, OSError) as failure:
+        except (ViolationError, AssertionError, LeveretError, OSError) as failure:
             print(f"seed {seed}: FAILED by storage: {type(failure).__name__}: {failure}")
             print(f"replay: python -m tests.cluster.storage --first {seed} --seeds 1")
             return 1

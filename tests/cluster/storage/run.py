@@ -22,16 +22,16 @@ CLUSTER = 9
 GROUPS_MAX = 5
 
 
-class Violation(Exception):
+class ViolationError(Exception):
     """Something that must hold does not."""
 
 
 def require(holds: bool, text: str) -> None:
     if not holds:
-        raise Violation(text)
+        raise ViolationError(text)
 
 
-class Killed(Exception):
+class KilledError(Exception):
     """The process ends here."""
 
 
@@ -48,7 +48,7 @@ class KillDisk(FakeDisk):
         super()._begin(operation)
         self.kill_before -= 1
         if self.kill_before == 0:
-            raise Killed
+            raise KilledError
 
 
 class Run:
@@ -172,7 +172,7 @@ class Run:
     def _kill(self, block: Block, after: dict[int, Shown]) -> None:
         """The process is killed while it writes, and started again; then power fails."""
         self.disk.kill_before = self.rng.randint(1, 6)
-        with suppress(Killed):
+        with suppress(KilledError):
             self.files.write(block)
         self.disk.kill_before = -1
         self._go_on(after)
@@ -218,7 +218,7 @@ class Run:
             elif not has_more:
                 break
         else:
-            raise Violation("giving room back does not come to an end")
+            raise ViolationError("giving room back does not come to an end")
         space = self.store.index.space
         sizes = list(space.size.items())[:-1]
         for file, size in sizes:

@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import IO, Final
 
-from leveret.jobs import CallFailed, Client, NewJob, TopicSettings
+from leveret.jobs import CallError, Client, NewJob, TopicSettings
 from tests.jobs.chaos.ledger import Ledger, LedgerServer
 from tests.jobs.chaos.worker import KINDS, LEASE_S, NAMESPACE, TOPIC
 from tools.benchmark_jobs.servers import token_of
@@ -119,7 +119,7 @@ class Producer(threading.Thread):
     def _put_in(self, jobs: list[NewJob], has_keys: bool) -> None:
         """With keys until there is an answer; without them a lost answer is not known of."""
         while not self.stopping.is_set():
-            with suppress(CallFailed):
+            with suppress(CallError):
                 ids = self._client.enqueue_many(jobs)
                 self.told.update(dict.fromkeys(ids, time.monotonic()))
                 return

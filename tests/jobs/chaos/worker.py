@@ -9,7 +9,7 @@ import logging
 import sys
 from typing import Final
 
-from leveret.jobs import AsyncClient, CallFailed, Job, Outcome, Worker
+from leveret.jobs import AsyncClient, CallError, Job, Outcome, Worker
 
 NAMESPACE: Final = "chaos"
 TOPIC: Final = "work"
@@ -39,7 +39,7 @@ async def by_calls(url: str, token: str, teller: Teller) -> None:
             jobs = await client.dequeue(TOPIC, limit=_TAKEN, wait_s=1, lease_s=LEASE_S)
             done = [job for job in jobs if await _applied(job, teller)]
             outcomes = await client.ack_many(done)
-        except CallFailed:
+        except CallError:
             await asyncio.sleep(0.05)
             continue
         for job, outcome in zip(done, outcomes, strict=True):

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from leveret.errors import JobsDraining, JobsUnavailable
+from leveret.errors import JobsDrainingError, JobsUnavailableError
 from leveret.job_model import Handle, Outcome
 from leveret.job_service.shards import ShardsStore
 from leveret.job_service.shards.entries import decode
@@ -50,7 +50,7 @@ async def drained(store: ShardsStore, topic: str) -> list[bytes]:
     while True:
         try:
             return await drain(store, topic)
-        except JobsUnavailable:
+        except JobsUnavailableError:
             await asyncio.sleep(0.02)
 
 
@@ -70,7 +70,7 @@ class Shaken:
                 try:
                     await self.store.enqueue([new(topic, b"again", **more)])
                     return
-                except JobsUnavailable:
+                except JobsUnavailableError:
                     await asyncio.sleep(0.05)
 
 
@@ -95,7 +95,7 @@ def test_a_shard_that_is_down_is_named_and_the_others_work(
                     store.dequeue("n", there, 1, None, 0),
                     store.ack("n", there, [Handle(1)]),
                 ):
-                    assert "shard 1" in await refuses(call, JobsUnavailable)
+                    assert "shard 1" in await refuses(call, JobsUnavailableError)
                 await store.enqueue([new(here, b"here")])
                 assert await drain(store, here) == [b"here"]
             finally:
@@ -119,7 +119,7 @@ def test_what_was_buffered_for_a_shard_is_kept_until_it_is_back(
                 for _ in range(1000):  # the breaker is closed until somebody notices
                     try:
                         await store.enqueue([new(there, b"%d" % taken)])
-                    except JobsUnavailable:
+                    except JobsUnavailableError:
                         break
                     taken += 1
                 assert taken > 0
@@ -139,7 +139,7 @@ def test_a_node_starts_while_a_shard_is_down(apart: Place, other_postgres: Postg
         try:
             store = await apart.started(missing=1)
             await store.enqueue([new(here, b"here")])
-            assert "shard 1" in await refuses(store.enqueue([new(there)]), JobsUnavailable)
+            assert "shard 1" in await refuses(store.enqueue([new(there)]), JobsUnavailableError)
         finally:
             other_postgres.start()
         await Shaken(store).recovers(there)
@@ -161,7 +161,7 @@ def test_a_restarted_postgresql_loses_nothing(apart: Place, other_postgres: Post
                     try:
                         await store.enqueue([new(there, b"%d" % number)])
                         sent.append(b"%d" % number)
-                    except JobsUnavailable:
+                    except JobsUnavailableError:
                         await asyncio.sleep(0.01)
 
             async with asyncio.TaskGroup() as group:
@@ -185,7 +185,7 @@ def test_without_redis_writes_fail_and_reads_go_to_postgresql(
             await store.enqueue([new(payload=b"1"), new(payload=b"2")])
             (first,) = await store.dequeue("n", "t", 1, None, 0)
             own_redis.end()
-            assert "redis" in await refuses(store.enqueue([new()]), JobsUnavailable)
+            assert "redis" in await refuses(store.enqueue([new()]), JobsUnavailableError)
             assert await store.ack("n", "t", [Handle(first.id, first.token)]) == [Outcome.DONE]
             assert await drain(store, "t") == [b"2"]
             own_redis.start()
@@ -202,7 +202,7 @@ def test_nothing_of_a_call_that_failed_is_delivered_later(
         there = place.at(redis_url=own_redis.url)
         store = await there.started()
         own_redis.end()
-        await refuses(store.enqueue([new(payload=b"failed")]), JobsUnavailable)
+        await refuses(store.enqueue([new(payload=b"failed")]), JobsUnavailableError)
         await abandon(store)
         own_redis.start()
         async with there.node() as store:  # the log is replayed
@@ -219,7 +219,7 @@ def test_slow_mode_writes_to_postgresql(place: Place, own_redis: RedisServer) ->
             (first,) = await store.enqueue([new(payload=b"1", idempotency_key="k")])
             assert await drain(store, "t") == [b"1"]
             own_redis.end()
-            await refuses(store.enqueue([new()]), JobsUnavailable)  # which finds it gone
+            await refuses(store.enqueue([new()]), JobsUnavailableError)  # which finds it gone
             ids = await store.enqueue([new(payload=b"2"), new(idempotency_key="k")])
             assert ids[1] == first
             assert await drain(store, "t") == [b"2"]
@@ -266,7 +266,7 @@ def test_a_shard_that_refuses_statements_is_named_and_others_go_on(place: Place)
                 await store.enqueue([new(topic)])
                 await store._flush(("n", topic))
             await place.rows("ALTER TABLE items RENAME TO elsewhere", shard=0)
-            told = await refuses(store.dequeue("n", refusing, 1, None, 0), JobsUnavailable)
+            told = await refuses(store.dequeue("n", refusing, 1, None, 0), JobsUnavailableError)
             assert "shard 0" in told
             assert "refuses" in told
             assert await drain(store, fine) == [b"x"]
@@ -402,12 +402,12 @@ def test_a_stalled_network_ends_every_call_by_its_deadline(
                 assert await until(store, "t", 1) == [b"again"]
                 line.stall()
                 if which == "redis":
-                    assert "redis" in await refuses(store.enqueue([new()]), JobsUnavailable)
+                    assert "redis" in await refuses(store.enqueue([new()]), JobsUnavailableError)
                     assert await drained(store, "t") == []
                 else:
                     calls = store.dequeue("n", "t", 1, None, 0)
-                    assert "shard" in await refuses(calls, JobsUnavailable)
-                    assert "shard" in await refuses(store.enqueue([new()]), JobsUnavailable)
+                    assert "shard" in await refuses(calls, JobsUnavailableError)
+                    assert "shard" in await refuses(store.enqueue([new()]), JobsUnavailableError)
                 line.flow()
                 await Shaken(store).recovers("t")
                 assert await until(store, "t", 1) == [b"again"]
@@ -429,7 +429,7 @@ def test_a_push_that_arrives_after_its_call_failed_is_void(
                 assert await until(other, "t", 1) == [b"again"]
                 line.stall()
                 failed = new(payload=b"late", idempotency_key="k")
-                await refuses(store.enqueue([failed]), JobsUnavailable)
+                await refuses(store.enqueue([failed]), JobsUnavailableError)
                 line.flow()
                 await Shaken(store).recovers("t")
                 assert await until(other, "t", 1) == [b"again"]
@@ -494,8 +494,8 @@ def test_a_stop_without_postgresql_fails_and_keeps_the_rest(
         other_postgres.end(signal.SIGKILL)
         try:
             await store.enqueue([new(there, b"kept")])
-            assert "1 jobs stay" in await refuses(store.stop(1.0), JobsUnavailable)
-            await refuses(store.enqueue([new(there)]), JobsDraining)
+            assert "1 jobs stay" in await refuses(store.stop(1.0), JobsUnavailableError)
+            await refuses(store.enqueue([new(there)]), JobsDrainingError)
         finally:
             other_postgres.start()
         async with apart.node() as store:

@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 import pytest
 
-from leveret.errors import JobsOverRate, JobsUnavailable, NewerFormat
+from leveret.errors import JobsRateLimitError, JobsUnavailableError, NewerFormatError
 from leveret.job_model import (
     BATCH_BYTES_MAX,
     PAYLOAD_BYTES_MAX,
@@ -56,7 +56,7 @@ def test_a_database_of_a_later_version_is_refused(place: Place) -> None:
             pass
         await place.rows("INSERT INTO leveret_version VALUES (99)", shard=1)
         store = place.store()
-        with pytest.raises(NewerFormat):
+        with pytest.raises(NewerFormatError):
             await store.start()
         await abandon(store)
 
@@ -85,7 +85,7 @@ def test_a_lost_number_stops_the_making_of_ids_until_there_is_a_new_one(
             await store._memory._redis.set(f"mqueue:node:{old}", "somebody else")
             await eventually(lambda: store._numbers.number not in (old, None))
             store._numbers._valid_until_s = 0.0
-            with pytest.raises(JobsUnavailable, match="number"):
+            with pytest.raises(JobsUnavailableError, match="number"):
                 await store.enqueue([new()])
 
     asyncio.run(main())
@@ -189,7 +189,7 @@ def test_a_rate_closes_the_namespace_and_says_for_how_long(place: Place) -> None
     async def main() -> None:
         async with place.node(settings=limited) as store:
             await store.enqueue([new() for _ in range(30)])  # three seconds, to be asked again in
-            with pytest.raises(JobsOverRate) as caught:
+            with pytest.raises(JobsRateLimitError) as caught:
                 await store.enqueue([new()])
             assert 0 < caught.value.retry_after_s <= 3
             other = msgspec.structs.replace(new(), namespace="m")
@@ -206,7 +206,7 @@ def test_a_batch_that_is_larger_than_the_rate_comes_in_and_counts_in_full(place:
     async def main() -> None:
         async with place.node(settings=limited) as store:
             assert len(await store.enqueue([new() for _ in range(350)])) == 350
-            with pytest.raises(JobsOverRate) as refused:
+            with pytest.raises(JobsRateLimitError) as refused:
                 await store.enqueue([new()])
             assert refused.value.retry_after_s > 10, "the jobs of more than ten seconds came in"
 

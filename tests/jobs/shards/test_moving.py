@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from leveret.errors import JobsUnavailable
+from leveret.errors import JobsUnavailableError
 from leveret.job_model import Handle, Outcome, TopicSettings
 from leveret.job_service.shards.resharding.moving import mover
 from leveret.job_service.shards.routing import fnv32a
@@ -55,7 +55,7 @@ def test_a_topic_moves_while_jobs_go_in_and_out(place: Place) -> None:
                         jobs = await second.dequeue(*topic, 5, None, 50)
                         handles = [Handle(job.id, job.token) for job in jobs]
                         outcomes = await second.ack(*topic, handles)
-                    except JobsUnavailable:
+                    except JobsUnavailableError:
                         continue
                     assert set(outcomes) <= {Outcome.DONE}
                     got.extend(job.payload for job in jobs)

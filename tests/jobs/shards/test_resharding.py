@@ -10,12 +10,12 @@ import asyncpg
 import pytest
 from msgspec.structs import replace
 
-from leveret.errors import ConfigError, JobsUnavailable
+from leveret.errors import ConfigError, JobsUnavailableError
 from leveret.job_model import Handle, Outcome, Schedule, TopicSettings
 from leveret.job_service.shards.resharding.bulk import copy_parts, parts_of
-from leveret.job_service.shards.resharding.moving import Differs, mover
+from leveret.job_service.shards.resharding.moving import CopyDiffersError, mover
 from leveret.job_service.shards.routing import slot_of
-from leveret.job_service.shards.shard import TopicStopped
+from leveret.job_service.shards.shard import TopicStoppedError
 from leveret.pipeline.flows.reshard import Asked, Progress, Resharded, plan, reshard
 from tests.jobs.shards.nodes import QUICK, Place, abandon, drain, new, refuses
 from tools.services import Postgres, RedisServer
@@ -106,7 +106,7 @@ def test_everything_that_belongs_to_a_topic_moves_with_it(place: Place) -> None:
                 "leveret_serve('n', $1, '{0}', '{7}')",
                 "leveret_undo('{1}', '{1}', '{n}', ARRAY[$1])",
             ):
-                with pytest.raises(TopicStopped):
+                with pytest.raises(TopicStoppedError):
                     await store._shards[0].fetch(f"SELECT {late}", MOVING)
             assert (await store.settings("n", MOVING)).retries_max == 0
             (found,) = await store.dead("n", MOVING, 0, 10)
@@ -182,7 +182,7 @@ def test_a_planted_difference_is_found_and_nothing_is_switched(place: Place) -> 
         async with place.node() as store:
             await store.enqueue([new(MOVING, b"%d" % n) for n in range(50)])
             await store.stats(None)
-            with pytest.raises(Differs, match=r"items of the topic .* differ: 50 rows"):
+            with pytest.raises(CopyDiffersError, match=r"items of the topic .* differ: 50 rows"):
                 await resharded(place, 3, on_step)
             assert not await place.rows("SELECT FROM shard_map", shard=0)
             assert len(await drain(store, MOVING, 20)) == 50
@@ -272,7 +272,7 @@ def test_fewer_shards_and_a_node_that_is_given_only_those(place: Place) -> None:
             short = place.at(dsns=place.dsns[:2])
             async with short.node("b", settings=replace(QUICK, node_lease_ms=2_000)) as lacking:
                 on_third = next(t for t in topics if slot_of(("n", t)) % 3 == 2)
-                text = await refuses(lacking.enqueue([new(on_third)]), JobsUnavailable)
+                text = await refuses(lacking.enqueue([new(on_third)]), JobsUnavailableError)
                 assert "shard 2, which this node was not given" in text
         done = await resharded(place, 2)
         assert done.jobs == sum(slot_of(("n", t)) % 3 != slot_of(("n", t)) % 2 for t in topics)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from leveret.errors import Corrupt, JobsUnavailable, NewerFormat, StorageError
+from leveret.errors import CorruptionError, JobsUnavailableError, NewerFormatError, StorageError
 from leveret.job_service.shards import entries
 from leveret.job_service.shards.entries import Entry
 from leveret.job_service.shards.wal import Wal
@@ -92,7 +92,7 @@ def test_damage_before_the_last_file_is_told(tmp_path: Path) -> None:
     data = bytearray(first.read_bytes())
     data[60] ^= 1
     first.write_bytes(data)
-    with pytest.raises(Corrupt, match="damaged"):
+    with pytest.raises(CorruptionError, match="damaged"):
         opened(tmp_path)
 
 
@@ -139,7 +139,7 @@ def test_a_later_version_is_refused(tmp_path: Path) -> None:
     data[4:8] = (2).to_bytes(4, "big")
     data[24:28] = crc32(bytes(data[:24])).to_bytes(4, "big")
     path.write_bytes(data)
-    with pytest.raises(NewerFormat):
+    with pytest.raises(NewerFormatError):
         opened(tmp_path)
 
 
@@ -154,7 +154,7 @@ def test_a_full_disk_refuses_the_batch_and_keeps_the_rest(tmp_path: Path) -> Non
             wal.open()
             append(wal, [entry(1)])
             resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, resource.RLIM_INFINITY))
-            with pytest.raises(JobsUnavailable, match="cannot be written"):
+            with pytest.raises(JobsUnavailableError, match="cannot be written"):
                 append(wal, [entry(2, b"y" * 5_000)])
             append(wal, [entry(3)])
             wal.undo([1])
@@ -200,10 +200,10 @@ def test_a_failed_sync_breaks_the_log_for_good(
         wal = opened(tmp_path, "always")
         append(wal, [entry(1)])
         monkeypatch.setattr(os, "fsync", fail)
-        with pytest.raises(JobsUnavailable, match="the disk is gone"):
+        with pytest.raises(JobsUnavailableError, match="the disk is gone"):
             await wal.synced()
         monkeypatch.undo()
-        with pytest.raises(JobsUnavailable, match="broken"):
+        with pytest.raises(JobsUnavailableError, match="broken"):
             append(wal, [entry(2)])
         wal.close()
 

@@ -10,7 +10,7 @@ import pytest
 from leveret.arrow.requests import COLUMNS
 from leveret.arrow.schema import TYPES
 from leveret.engine.streams.rows import ROWS_MAX
-from leveret.errors import Corrupt
+from leveret.errors import CorruptionError
 from leveret.wire.properties import Properties, decode_properties
 from leveret.wire.tables import Field, field_of, table_of
 from tests.unit.arrow.chunks import NUMBER, Sent, chunks, read
@@ -370,11 +370,11 @@ def test_changed_chunk_is_never_read() -> None:
     made = chunks([Sent(b"hello")])[0]
     for at in range(len(made)):
         changed = made[:at] + bytes((made[at] ^ 1,)) + made[at + 1 :]
-        with pytest.raises(Corrupt):
+        with pytest.raises(CorruptionError):
             read([changed], 0, 1)
 
 
 def test_chunk_that_does_not_follow_is_refused() -> None:
     made = chunks([Sent()], [Sent()], [Sent()])
-    with pytest.raises(Corrupt, match="offset 1 is not where it should be"):
+    with pytest.raises(CorruptionError, match="offset 1 is not where it should be"):
         read([made[0], made[2]], 0, 3)

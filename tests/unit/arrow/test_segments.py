@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from leveret.arrow.requests import Passed, SegmentPart
+from leveret.arrow.requests import RetentionPassedError, SegmentPart
 from leveret.arrow.segments import Indexes, chunks_of_files
-from leveret.errors import Corrupt
+from leveret.errors import CorruptionError
 from leveret.storage.blocks import encode_head
 from tests.unit.arrow.chunks import NUMBER, Sent, chunks
 
@@ -48,7 +48,7 @@ def test_nothing_is_read_behind_what_the_broker_allows(tmp_path: Path) -> None:
     half = (whole.end - 24) // 2 + 24
     part = SegmentPart(whole.path, 0, half)
     assert offsets([part], 0, 10) == [0]
-    with pytest.raises(Corrupt, match="offsets 10 to 19 are missing"):
+    with pytest.raises(CorruptionError, match="offsets 10 to 19 are missing"):
         offsets([part], 0, 20)
 
 
@@ -57,7 +57,7 @@ def test_file_that_is_gone_was_passed_by_retention(tmp_path: Path) -> None:
     Path(parts[1].path).unlink()
     found = chunks_of_files(parts, NUMBER, 0, 20, Indexes())
     assert next(found).first_offset == 0
-    with pytest.raises(Passed):
+    with pytest.raises(RetentionPassedError):
         next(found)
 
 
@@ -75,7 +75,7 @@ def test_damage_is_found(tmp_path: Path, at: int) -> None:
     data = bytearray(Path(part.path).read_bytes())
     data[at] ^= 0x10
     Path(part.path).write_bytes(data)
-    with pytest.raises(Corrupt):
+    with pytest.raises(CorruptionError):
         offsets([part], 0, 20)
 
 
@@ -84,11 +84,11 @@ def test_file_that_is_too_short_is_damage(tmp_path: Path) -> None:
     data = Path(part.path).read_bytes()
     for size in (0, 10, 24, 60, len(data) - 1):
         Path(part.path).write_bytes(data[:size])
-        with pytest.raises(Corrupt):
+        with pytest.raises(CorruptionError):
             offsets([part], 0, 20)
 
 
 def test_segment_of_another_stream_is_damage(tmp_path: Path) -> None:
     part = segment(tmp_path, 0, 1)
-    with pytest.raises(Corrupt):
+    with pytest.raises(CorruptionError):
         next(chunks_of_files([part], NUMBER + 1, 0, 10, Indexes()))

@@ -11,7 +11,7 @@ from leveret.auth.hashes import NO_PASSWORD, quick_hash
 from leveret.auth.throttle import WAIT_MS_MIN, Throttle
 from leveret.engine.broker import Broker
 from leveret.engine.vhosts.register import Register
-from leveret.errors import PreconditionFailed
+from leveret.errors import PreconditionFailedError
 
 FREE = 3
 
@@ -131,7 +131,7 @@ def test_deleting_a_user_takes_permissions_and_limits_along() -> None:
 @pytest.mark.parametrize("name", ["", "x" * 256, "\udcff"])
 def test_bad_names_are_refused(name: str) -> None:
     stand = Stand()
-    with pytest.raises(PreconditionFailed):
+    with pytest.raises(PreconditionFailedError):
         stand.directory.users.put(name, NO_PASSWORD, [])
     assert len(stand.directory.users.all()) == 1
 

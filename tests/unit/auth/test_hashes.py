@@ -16,7 +16,7 @@ from leveret.auth.hashes import (
     quick_hash,
     read_hash,
 )
-from leveret.errors import PreconditionFailed
+from leveret.errors import PreconditionFailedError
 
 
 def rabbit_hash(digest: str, password: str) -> str:
@@ -91,7 +91,7 @@ def test_passwords_that_are_not_utf8_are_told_apart() -> None:
     ],
 )
 def test_what_is_no_hash_is_refused(text: str, algorithm: str, reason: str) -> None:
-    with pytest.raises(PreconditionFailed, match=reason):
+    with pytest.raises(PreconditionFailedError, match=reason):
         read_hash(text, algorithm)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from leveret.auth.limits import USER_LIMIT, VHOST_LIMIT, Quotas
 from leveret.engine.broker import Broker
-from leveret.errors import NotAllowed
+from leveret.errors import NotAllowedError
 
 
 def test_without_limits_everything_may_be_opened() -> None:
@@ -27,7 +27,7 @@ def test_connections_of_a_user_are_limited_in_rabbitmqs_words(limit: int) -> Non
     if limit < 0:
         return
     text = f"connection refused for user 'u': user connection limit \\({limit}\\) is reached"
-    with pytest.raises(NotAllowed, match=text):
+    with pytest.raises(NotAllowedError, match=text):
         quotas.open_connection("u", "/")
     quotas.open_connection("v", "/")
     if limit > 0:
@@ -42,10 +42,10 @@ def test_connections_of_a_vhost_and_of_the_node_are_limited() -> None:
     quotas.connections_max = 2
     quotas.open_connection("u", "/")
     text = "access to vhost '/' refused for user 'v': connection limit \\(1\\) is reached"
-    with pytest.raises(NotAllowed, match=text):
+    with pytest.raises(NotAllowedError, match=text):
         quotas.open_connection("v", "/")
     quotas.open_connection("v", "other")
-    with pytest.raises(NotAllowed, match="node connection limit \\(2\\) is reached"):
+    with pytest.raises(NotAllowedError, match="node connection limit \\(2\\) is reached"):
         quotas.open_connection("v", "third")
 
 
@@ -58,7 +58,7 @@ def test_channels_of_a_user_are_limited_over_all_connections() -> None:
     text = (
         "number of channels opened for user 'u' has reached the maximum allowed user limit of (2)"
     )
-    with pytest.raises(NotAllowed, match=re.escape(text)):
+    with pytest.raises(NotAllowedError, match=re.escape(text)):
         quotas.open_channel("u")
     quotas.close_channel("u")
     quotas.open_channel("u")

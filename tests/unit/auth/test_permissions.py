@@ -5,7 +5,7 @@ import pytest
 from leveret.auth import CONFIGURE, READ, WRITE
 from leveret.auth.permissions import DECISIONS_MAX, Permissions
 from leveret.engine.broker import Broker
-from leveret.errors import PreconditionFailed
+from leveret.errors import PreconditionFailedError
 
 
 class Stand:
@@ -98,9 +98,9 @@ def test_bad_pattern_changes_nothing(place: int) -> None:
     stand = Stand()
     patterns = ["a", "b", "c"]
     patterns[place] = "(?=x)"
-    with pytest.raises(PreconditionFailed, match="look-around"):
+    with pytest.raises(PreconditionFailedError, match="look-around"):
         stand.permissions.put("/", "u", *patterns)
-    with pytest.raises(PreconditionFailed):
+    with pytest.raises(PreconditionFailedError):
         stand.permissions.put_topic("/", "u", "t", "a", "[")
     assert stand.permissions.export() == stand.permissions.export_topics() == []
     assert stand.told == []

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from leveret.auth.keys import Key, fetch_set, pem_keys, read_set, secret_key, set_keys
 from leveret.auth.tokens import TokenRules, Tokens, looks_like_token
-from leveret.errors import ConfigError, TokenRefused
+from leveret.errors import ConfigError, TokenRefusedError
 
 NOW_MS = 1_700_000_000_000
 NOW_S = NOW_MS // 1000
@@ -110,7 +110,7 @@ OTHER_RSA = rsa.generate_private_key(65537, 2048)
     ],
 )
 def test_token_that_is_not_trusted(keys: list[Key], token: str, reason: str) -> None:
-    with pytest.raises(TokenRefused, match=reason):
+    with pytest.raises(TokenRefusedError, match=reason):
         Tokens(RULES, keys).verify(token, NOW_MS)
 
 
@@ -122,14 +122,14 @@ def test_public_key_is_no_secret(keys: list[Key]) -> None:
     head = forged({"alg": "HS256", "typ": "JWT"}, CLAIMS).rstrip(".")
     digest = hmac.new(pem(RSA), head.encode(), hashlib.sha256).digest()
     token = f"{head}.{base64.urlsafe_b64encode(digest).decode().rstrip('=')}"
-    with pytest.raises(TokenRefused):
+    with pytest.raises(TokenRefusedError):
         Tokens(RULES, keys[1:]).verify(token, NOW_MS)
 
 
 def test_changed_claims_are_noticed(keys: list[Key]) -> None:
     head, _, signature = signed("ES256").split(".")
     body = forged({}, {**CLAIMS, "sub": "fox"}).split(".")[1]
-    with pytest.raises(TokenRefused, match="signed"):
+    with pytest.raises(TokenRefusedError, match="signed"):
         Tokens(RULES, keys).verify(f"{head}.{body}.{signature}", NOW_MS)
 
 
@@ -139,7 +139,7 @@ def test_audience_may_be_one_of_several_and_the_issuer_is_checked(keys: list[Key
     token = signed(aud=["x", "broker"], iss="https://issuer")
     assert tokens.verify(token, NOW_MS)["aud"] == ["x", "broker"]
     for issuer in ("https://other", None):
-        with pytest.raises(TokenRefused, match="issuer"):
+        with pytest.raises(TokenRefusedError, match="issuer"):
             tokens.verify(signed(iss=issuer), NOW_MS)
 
 
@@ -148,7 +148,7 @@ def test_leeway_is_given_at_both_ends(keys: list[Key]) -> None:
     claims = tokens.verify(signed(exp=NOW_S - 4, nbf=NOW_S + 4), NOW_MS)
     assert tokens.expires_ms(claims) == NOW_MS + 1000
     for changes in ({"exp": NOW_S - 5}, {"nbf": NOW_S + 6}):
-        with pytest.raises(TokenRefused):
+        with pytest.raises(TokenRefusedError):
             tokens.verify(signed(**changes), NOW_MS)  # type: ignore[arg-type]
 
 
@@ -183,7 +183,7 @@ def test_key_set_gives_public_keys_for_signatures_only(tmp_path: Path) -> None:
     assert tokens.verify(signed("ES256", kid="two"), NOW_MS)
     assert tokens.verify(signed("ES256"), NOW_MS)
     for token in (signed("RS256", kid="two"), signed("HS256", kid="four")):
-        with pytest.raises(TokenRefused):
+        with pytest.raises(TokenRefusedError):
             tokens.verify(token, NOW_MS)
 
 
@@ -191,10 +191,10 @@ def test_unknown_key_is_told_and_a_wrong_signature_is_not() -> None:
     tokens = Tokens(RULES, set_keys(json.dumps(KEY_SET).encode()))
     told: list[int] = []
     tokens.on_unknown_key = lambda: told.append(1)
-    with pytest.raises(TokenRefused):
+    with pytest.raises(TokenRefusedError):
         tokens.verify(signed("RS256", OTHER_RSA, kid="one"), NOW_MS)
     assert told == []
-    with pytest.raises(TokenRefused):
+    with pytest.raises(TokenRefusedError):
         tokens.verify(signed("RS256", OTHER_RSA, kid="three"), NOW_MS)
     assert told == [1]
     tokens.keys = [Key("three", frozenset(("RS256",)), OTHER_RSA.public_key())]

@@ -7,7 +7,7 @@ import pytest
 from leveret.cluster.raft.codec import FRAME_BYTES_MAX, decode_frame, encode_frame, frame_size
 from leveret.cluster.raft.entry import COMMAND, CONFIG, Entry, Members, encode_members
 from leveret.cluster.raft.messages import APPEND, KIND_MAX, SNAPSHOT, Message
-from leveret.errors import FrameError, ProtocolError, SyntaxFault
+from leveret.errors import FieldSyntaxError, FrameError, ProtocolError
 
 FIELDS = (
     "kind",
@@ -76,21 +76,21 @@ def test_frame_of_a_size_that_cannot_be_is_refused(size: int) -> None:
 def test_terms_that_fall_are_refused() -> None:
     message = make(APPEND)
     message.entries = [Entry(4, 5, COMMAND, b""), Entry(5, 4, COMMAND, b"")]
-    with pytest.raises(SyntaxFault, match="term 4 after 5"):
+    with pytest.raises(FieldSyntaxError, match="term 4 after 5"):
         decode_frame(encode_frame(1, 2, [message]))
 
 
 def test_count_that_the_bytes_cannot_hold_is_refused_before_it_costs_anything() -> None:
     data = bytearray(encode_frame(1, 2, []))
     data[-4:] = (0x7FFF_FFFF).to_bytes(4, "big")
-    with pytest.raises(SyntaxFault, match="cannot be in"):
+    with pytest.raises(FieldSyntaxError, match="cannot be in"):
         decode_frame(bytes(data))
 
 
 def test_number_that_would_not_fit_arithmetic_is_refused() -> None:
     data = bytearray(frame())
     data[5:13] = b"\xff" * 8  # the source
-    with pytest.raises(SyntaxFault):
+    with pytest.raises(FieldSyntaxError):
         decode_frame(bytes(data))
 
 

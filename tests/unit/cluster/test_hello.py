@@ -19,7 +19,7 @@ from leveret.cluster.hello import (
     Identity,
     Listening,
 )
-from leveret.errors import FrameError, LinkRefused, ProtocolError
+from leveret.errors import FrameError, LinkRefusedError, ProtocolError
 
 SECRET = b"a secret of the cluster"
 
@@ -71,11 +71,11 @@ def test_bytes_may_come_one_by_one() -> None:
 )
 def test_the_listener_refuses_and_says_why(dialer: Identity, target: int, code: int) -> None:
     dialing, listening = pair(dialer, identity(1), target)
-    with pytest.raises(LinkRefused) as found:
+    with pytest.raises(LinkRefusedError) as found:
         shake(dialing, listening)
     assert found.value.code == code
     assert not listening.is_done
-    with pytest.raises(LinkRefused) as told:
+    with pytest.raises(LinkRefusedError) as told:
         dialing.feed(listening.verdict(code))
     assert told.value.code == code
     assert told.value.by_peer
@@ -86,7 +86,7 @@ def test_a_listener_that_does_not_know_the_secret_is_not_taken() -> None:
     impostor = Listening(identity(1, secret=b"x" * 16), b"l" * 32)
     proof = dialing.feed(impostor.feed(dialing.begin()))
     assert proof
-    with pytest.raises(LinkRefused) as found:
+    with pytest.raises(LinkRefusedError) as found:
         dialing.feed(impostor.verdict(WELCOME))
     assert found.value.code == WRONG_SECRET
     assert not dialing.is_done
@@ -98,7 +98,7 @@ def test_a_proof_cannot_be_used_for_another_handshake() -> None:
     proof = dialing.feed(listening.feed(hello))
     later = Listening(identity(1), b"m" * 32)
     later.feed(hello)
-    with pytest.raises(LinkRefused):
+    with pytest.raises(LinkRefusedError):
         later.feed(proof)
 
 
@@ -107,14 +107,14 @@ def test_a_listeners_own_proof_does_not_open_it() -> None:
     listening.feed(dialing.begin())
     verdict = listening.verdict(WELCOME)
     reflected = verdict[:3] + bytes([33]) + bytes([3]) + verdict[6:]
-    with pytest.raises(LinkRefused):
+    with pytest.raises(LinkRefusedError):
         listening.feed(reflected)
 
 
 def test_the_owner_can_refuse_a_node_that_it_does_not_know() -> None:
     dialing, listening = pair(identity(2), identity(1))
     shake(dialing, listening)
-    with pytest.raises(LinkRefused, match="no node of this cluster"):
+    with pytest.raises(LinkRefusedError, match="no node of this cluster"):
         dialing.feed(listening.verdict(UNKNOWN_NODE))
 
 
@@ -136,12 +136,12 @@ def test_whatever_comes_is_a_fault_of_the_protocol(data: bytes) -> None:
 
 @given(st.binary(max_size=200), st.integers(0, 200))
 def test_no_bytes_bring_a_handshake_down_or_through(noise: bytes, cut: int) -> None:
-    """Invariant: `ProtocolError` or `LinkRefused`, and never done without a proof."""
+    """Invariant: `ProtocolError` or `LinkRefusedError`, and never done without a proof."""
     dialing, listening = pair(identity(2), identity(1))
     hello = dialing.begin()
     sides = [(listening, hello[:cut] + noise), (dialing, noise)]
     for side, data in sides:
-        with contextlib.suppress(ProtocolError, LinkRefused):
+        with contextlib.suppress(ProtocolError, LinkRefusedError):
             side.feed(data)
         assert not side.is_done
 

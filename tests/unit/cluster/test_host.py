@@ -16,7 +16,7 @@ from leveret.cluster.raft.ready import Answer
 from leveret.cluster.raft.state import LEADER
 from leveret.cluster.raft.stored import Stored
 from leveret.cluster.turn import Outcome
-from leveret.errors import NotLeader, UnknownGroup
+from leveret.errors import NotLeaderError, UnknownGroupError
 
 NODES = (1, 2, 3)
 
@@ -182,10 +182,10 @@ def test_requests_to_the_wrong_node_are_refused() -> None:
     leader = nodes.leader(1)
     assert leader is not None
     follower = next(host for host in nodes.hosts.values() if host is not leader)
-    with pytest.raises(NotLeader) as refusal:
+    with pytest.raises(NotLeaderError) as refusal:
         follower.propose(1, [enqueue(1)])
     assert refusal.value.leader == leader.node
-    with pytest.raises(UnknownGroup):
+    with pytest.raises(UnknownGroupError):
         leader.propose(99, [enqueue(1)])
 
 

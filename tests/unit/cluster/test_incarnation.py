@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from leveret.cluster.incarnation import NAME, next_incarnation
-from leveret.errors import Corrupt
+from leveret.errors import CorruptionError
 from leveret.storage.disk import Disk
 
 
@@ -19,7 +19,7 @@ def test_it_grows_with_every_start_whatever_the_clock_says(tmp_path: Path) -> No
 
 def test_a_file_that_holds_no_number_is_reported(tmp_path: Path) -> None:
     (tmp_path / NAME).write_bytes(b"12 apples")
-    with pytest.raises(Corrupt, match="apples"):
+    with pytest.raises(CorruptionError, match="apples"):
         next_incarnation(Disk(tmp_path), 1)
 
 

@@ -32,7 +32,7 @@ from leveret.cluster.machine import (
     Machine,
 )
 from leveret.cluster.machine_state import Settings
-from leveret.errors import LeveretError, NewerFormat
+from leveret.errors import LeveretError, NewerFormatError
 
 PUBLISHER = 11
 CONSUMER = 21
@@ -238,6 +238,6 @@ def test_commands_and_snapshots_of_a_later_version_stop_the_machine() -> None:
                 machine.restore(data)
             else:
                 machine.apply(1, data)
-        except NewerFormat as error:
+        except NewerFormatError as error:
             refused.append(type(error))
-    assert refused == [NewerFormat, NewerFormat]
+    assert refused == [NewerFormatError, NewerFormatError]

@@ -30,7 +30,13 @@ from leveret.cluster.store.blocks import Block
 from leveret.cluster.store.files import Files
 from leveret.cluster.store.store import Store
 from leveret.cluster.turn import Outcome
-from leveret.errors import Closed, NotLeader, PreconditionFailed, ProtocolError, StorageError
+from leveret.errors import (
+    ClosedError,
+    NotLeaderError,
+    PreconditionFailedError,
+    ProtocolError,
+    StorageError,
+)
 from leveret.storage.disk import Disk
 from tests.unit.cluster.played import WAIT_S, played, until
 
@@ -154,7 +160,7 @@ async def read(seat: Seat) -> None:
         while True:
             try:
                 return await seat.node.read(GROUP, WAIT_S)
-            except NotLeader:
+            except NotLeaderError:
                 await asyncio.sleep(TICK_S)
 
 
@@ -171,7 +177,7 @@ async def test_what_is_proposed_is_applied_everywhere_and_told_by_the_leader(
         await read(follower)
         assert len(follower.host.groups[GROUP].machine.contents.messages) == 3
         assert follower.confirmed() == []
-        with pytest.raises(NotLeader) as refused:
+        with pytest.raises(NotLeaderError) as refused:
             follower.publish(4)
         assert refused.value.leader == leader.number
 
@@ -211,7 +217,7 @@ async def test_a_sync_that_fails_ends_the_node_and_nobody_hears_of_the_turn(
         assert leader.confirmed() == []
         assert leader.links.facts() == []
         assert sent
-        with pytest.raises(Closed):
+        with pytest.raises(ClosedError):
             leader.publish(2)
         logs = [seat.host.groups[GROUP].raft.log for seat in others]
         assert all(entry.kind != COMMAND for found_log in logs for entry in found_log.entries)
@@ -271,7 +277,7 @@ async def test_reads_end_with_the_node(tmp_path: Path) -> None:
 async def ended_read(seat: Seat) -> bool:
     try:
         await seat.node.read(GROUP, WAIT_S)
-    except (Closed, NotLeader):
+    except (ClosedError, NotLeaderError):
         return True
     return False
 
@@ -309,7 +315,7 @@ async def test_a_group_comes_and_goes_and_a_restart_knows_which_are_there(tmp_pa
 @played
 async def test_a_command_that_no_frame_could_carry_is_refused(tmp_path: Path) -> None:
     async with alone(tmp_path) as seat:
-        with pytest.raises(PreconditionFailed):
+        with pytest.raises(PreconditionFailedError):
             seat.node.propose(GROUP, [bytes(node_module.COMMAND_BYTES_MAX + 1)])
         seat.publish(1)
         await seat.until(lambda: seat.confirmed() == [1])

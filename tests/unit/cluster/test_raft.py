@@ -17,7 +17,7 @@ from leveret.cluster.raft.messages import (
 )
 from leveret.cluster.raft.state import FOLLOWER, LEADER
 from leveret.cluster.raft.stored import Stored
-from leveret.errors import Busy, NotLeader
+from leveret.errors import BusyError, NotLeaderError
 
 GROUP = 7
 
@@ -99,7 +99,7 @@ def test_proposals_are_refused_while_too_much_is_not_committed() -> None:
     trio = Trio(uncommitted_bytes_max=1000)
     trio.deaf = {2, 3}
     trio.leader.propose([bytes(2000)])
-    with pytest.raises(Busy):
+    with pytest.raises(BusyError):
         trio.leader.propose([b"x"])
     trio.deaf.clear()
     for _ in range(4):
@@ -110,7 +110,7 @@ def test_proposals_are_refused_while_too_much_is_not_committed() -> None:
 
 def test_follower_names_the_leader_when_it_refuses() -> None:
     trio = Trio()
-    with pytest.raises(NotLeader) as refusal:
+    with pytest.raises(NotLeaderError) as refusal:
         trio.rafts[2].propose([b"x"])
     assert refusal.value.leader == 1
 
@@ -161,7 +161,7 @@ def test_reads_are_refused_beyond_their_limit() -> None:
     trio.deaf = {2, 3}
     trio.leader.read(1)
     trio.leader.read(2)
-    with pytest.raises(Busy):
+    with pytest.raises(BusyError):
         trio.leader.read(3)
 
 
@@ -202,7 +202,7 @@ def test_new_leader_counts_what_those_before_it_have_left_uncommitted() -> None:
     raft.config.uncommitted_bytes_max = 1000
     raft.elapsed = raft.timeout
     raft.tick()
-    with pytest.raises(Busy):
+    with pytest.raises(BusyError):
         raft.propose([b"x"])
     settle(raft)
     raft.propose([b"x"])

@@ -15,7 +15,7 @@ from leveret.cluster.raft.stored import Stored
 from leveret.cluster.store.blocks import BLOCK_HEAD_BYTES, Block, require_torn
 from leveret.cluster.store.files import Files, file_name
 from leveret.cluster.store.store import Store
-from leveret.errors import Corrupt, NewerFormat, StorageError, SyntaxFault
+from leveret.errors import CorruptionError, FieldSyntaxError, NewerFormatError, StorageError
 from leveret.storage.disk import Disk
 from leveret.testing.disk import FakeDisk
 
@@ -315,15 +315,15 @@ def test_file_that_is_missing_or_cut_short_is_noticed() -> None:
     for name in names[:-1]:
         gone = node.disk.copy()
         gone.remove(name)
-        with pytest.raises(Corrupt, match="missing"):
+        with pytest.raises(CorruptionError, match="missing"):
             opened(gone)
         short = node.disk.copy()
         short.put(name, short.content(name)[:-60])
-        with pytest.raises(Corrupt):
+        with pytest.raises(CorruptionError):
             opened(short)
         other = node.disk.copy()
         other.put(name, other.content(names[-1]))
-        with pytest.raises(Corrupt):
+        with pytest.raises(CorruptionError):
             opened(other)
 
 
@@ -361,7 +361,7 @@ def test_head_of_a_later_block_tells_that_the_one_before_was_synced() -> None:
     broken = FakeDisk()
     broken.put(FIRST, node.disk.content(FIRST)[:head_end])
     broken.flip(FIRST, (begin + 4) * 8)
-    with pytest.raises(Corrupt, match="follows"):
+    with pytest.raises(CorruptionError, match="follows"):
         opened(broken)
 
 
@@ -376,7 +376,7 @@ def test_log_of_another_node_cluster_or_version_is_not_taken() -> None:
     data[11] += 1
     data[52:56] = (zlib.crc32(data[:52]) & 0x7FFFFFFF).to_bytes(4, "big")
     node.disk.put(FIRST, bytes(data))
-    with pytest.raises(NewerFormat):
+    with pytest.raises(NewerFormatError):
         opened(node.disk)
 
 
@@ -443,5 +443,5 @@ def test_thread_writes_while_entries_are_read_and_moved(tmp_path: Path) -> None:
 def test_snapshot_that_is_cut_short_is_refused(size: int) -> None:
     blob = Snapshot(3, 1, MEMBERS, b"state", [Entry(2, 1, COMMAND, b"body")]).blob()
     assert decode_snapshot(blob).state == b"state"
-    with pytest.raises(SyntaxFault):
+    with pytest.raises(FieldSyntaxError):
         decode_snapshot(blob[:size])

@@ -5,7 +5,7 @@ import pytest
 from leveret.definitions import Book
 from leveret.definitions.checks import entries, integer, number, term
 from leveret.engine.broker import Broker
-from leveret.errors import NotFound, PreconditionFailed
+from leveret.errors import NotFoundError, PreconditionFailedError
 
 POLICY: dict[str, object] = {"pattern": "^q", "definition": {"max-length": 5}, "priority": 0}
 
@@ -48,7 +48,7 @@ def test_a_deleted_vhost_leaves_no_entry() -> None:
     book.delete_vhost("v")
     register = book.broker.register
     assert [kind for kind in register.kinds() if register.entries(kind)] == []
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         book.delete_vhost("v")
 
 
@@ -59,13 +59,13 @@ def test_whoever_asks_is_told_of_parameters() -> None:
     book.parameters.checks["shovel"] = lambda vhost, name, value: ["no"] if name == "bad" else []
     book.parameters.put("shovel", "/", "s", {})
     book.parameters.drop("shovel", "/", "s")
-    with pytest.raises(PreconditionFailed, match="Validation failed\n\nno\n"):
+    with pytest.raises(PreconditionFailedError, match="Validation failed\n\nno\n"):
         book.parameters.put("shovel", "/", "bad", {})
     assert told == [("shovel", "/", "s")] * 2
 
 
 def test_a_policy_in_a_vhost_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         book_of(Broker(1)).policies.put("none", "p", POLICY)
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from leveret.engine.broker import Broker
 from leveret.engine.pulse import NEVER
-from leveret.errors import NotFound
+from leveret.errors import NotFoundError
 from tests.protocol.stage import method
 from tests.unit.engine.front import Client, got, names
 
@@ -13,7 +13,7 @@ def test_a_new_broker_has_one_vhost_and_waits_for_nothing() -> None:
     broker = Broker(1)
     assert list(broker.vhosts) == ["/"]
     assert broker.pulse.next_due_ms() == NEVER
-    with pytest.raises(NotFound, match="vhost other not found"):
+    with pytest.raises(NotFoundError, match="vhost other not found"):
         broker.vhost("other")
     assert broker.add_vhost("other") is broker.vhost("other")
 

@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from leveret.errors import JobsInvalid
+from leveret.errors import JobsInvalidError
 from leveret.job_service.cron import Cron
 
 
@@ -87,7 +87,7 @@ def test_a_time_that_comes_twice_in_autumn_is_due_once() -> None:
     ],
 )
 def test_what_makes_no_sense_is_refused(cron: str) -> None:
-    with pytest.raises(JobsInvalid) as fault:
+    with pytest.raises(JobsInvalidError) as fault:
         Cron(cron)
     assert fault.value.field == "cron"
 

@@ -14,7 +14,7 @@ from leveret.amqp.methods import (
     FRAME_METHOD,
 )
 from leveret.amqp.writer import Writer
-from leveret.errors import Closed
+from leveret.errors import ClosedError
 from leveret.perf.deliveries import Deliveries
 from leveret.perf.protocol import CHANNEL, frame
 
@@ -132,5 +132,5 @@ def test_any_cut_gives_the_same_counts(seed: int) -> None:
 
 def test_cancel_by_the_broker_is_an_error() -> None:
     payload = Writer(BASIC_CANCEL).short_string("ctag-1").octet(1).payload()
-    with pytest.raises(Closed, match="cancelled"):
+    with pytest.raises(ClosedError, match="cancelled"):
         feed(Deliveries(0, 1), frame(FRAME_METHOD, CHANNEL, payload))

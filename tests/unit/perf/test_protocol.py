@@ -16,7 +16,7 @@ from leveret.amqp.methods import (
 )
 from leveret.amqp.reader import Reader
 from leveret.amqp.writer import Writer
-from leveret.errors import Closed, FrameError
+from leveret.errors import ClosedError, FrameError
 from leveret.perf.protocol import CHANNEL, FRAME_BYTES, Parser, Publishes, Template, frame
 from leveret.wire.properties import decode_properties
 from leveret.wire.tables import plain_table, table_of
@@ -143,7 +143,7 @@ def test_parser_reads_the_same_whatever_the_cuts(seed: int) -> None:
 @pytest.mark.parametrize("method", [CONNECTION_CLOSE, CHANNEL_CLOSE])
 def test_close_by_the_broker_is_raised_with_its_reason(method: int) -> None:
     payload = Writer(method).short(404).short_string("NOT_FOUND - no").short(0).short(0).payload()
-    with pytest.raises(Closed, match="404 NOT_FOUND - no"):
+    with pytest.raises(ClosedError, match="404 NOT_FOUND - no"):
         Parser().feed(frame(FRAME_METHOD, CHANNEL, payload), i64(1))
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from leveret.errors import Closed
+from leveret.errors import ClosedError
 from leveret.perf.__main__ import main
 from leveret.perf.client import Client
 from leveret.perf.load import Load
@@ -160,7 +160,7 @@ def test_load_that_makes_no_sense_is_told_in_one_line(
 
 
 def test_broker_that_refuses_is_reported_and_leaves_nothing_running(url: BrokerUrl) -> None:
-    with pytest.raises(Closed, match="406"):
+    with pytest.raises(ClosedError, match="406"):
         run(Load(port=url.port, seconds=0.2, queue_type="nonsense"))
-    with pytest.raises(Closed, match="404"):
+    with pytest.raises(ClosedError, match="404"):
         run(Load(port=url.port, seconds=0.2, queue="none", predeclared=True, prefetch=1))

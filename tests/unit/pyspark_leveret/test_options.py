@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from pyspark_leveret import DefaultSource
-from pyspark_leveret.errors import BrokerError, DataLost, OptionError
+from pyspark_leveret.errors import BrokerError, DataLostError, OptionError
 from pyspark_leveret.messages import Composer
 from pyspark_leveret.options import PARTITION_RECORDS, parse
 from pyspark_leveret.queue import PeekReader, QueueStreamReader
@@ -113,6 +113,6 @@ def test_readers_and_errors_can_be_sent_to_executors() -> None:
     for options in ({"stream": "s"}, {"queue": "q"}):
         source = DefaultSource({**URL, **options})
         assert copied(source.reader(schema)) is not None
-    for fault in (BrokerError("text", 404), DataLost("text", 5)):
+    for fault in (BrokerError("text", 404), DataLostError("text", 5)):
         again = copied(fault)
         assert (str(again), vars(again)) == (str(fault), vars(fault))

@@ -8,15 +8,15 @@ import pytest
 
 from leveret.clock import Clock
 from leveret.engine.broker import Broker
-from leveret.runtime.login_thread import Apart
+from leveret.runtime.login_thread import LoginThread
 from leveret.runtime.turns import Turns
 
 WITHIN_S = 30.0
 
 
-def make_apart() -> Apart:
+def make_apart() -> LoginThread:
     loop = asyncio.get_running_loop()
-    return Apart(Turns(Broker(1), Clock(), loop), loop)
+    return LoginThread(Turns(Broker(1), Clock(), loop), loop)
 
 
 def outcome_of(work: Callable[[], bool]) -> bool:

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from leveret.engine.history.tracing import Trails, sampled_parent
+from leveret.engine.history.tracing import TracedMessages, sampled_parent
 from leveret.runtime.tracing import SPANS_MAX, Span, Tracer
 from leveret.wire.properties import Properties, encode_header
 from leveret.wire.tables import table_of
@@ -34,7 +34,7 @@ class Collector:
 
 def traced_client() -> tuple[Client, Tracer, Collector]:
     stage = Stage()
-    trails = Trails()
+    trails = TracedMessages()
     stage.broker.turn.trails = trails
     collector = Collector()
     return Client(stage), Tracer(trails, collector.export), collector

@@ -2,7 +2,7 @@
 
 import pytest
 
-from leveret.errors import Corrupt, NewerFormat
+from leveret.errors import CorruptionError, NewerFormatError
 from leveret.storage.archive import ArchiveReader, ArchiveWriter
 
 FILES = {"0000000000000001.log": b"a" * 1000, "0000000000000002.log": b"", "x.index": b"b" * 512}
@@ -40,28 +40,28 @@ def test_archive_that_was_cut_is_not_complete() -> None:
     whole = data.rindex(b'"messages"') + len(b'"messages": 3}')
     for cut in range(0, whole, 13):
         reader, _ = read(data[:cut], 4096)
-        with pytest.raises(Corrupt, match="cut short"):
+        with pytest.raises(CorruptionError, match="cut short"):
             reader.finish()
 
 
 def test_turned_bit_in_a_member_is_found() -> None:
     data = bytearray(made())
     data[data.index(b"a" * 1000) + 500] ^= 1
-    with pytest.raises(Corrupt, match="damaged"):
+    with pytest.raises(CorruptionError, match="damaged"):
         read(bytes(data), 4096)
 
 
 @pytest.mark.parametrize("name", ["../evil", "/etc/passwd", ".hidden", "a/b"])
 def test_names_that_lead_elsewhere_are_refused(name: str) -> None:
-    with pytest.raises(Corrupt):
+    with pytest.raises(CorruptionError):
         read(made({name: b"x"}), 4096)
 
 
 def test_other_files_are_refused() -> None:
-    with pytest.raises(Corrupt, match="not a backup"):
+    with pytest.raises(CorruptionError, match="not a backup"):
         read(b"PK\x03\x04" * 200, 4096)
 
 
 def test_later_format_is_refused_in_one_sentence() -> None:
-    with pytest.raises(NewerFormat, match="format 9"):
+    with pytest.raises(NewerFormatError, match="format 9"):
         read(made(format=9), 4096)

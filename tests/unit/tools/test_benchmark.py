@@ -11,7 +11,7 @@ from tools.benchmark import history, profile, report
 from tools.benchmark.backlog import measure_backlog
 from tools.benchmark.bounds import MEASURES, Bound
 from tools.benchmark.brokers import leveret
-from tools.benchmark.measure import LoadFailed, generate, measure, medians
+from tools.benchmark.measure import LoadError, generate, measure, medians
 from tools.benchmark.results import Row, load_all
 from tools.benchmark.scaling import CURVES, scale_page
 from tools.benchmark.scenarios import BACKLOG, IDLE, SCENARIOS, Scenario, choose
@@ -186,7 +186,7 @@ def test_broker_is_measured_filled_killed_and_drained(tmp_path: Path) -> None:
         assert figures["rate"] > 0
         assert figures["fair"] > 0
         assert figures["cpu_us"] > 0
-        with pytest.raises(LoadFailed, match="406"):
+        with pytest.raises(LoadError, match="406"):
             generate(Load(queue_type="nonsense"), broker, tmp_path)
         found = measure_backlog(broker, 500, tmp_path)
     assert found["restart"]["start_s"] > 0

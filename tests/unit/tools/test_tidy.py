@@ -83,8 +83,8 @@ def test_ring_of_imports_is_found_once(root: Path) -> None:
     write(root, "engine/queues/b.py", "import leveret.engine.queues.c\n")
     write(root, "engine/queues/c.py", "from leveret.engine.queues.a import x\n")
     assert only_fault(root) == (
-        "imports go in a ring: leveret.engine.queues.a -> leveret.engine.queues.b -> leveret.engine.queues.c"
-        " -> leveret.engine.queues.a"
+        "imports go in a ring: leveret.engine.queues.a -> leveret.engine.queues.b"
+        " -> leveret.engine.queues.c -> leveret.engine.queues.a"
     )
 
 

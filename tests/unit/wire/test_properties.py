@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.errors import FrameError, SyntaxFault
+from leveret.errors import FieldSyntaxError, FrameError
 from leveret.wire.properties import (
     Properties,
     decode_properties,
@@ -179,26 +179,26 @@ MALFORMED = [
 
 @pytest.mark.parametrize(("flags", "properties"), MALFORMED)
 def test_malformed_properties_are_a_syntax_fault(flags: int, properties: bytes) -> None:
-    with pytest.raises(SyntaxFault):
+    with pytest.raises(FieldSyntaxError):
         parse_traits(payload(flags, properties))
-    with pytest.raises(SyntaxFault):
+    with pytest.raises(FieldSyntaxError):
         decode_properties(payload(flags, properties))
 
 
 @pytest.mark.parametrize("size", range(14))
 def test_payload_shorter_than_its_fixed_part_is_a_syntax_fault(size: int) -> None:
-    with pytest.raises(SyntaxFault):
+    with pytest.raises(FieldSyntaxError):
         parse_traits(bytes(size))
-    with pytest.raises(SyntaxFault):
+    with pytest.raises(FieldSyntaxError):
         decode_properties(bytes(size))
 
 
 def test_every_truncation_is_a_syntax_fault() -> None:
     encoded = encode_header(properties_of(ALL), 5)
     for end in range(len(encoded)):
-        with pytest.raises(SyntaxFault):
+        with pytest.raises(FieldSyntaxError):
             parse_traits(encoded[:end])
-        with pytest.raises(SyntaxFault):
+        with pytest.raises(FieldSyntaxError):
             decode_properties(encoded[:end])
 
 
@@ -274,7 +274,7 @@ def test_mutated_headers_give_protocol_errors_and_nothing_else(seed: int) -> Non
         mutated = bytes(data[: rng.choice([len(data), rng.randrange(len(data))])])
         try:
             parse_traits(mutated)
-        except (SyntaxFault, FrameError) as fault:
+        except (FieldSyntaxError, FrameError) as fault:
             refused += 1
             with pytest.raises(type(fault)):
                 decode_properties(mutated)

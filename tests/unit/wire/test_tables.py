@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.errors import SyntaxFault
+from leveret.errors import FieldSyntaxError
 from leveret.wire import scan
 from leveret.wire.tables import (
     NESTING_MAX,
@@ -79,7 +79,7 @@ def test_value_of_each_tag_is_read_and_written_as_rabbitmq_does(
 def test_every_other_tag_is_refused() -> None:
     for tag in range(256):
         if chr(tag) not in "SxIilLbBsuTtdfDFAV":
-            with pytest.raises(SyntaxFault, match=f"unknown type tag {tag}"):
+            with pytest.raises(FieldSyntaxError, match=f"unknown type tag {tag}"):
                 decode(entry("a", bytes([tag]) + bytes(16)))
 
 
@@ -126,9 +126,9 @@ def test_table_is_decoded_inside_other_bytes() -> None:
 )
 def test_span_outside_the_data_is_refused(start: int, end: int) -> None:
     data = entry("a", b"V")
-    with pytest.raises(SyntaxFault):
+    with pytest.raises(FieldSyntaxError):
         decode_table(data, start, end)
-    with pytest.raises(SyntaxFault):
+    with pytest.raises(FieldSyntaxError):
         find_entry(data, start, end, b"a")
 
 
@@ -147,7 +147,7 @@ def test_nesting_is_bounded(tag: str) -> None:
     deepest = decode(nested(tag, NESTING_MAX))
     assert encode_table(deepest)[4:] == nested(tag, NESTING_MAX)
     for depth in (NESTING_MAX + 1, 5_000):
-        with pytest.raises(SyntaxFault, match="nested deeper"):
+        with pytest.raises(FieldSyntaxError, match="nested deeper"):
             decode(nested(tag, depth))
 
 
@@ -324,9 +324,9 @@ def test_every_truncation_is_a_syntax_fault(table: Table) -> None:
         ends.add(len(encode_table(dict(list(table.items())[:count]))))
     for end in range(4, len(encoded)):
         if end not in ends:
-            with pytest.raises(SyntaxFault):
+            with pytest.raises(FieldSyntaxError):
                 decode_table(encoded, 4, end)
-        with pytest.raises(SyntaxFault):
+        with pytest.raises(FieldSyntaxError):
             scan.counted_end(encoded, 0, end)
 
 
@@ -334,7 +334,7 @@ def test_every_truncation_is_a_syntax_fault(table: Table) -> None:
 def test_any_bytes_give_a_table_or_a_syntax_fault(data: bytes) -> None:
     try:
         table = decode_table(data, 0, len(data))
-    except SyntaxFault:
+    except FieldSyntaxError:
         return
     plain_table(table)
     again = encode_table(table)
@@ -370,6 +370,6 @@ def test_mutated_tables_give_syntax_faults_and_nothing_else(seed: int) -> None:
                 data[at : at + 4] = struct.pack(">I", rng.choice([0, 2**31, 2**32 - 1, 7]))
         try:
             decode(bytes(data))
-        except SyntaxFault:
+        except FieldSyntaxError:
             faults += 1
     assert faults > 1_000

@@ -21,7 +21,7 @@ from leveret.engine.commands.publishing import REPLY_NAME, reply_name
 from leveret.engine.commands.settling import recover, reject
 from leveret.engine.message import COUNTED, REDELIVERED, short_string
 from leveret.engine.turns.session import Consumer
-from leveret.errors import PreconditionFailed, Unsupported
+from leveret.errors import PreconditionFailedError, UnsupportedError
 
 _NO_ACK: Final = 2  # 1 is no_local, which RabbitMQ ignores
 _EXCLUSIVE: Final = 4
@@ -79,9 +79,9 @@ def _new_tag(channel: Channel) -> str:
 def _consume_replies(channel: Channel, tag: str, no_ack: bool) -> Consumer:
     """Direct reply-to: the channel listens under a name of its own, without a queue."""
     if not no_ack:
-        raise PreconditionFailed("reply consumer cannot acknowledge")
+        raise PreconditionFailedError("reply consumer cannot acknowledge")
     if channel.reply_consumer is not None:
-        raise PreconditionFailed("reply consumer already set")
+        raise PreconditionFailedError("reply consumer already set")
     tag = tag or _new_tag(channel)
     consumer = Consumer(channel, _NO_QUEUE, tag, True, False)
     channel.reply_consumer = consumer
@@ -176,7 +176,7 @@ def on_recover_async(channel: Channel, reader: Reader) -> None:
     requeue = reader.bit()
     reader.finish()
     if not requeue:
-        raise Unsupported("requeue=false")
+        raise UnsupportedError("requeue=false")
     if channel.outbox:
         channel.send_deliveries()
     recover(channel.link.front.broker.slots, channel)

@@ -4,14 +4,14 @@ from leveret.amqp.channel import Channel
 from leveret.amqp.methods import ACCESS_REQUEST_OK, CHANNEL_FLOW_OK
 from leveret.amqp.reader import Reader
 from leveret.amqp.writer import Writer
-from leveret.errors import Unsupported
+from leveret.errors import UnsupportedError
 
 
 def on_flow(channel: Channel, reader: Reader) -> None:
     active = reader.bit()
     reader.finish()
     if not active:
-        raise Unsupported("active=false")
+        raise UnsupportedError("active=false")
     channel.reply(Writer(CHANNEL_FLOW_OK).octet(1))
 
 

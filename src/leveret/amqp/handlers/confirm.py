@@ -14,14 +14,14 @@ from leveret.amqp.methods import (
 from leveret.amqp.reader import Reader
 from leveret.amqp.writer import Writer
 from leveret.engine.commands.settling import ack_taken, reject_taken
-from leveret.errors import PreconditionFailed
+from leveret.errors import PreconditionFailedError
 
 
 def on_confirm_select(channel: Channel, reader: Reader) -> None:
     no_wait = reader.bit()
     reader.finish()
     if channel.transactional:
-        raise PreconditionFailed("cannot switch from tx to confirm mode")
+        raise PreconditionFailedError("cannot switch from tx to confirm mode")
     channel.confirming = True
     if not no_wait:
         channel.reply(Writer(CONFIRM_SELECT_OK))
@@ -30,7 +30,7 @@ def on_confirm_select(channel: Channel, reader: Reader) -> None:
 def on_tx_select(channel: Channel, reader: Reader) -> None:
     reader.finish()
     if channel.confirming:
-        raise PreconditionFailed("cannot switch from confirm to tx mode")
+        raise PreconditionFailedError("cannot switch from confirm to tx mode")
     channel.transactional = True
     channel.reply(Writer(TX_SELECT_OK))
 
@@ -53,7 +53,7 @@ def on_tx_commit(channel: Channel, reader: Reader) -> None:
         else:
             reject_taken(slots, settle.messages, settle.requeue, settle.failed)
     if not accepted:
-        raise PreconditionFailed("partial tx completion")
+        raise PreconditionFailedError("partial tx completion")
     journal = channel.turn.journal
     if journal is None or not (publishes or settles):
         channel.reply(Writer(TX_COMMIT_OK))
@@ -82,4 +82,4 @@ def on_tx_rollback(channel: Channel, reader: Reader) -> None:
 
 def _require_tx(channel: Channel) -> None:
     if not channel.transactional:
-        raise PreconditionFailed("channel is not transactional")
+        raise PreconditionFailedError("channel is not transactional")

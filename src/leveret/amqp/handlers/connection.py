@@ -35,7 +35,7 @@ from leveret.auth import READ
 from leveret.engine.commands.settling import end_consumer
 from leveret.engine.pulse import NEVER
 from leveret.engine.turns.session import REFUSED
-from leveret.errors import ChannelFault, LeveretError, NotAllowed
+from leveret.errors import ChannelError, LeveretError, NotAllowedError
 
 
 def on_connection_method(connection: ConnectionState, method: i64, reader: Reader) -> None:
@@ -55,7 +55,7 @@ def on_connection_method(connection: ConnectionState, method: i64, reader: Reade
     elif state == RUNNING and method == CONNECTION_UPDATE_SECRET:
         _on_update_secret(connection, reader)
     else:
-        raise ChannelFault(f"unexpected method in connection state {STATE_NAMES[state]}")
+        raise ChannelError(f"unexpected method in connection state {STATE_NAMES[state]}")
 
 
 def _run(connection: ConnectionState) -> None:
@@ -100,9 +100,9 @@ def _on_update_secret(connection: ConnectionState, reader: Reader) -> None:
     assert vhost is not None
     renewed = connection.front.authority.renew(user, secret)
     if renewed is None:
-        raise NotAllowed("New secret was refused by one of the backends")
+        raise NotAllowedError("New secret was refused by one of the backends")
     if not renewed.may_open(vhost.name):
-        raise NotAllowed(f"access to vhost '{vhost.name}' refused for user '{renewed.name}'")
+        raise NotAllowedError(f"access to vhost '{vhost.name}' refused for user '{renewed.name}'")
     connection.user = renewed
     _watch_expiry(connection)
     on_access_changed(connection)

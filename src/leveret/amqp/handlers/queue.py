@@ -15,7 +15,7 @@ from leveret.amqp.writer import Writer
 from leveret.auth import CONFIGURE, READ, WRITE
 from leveret.engine.commands.publishing import REPLY_NAME, REPLY_PREFIX
 from leveret.engine.vhosts.names import require_not_default, require_not_reserved
-from leveret.errors import NotFound
+from leveret.errors import NotFoundError
 from leveret.wire.tables import Table
 
 _PASSIVE: Final = 1
@@ -90,7 +90,7 @@ def require_remembering(channel: Channel, arguments: Table) -> None:
 def _declare_reply(channel: Channel, name: str, flags: int) -> None:
     """The names of direct reply-to are no queues; declaring one asks whether somebody listens."""
     if name != REPLY_NAME and name not in channel.vhost.replies:
-        raise NotFound(f"no queue '{name}' in vhost '{channel.vhost.name}'")
+        raise NotFoundError(f"no queue '{name}' in vhost '{channel.vhost.name}'")
     if not flags & _NO_WAIT:
         _declared(channel, name, 0, 1)
 
@@ -104,7 +104,7 @@ def named(channel: Channel, name: str) -> str:
     if name:
         return name
     if not channel.last_queue:
-        raise NotFound("no previously declared queue")
+        raise NotFoundError("no previously declared queue")
     return channel.last_queue
 
 

@@ -21,7 +21,7 @@ from yarl import URL
 
 from leveret.bus.connections.transports import Transports
 from leveret.bus.settings import BusSettings
-from leveret.errors import ConfigError, NotConnected
+from leveret.errors import ConfigError, NotConnectedError
 
 CLOSE_S: Final = 1.0  # for goodbyes
 # A broker that passes so much within the time for an answer is not silent. Heartbeats are less.
@@ -31,7 +31,7 @@ _T = TypeVar("_T")
 _log: Final = logging.getLogger(__name__)
 
 
-class Silent(Exception):
+class SilentBrokerError(Exception):
     """The broker did not answer in time; the connection was cut."""
 
 
@@ -71,7 +71,7 @@ class BrokerConnection:
     async def open(
         cls, url: str, name: str, settings: BusSettings, *, is_careful: bool = False
     ) -> "BrokerConnection":
-        """Connect and log in. Raises NotConnected.
+        """Connect and log in. Raises NotConnectedError.
 
         A careful one reads what made the client library give up another one before.
         """
@@ -87,7 +87,7 @@ class BrokerConnection:
             transports.cut()
             await connection.close()  # nothing is open, but it would look after itself later
             text = str(fault) or type(fault).__name__
-            raise NotConnected(f"{_without_password(address)}: {text}") from fault
+            raise NotConnectedError(f"{_without_password(address)}: {text}") from fault
         return cls(connection, transports, settings)
 
     @property
@@ -121,9 +121,9 @@ class BrokerConnection:
         if not done:
             asking.add_done_callback(_forget)
             self.cut()
-            raise Silent(f"the broker did not answer for {self._answer_s} s")
+            raise SilentBrokerError(f"the broker did not answer for {self._answer_s} s")
         if asking.cancelled():
-            raise Silent("the channel was closed")
+            raise SilentBrokerError("the channel was closed")
         return asking.result()
 
     async def _is_answered(self, asking: "asyncio.Task[Any]") -> bool:

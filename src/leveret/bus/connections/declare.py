@@ -12,13 +12,13 @@ import aiormq.abc
 
 from leveret.bus.connections.connection import BrokerConnection
 from leveret.bus.topology import DEFAULT_EXCHANGE, Binding, Exchange, Queue, Topology
-from leveret.errors import TopologyMismatch
+from leveret.errors import TopologyMismatchError
 
 _MISSING: Final = "is missing, and this user may not declare it"
 
 
 async def declare(connection: BrokerConnection, topology: Topology) -> None:
-    """Make the broker have the whole topology. Raises TopologyMismatch."""
+    """Make the broker have the whole topology. Raises TopologyMismatchError."""
     work = _Declaring(connection)
     for exchange in topology.exchanges:
         await work.exchange(exchange)
@@ -41,7 +41,7 @@ class _Declaring:
         try:
             await self._declare_exchange(exchange, passive=False)
         except aiormq.exceptions.ChannelPreconditionFailed as fault:
-            raise TopologyMismatch(f"the exchange {exchange.name}: {fault}") from fault
+            raise TopologyMismatchError(f"the exchange {exchange.name}: {fault}") from fault
         except aiormq.exceptions.ChannelAccessRefused:
             await self._look_up_exchange(exchange)
 
@@ -49,7 +49,7 @@ class _Declaring:
         try:
             await self._declare_exchange(exchange, passive=True)
         except aiormq.exceptions.ChannelNotFoundEntity as fault:
-            raise TopologyMismatch(f"the exchange {exchange.name} {_MISSING}") from fault
+            raise TopologyMismatchError(f"the exchange {exchange.name} {_MISSING}") from fault
 
     async def _declare_exchange(self, exchange: Exchange, *, passive: bool) -> None:
         channel = await self._open()
@@ -66,7 +66,7 @@ class _Declaring:
         try:
             await self._declare_queue(queue, passive=False)
         except aiormq.exceptions.ChannelPreconditionFailed as fault:
-            raise TopologyMismatch(f"the queue {queue.name}: {fault}") from fault
+            raise TopologyMismatchError(f"the queue {queue.name}: {fault}") from fault
         except aiormq.exceptions.ChannelAccessRefused:
             await self._look_up_queue(queue)
 
@@ -74,7 +74,7 @@ class _Declaring:
         try:
             await self._declare_queue(queue, passive=True)
         except aiormq.exceptions.ChannelNotFoundEntity as fault:
-            raise TopologyMismatch(f"the queue {queue.name} {_MISSING}") from fault
+            raise TopologyMismatchError(f"the queue {queue.name} {_MISSING}") from fault
 
     async def _declare_queue(self, queue: Queue, *, passive: bool) -> None:
         channel = await self._open()

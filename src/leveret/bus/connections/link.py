@@ -15,7 +15,7 @@ import aiormq.abc
 
 from leveret.bus.connections.connection import BrokerConnection
 from leveret.bus.policy import Backoff
-from leveret.errors import BusError, NotConnected, TopologyMismatch
+from leveret.errors import BusError, NotConnectedError, TopologyMismatchError
 
 _log: Final = logging.getLogger(__name__)
 
@@ -105,18 +105,19 @@ class Link(Generic[S]):
         self._running = asyncio.get_running_loop().create_task(self._run(), name=self._name)
 
     async def ready(self, timeout_s: float) -> S:
-        """A session that works. Raises NotConnected, or TopologyMismatch while there is none."""
+        """A session that works. Raises NotConnectedError, or TopologyMismatchError while there is
+        none."""
         try:
             async with asyncio.timeout(timeout_s), self._changed:
                 await self._changed.wait_for(self._is_decided)
         except TimeoutError:
-            raise self.fault or NotConnected(f"no broker within {timeout_s:.3f} s") from None
+            raise self.fault or NotConnectedError(f"no broker within {timeout_s:.3f} s") from None
         if self.session is not None:
             return self.session
-        raise self.fault or NotConnected("the bus was stopped")
+        raise self.fault or NotConnectedError("the bus was stopped")
 
     def _is_decided(self) -> bool:
-        is_hopeless = isinstance(self.fault, TopologyMismatch)
+        is_hopeless = isinstance(self.fault, TopologyMismatchError)
         return self.session is not None or self._is_stopping or is_hopeless
 
     def end(self) -> S | None:
@@ -153,9 +154,9 @@ class Link(Generic[S]):
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            self.fault = NotConnected("the connection was lost at once")
+            self.fault = NotConnectedError("the connection was lost at once")
         except Exception as fault:
-            self.fault = NotConnected(_text(fault))
+            self.fault = NotConnectedError(_text(fault))
         else:
             self.fault = None
             return session

@@ -42,7 +42,7 @@ from leveret.bus.dead_letters.letter import QUORUM_COUNTS, DeadLetter
 from leveret.bus.dead_letters.letter_filter import LetterFilter
 from leveret.bus.headers import continues_deaths
 from leveret.clock import Clock
-from leveret.errors import Closed, NotFound
+from leveret.errors import ClosedError, NotFoundError
 
 ANSWER_S: Final = 30.0  # for every single answer of the broker
 BACK_AT_ONCE: Final = 32  # messages: see above
@@ -107,13 +107,14 @@ class DeadLetterQueue:
         self.stop = asyncio.Event()  # set it to end the work after the message at hand
 
     async def open(self) -> int:
-        """Opens the channels; how many messages wait. NotFound where there is no such queue."""
+        """Opens the channels; how many messages wait. NotFoundError where there is no such
+        queue."""
         self._taking = await self._connection.channel(publisher_confirms=False, timeout=ANSWER_S)
         self._sending = await self._connection.channel(timeout=ANSWER_S)
         try:
             return await self._count()
         except aiormq.exceptions.ChannelNotFoundEntity as fault:
-            raise NotFound(f"there is no queue {self.name}") from fault
+            raise NotFoundError(f"there is no queue {self.name}") from fault
 
     async def look(self, selection: Selection, see: See, report: Report = _ignore) -> Outcome:
         """Shows each letter that is chosen to `see`; the queue stays as it was."""
@@ -312,7 +313,7 @@ async def dead_letter_queue(
         async with asyncio.timeout(ANSWER_S):
             connection = await aiormq.connect(url)
     except (AMQPError, OSError) as fault:
-        raise Closed(
+        raise ClosedError(
             f"no connection to the broker: {str(fault) or type(fault).__name__}"
         ) from fault
     try:
@@ -321,9 +322,9 @@ async def dead_letter_queue(
         yield queue
     except (AMQPError, OSError) as fault:
         text = str(fault) or type(fault).__name__
-        raise Closed(f"the connection to the broker was lost: {text}") from fault
+        raise ClosedError(f"the connection to the broker was lost: {text}") from fault
     except ChannelInvalidStateError as fault:
-        raise Closed("the connection to the broker was lost") from fault
+        raise ClosedError("the connection to the broker was lost") from fault
     finally:
         with contextlib.suppress(AMQPError, OSError, RuntimeError):
             await connection.close()

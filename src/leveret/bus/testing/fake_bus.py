@@ -36,7 +36,13 @@ from leveret.bus.outgoing import PublishOptions, of_event, require_size
 from leveret.bus.settings import BusSettings
 from leveret.bus.testing.fakes import START_MS, FakeClock, Inline, Message, died, matches
 from leveret.bus.topology import DEFAULT_EXCHANGE, Layout, Target
-from leveret.errors import BusError, NotConnected, PublishClosed, PublishFailed, Unroutable
+from leveret.errors import (
+    BusError,
+    NotConnectedError,
+    PublishClosedError,
+    PublishError,
+    UnroutableError,
+)
 
 STEPS_MAX: Final = 100_000  # deliveries of one call, so that a loop of events ends as an error
 
@@ -129,7 +135,7 @@ class FakeBus(Bus):
         self.published: list[object] = []
         self.handled: list[tuple[Delivery, Handled]] = []
         self.dead_letters: list[Message] = []
-        self.fail_next: list[type[PublishFailed]] = []  # what the next publishes raise
+        self.fail_next: list[type[PublishError]] = []  # what the next publishes raise
         self._is_started = False
         self._failures: list[BusError] = []
 
@@ -159,7 +165,7 @@ class FakeBus(Bus):
         self._require_running()
         try:
             self._publish(event, options or PublishOptions())
-        except PublishFailed as fault:
+        except PublishError as fault:
             self._failures.append(fault)
         return self._last_id
 
@@ -177,9 +183,9 @@ class FakeBus(Bus):
 
     def _require_running(self, message_id: str = "") -> None:
         if self._loop is None:
-            raise NotConnected("the bus is not started")
+            raise NotConnectedError("the bus is not started")
         if not self._is_started:
-            raise PublishClosed(message_id, "the bus was stopped")
+            raise PublishClosedError(message_id, "the bus was stopped")
 
     def _publish(self, event: object, options: PublishOptions) -> None:
         made = of_event(event, options, self._layout, self._clock.now_ms(), self._rng)
@@ -199,7 +205,7 @@ class FakeBus(Bus):
             correlation_id=options.correlation_id or "",
         )
         if not self.hub.route(made.target, message) and made.mandatory:
-            raise Unroutable(made.message_id, f"nobody takes {made.target}")
+            raise UnroutableError(made.message_id, f"nobody takes {made.target}")
         self.published.append(event)
 
     # What a broker does

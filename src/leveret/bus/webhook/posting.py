@@ -5,7 +5,7 @@ threads as requests may run at once. A socket's own timeout starts anew with eve
 that drips could hold a request forever: the deadline is kept by the loop, which shuts the socket
 down under the thread. Redirects are not followed: their status is the answer.
 
-Invariant: a request either gives the status of a complete answer or raises `PostFailed`, within the
+Invariant: a request either gives the status of a complete answer or raises `PostError`, within the
 deadline, whatever the server does.
 """
 
@@ -29,7 +29,7 @@ SCHEMES: Final = ("http", "https")
 _HUNG_UP: Final = (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError)
 
 
-class PostFailed(LeveretError):
+class PostError(LeveretError):
     """There was no answer: no connection, no time left, or no HTTP."""
 
 
@@ -53,7 +53,7 @@ class Poster:
         self._is_closed = False
 
     async def post(self, headers: Mapping[str, str], body: bytes) -> int:
-        """The status of the answer. PostFailed where there is none within the deadline."""
+        """The status of the answer. PostError where there is none within the deadline."""
         request = _Request(headers, body)
         loop = asyncio.get_running_loop()
         running = loop.run_in_executor(self._pool, self._run, request)
@@ -63,9 +63,9 @@ class Poster:
         except TimeoutError:
             request.give_up()
             _ignore_result(running)
-            raise PostFailed(f"no answer within {self._timeout_s:g} s") from None
+            raise PostError(f"no answer within {self._timeout_s:g} s") from None
         except (OSError, http.client.HTTPException) as fault:
-            raise PostFailed(_told(fault)) from fault
+            raise PostError(_told(fault)) from fault
         except asyncio.CancelledError:
             request.give_up()
             _ignore_result(running)

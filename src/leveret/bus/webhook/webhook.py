@@ -31,7 +31,7 @@ from leveret.bus.health import Health
 from leveret.bus.outcome import ConsumerStatus, Handled, handled
 from leveret.bus.settings import BusSettings
 from leveret.bus.topology import Layout
-from leveret.bus.webhook.posting import Poster, PostFailed
+from leveret.bus.webhook.posting import Poster, PostError
 from leveret.clock import Clock
 
 HEADERS_MAX: Final = 64  # of a message that are sent on; servers take about 100 in all
@@ -99,7 +99,7 @@ class Webhook:
             status = await self._poster.post(
                 request_headers(delivery, self._own), bytes(delivery.body)
             )
-        except PostFailed as fault:
+        except PostError as fault:
             # Not raised: the bus would log it a second time.
             outcome = Handled(ConsumerStatus.DROP, None, f"{type(fault).__name__}: {fault}")
         else:

@@ -25,7 +25,7 @@ from leveret.bus.dead_letters.queue import (
 )
 from leveret.cli.bus.options import Asked, Place, on_signal, place_of, quieten_client
 from leveret.cli.shared.output import Output, Row
-from leveret.errors import Closed
+from leveret.errors import ClosedError
 
 _COLUMNS: Final = (
     "position",
@@ -197,9 +197,9 @@ def _run(asked: Asked, place: Place, work: Work) -> Outcome:
 
     try:
         return asyncio.run(worked())
-    except Closed as fault:
+    except ClosedError as fault:
         if known.done:
-            raise Closed(f"{fault}; {known.done} messages were done before") from fault
+            raise ClosedError(f"{fault}; {known.done} messages were done before") from fault
         raise
 
 

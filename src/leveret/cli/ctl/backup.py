@@ -21,7 +21,7 @@ from leveret.cli.shared.options import (
     one_line_on_failure,
     print_json,
 )
-from leveret.errors import Corrupt
+from leveret.errors import CorruptionError
 from leveret.storage.archive import ArchiveReader
 from leveret.storage.backup import restore_node
 
@@ -106,9 +106,9 @@ def _check(file: Path, queue: str) -> None:
             reader.feed(piece)
     reader.finish()
     if reader.facts.get("kind") != "queue":
-        raise Corrupt(f"{file} is not the backup of a queue: restore it by --data")
+        raise CorruptionError(f"{file} is not the backup of a queue: restore it by --data")
     if reader.facts.get("queue") != queue:
-        raise Corrupt(f"{file} is the backup of queue {reader.facts.get('queue')}")
+        raise CorruptionError(f"{file} is the backup of queue {reader.facts.get('queue')}")
 
 
 def _pieces(file: BinaryIO) -> Iterator[bytes]:

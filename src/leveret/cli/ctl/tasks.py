@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from leveret.cli.ctl.messages import Header, JsonPath, OlderThan, Property, Queue, Text, filter_of
-from leveret.cli.shared.management import Broker, Refused, in_path
+from leveret.cli.shared.management import Broker, RefusedError, in_path
 from leveret.cli.shared.options import Vhost
 from leveret.cli.shared.output import Output, Row, asks, takes
 
@@ -152,5 +152,5 @@ def _cancel(broker: Broker, path: str) -> None:
     try:
         broker.delete(path)
         typer.echo("cancelled", err=True)
-    except Refused:
+    except RefusedError:
         typer.echo("it had ended", err=True)

@@ -11,7 +11,7 @@ from leveret.cli.shared.output import Output, Row
 from leveret.clock import Clock
 from leveret.job_model import TopicStats
 from leveret.jobs.client.client import Client
-from leveret.jobs.client.errors import CallFailed
+from leveret.jobs.client.errors import CallError
 
 _STATES: Final = ("ready", "scheduled", "leased", "dead")
 _COUNTS: Final = ("enqueued", "handed_out", "acked", "failed", "expired")
@@ -126,7 +126,7 @@ def _live(watch: "Watch", interval_s: float, count: int) -> None:
             looks += 1
             try:
                 live.update(watch.table(), refresh=True)
-            except CallFailed as fault:
+            except CallError as fault:
                 live.update(str(fault), refresh=True)
             if looks == count:
                 return

@@ -1,7 +1,7 @@
 """A small client of the broker's HTTP API, for commands that ask a running broker.
 
 A `Broker` is an address and a login; each call is one request with a deadline. What goes wrong is a
-`NoAnswer` or a `Refused` whose text is a whole sentence for the user.
+`NoAnswerError` or a `RefusedError` whose text is a whole sentence for the user.
 """
 
 import http.client
@@ -18,11 +18,11 @@ _STREAM_TIMEOUT_S: Final = 120.0
 _PIECE_BYTES: Final = 1024 * 1024
 
 
-class NoAnswer(Exception):
+class NoAnswerError(Exception):
     """No broker answered, or not in a way that can be used."""
 
 
-class Refused(NoAnswer):
+class RefusedError(NoAnswerError):
     """The broker does not do it, and says why."""
 
 
@@ -33,7 +33,7 @@ class Broker:
         try:
             address = urlsplit(url if "//" in url else f"//{url}")
         except ValueError as fault:
-            raise NoAnswer(f"{url} is no address: {fault}") from fault
+            raise NoAnswerError(f"{url} is no address: {fault}") from fault
         self._secure = address.scheme == "https"
         self._host = address.hostname or ""
         self._address = address
@@ -114,7 +114,7 @@ class Broker:
             reason = getattr(fault, "strerror", None) or str(fault) or type(fault).__name__
             if type(fault) is http.client.BadStatusLine:  # whose text is what came instead
                 reason = "what answers there does not speak HTTP"
-            raise NoAnswer(f"no broker answers at {self.shown}: {reason}") from fault
+            raise NoAnswerError(f"no broker answers at {self.shown}: {reason}") from fault
 
 
 def _found(response: http.client.HTTPResponse, path: str) -> Any:
@@ -124,7 +124,7 @@ def _found(response: http.client.HTTPResponse, path: str) -> Any:
         reason = found.get("reason") if isinstance(found, dict) else None
         if response.status == 404 and reason == response.reason:  # it does not say what
             reason = f"{reason}: {path}"
-        raise Refused(f"the broker refuses: {reason or response.reason}")
+        raise RefusedError(f"the broker refuses: {reason or response.reason}")
     return found
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from leveret.cli.shared.management import NoAnswer
+from leveret.cli.shared.management import NoAnswerError
 from leveret.errors import LeveretError
 
 Url = Annotated[
@@ -32,7 +32,7 @@ def one_line_on_failure(program: str = "leveret ctl") -> Iterator[None]:
     """What goes wrong is one line and exit code 1."""
     try:
         yield
-    except (NoAnswer, LeveretError) as fault:
+    except (NoAnswerError, LeveretError) as fault:
         typer.echo(f"{program}: {fault}", err=True)
         raise typer.Exit(1) from fault
     except OSError as fault:

@@ -8,7 +8,7 @@
 
 `size` counts what follows it. Which fields a kind has, of index, log_term, commit, hint and context
 in this order, is the table `FIELDS`. docs/formats/raft.md draws it. Whatever bytes come in, reading
-them gives messages or raises `FrameError` or `SyntaxFault`.
+them gives messages or raises `FrameError` or `FieldSyntaxError`.
 """
 
 from typing import Final
@@ -31,7 +31,7 @@ from leveret.cluster.raft.messages import (
     SNAPSHOT,
     Message,
 )
-from leveret.errors import FrameError, SyntaxFault
+from leveret.errors import FieldSyntaxError, FrameError
 
 VERSION: Final = 1
 FRAME_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -158,7 +158,7 @@ def decode_frame(data: bytes) -> list[Message]:
     source = reader.u64()
     target = reader.u64()
     if source == NOBODY or target == NOBODY:
-        raise SyntaxFault("a frame from nobody or for nobody")
+        raise FieldSyntaxError("a frame from nobody or for nobody")
     count = reader.count(MESSAGE_HEAD_BYTES)
     messages = [_read_message(reader, source, target) for _ in range(count)]
     reader.require_end()
@@ -168,7 +168,7 @@ def decode_frame(data: bytes) -> list[Message]:
 def _read_message(reader: Reader, source: i64, target: i64) -> Message:
     kind = reader.u8()
     if kind < 1 or kind > KIND_MAX:
-        raise SyntaxFault(f"a message of kind {kind}")
+        raise FieldSyntaxError(f"a message of kind {kind}")
     fields: i64 = FIELDS[kind]
     group = reader.u64()
     message = Message(kind, source, target, group, reader.u64())
@@ -194,14 +194,16 @@ def _read_entries(reader: Reader, message: Message) -> list[Entry]:
     count = reader.count(ENTRY_HEAD_BYTES)
     index = message.index
     if index > U64_MAX - count:
-        raise SyntaxFault(f"entries after {index}")
+        raise FieldSyntaxError(f"entries after {index}")
     term = message.log_term
     entries: list[Entry] = []
     for _ in range(count):
         index += 1
         entry = read_entry(reader, index)
         if entry.term < term or entry.term > message.term:
-            raise SyntaxFault(f"term {entry.term} after {term}, in a message of {message.term}")
+            raise FieldSyntaxError(
+                f"term {entry.term} after {term}, in a message of {message.term}"
+            )
         term = entry.term
         entries.append(entry)
     return entries

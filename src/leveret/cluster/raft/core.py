@@ -72,7 +72,7 @@ from leveret.cluster.raft.snapshot import Snapshot
 from leveret.cluster.raft.snapshots import on_snapshot, on_snapshot_reply
 from leveret.cluster.raft.state import LEADER, State
 from leveret.cluster.raft.stored import Stored
-from leveret.errors import Busy, NotLeader
+from leveret.errors import BusyError, NotLeaderError
 
 
 class Raft(State):
@@ -234,11 +234,11 @@ class Raft(State):
     def propose(self, commands: list[bytes]) -> i64:
         """Take commands into the log; the index of the first."""
         if self.role != LEADER:
-            raise NotLeader(self.leader)
+            raise NotLeaderError(self.leader)
         if self.transfer_target != NOBODY:
-            raise Busy("another node is about to lead")
+            raise BusyError("another node is about to lead")
         if self.uncommitted_bytes > self.config.uncommitted_bytes_max:
-            raise Busy("too much is not committed yet")
+            raise BusyError("too much is not committed yet")
         first = self.log.last_index() + 1
         index = first
         entries: list[Entry] = []
@@ -268,7 +268,7 @@ class Raft(State):
     def compact(self, state: bytes, live: list[int]) -> Snapshot:
         """Begin from the machine's state, as of the last applied entry."""
         if self.log.unsaved is not None:
-            raise Busy("another snapshot is not written yet")
+            raise BusyError("another snapshot is not written yet")
         trailing = max(self.config.trailing, self._behind_snapshots())
         return self.log.compact(self.applied, state, live, trailing)
 

@@ -13,7 +13,7 @@ from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from leveret.cluster.raft.fields import Reader, write_numbers, write_u32, write_u64
-from leveret.errors import SyntaxFault
+from leveret.errors import FieldSyntaxError
 
 NOBODY: Final = 0  # no member has this number
 
@@ -73,7 +73,7 @@ def read_entry(reader: Reader, index: i64) -> Entry:
     term = reader.u64()
     kind = reader.u8()
     if kind > CONFIG:
-        raise SyntaxFault(f"an entry of kind {kind}")
+        raise FieldSyntaxError(f"an entry of kind {kind}")
     entry = Entry(index, term, kind, reader.raw(reader.u32()))
     if kind == CONFIG:
         decode_members(entry.data)  # whoever appends it relies on it
@@ -90,9 +90,9 @@ def read_members(reader: Reader) -> Members:
     non_voters = reader.numbers()
     everyone = voters + non_voters
     if len(everyone) > MEMBERS_MAX:
-        raise SyntaxFault(f"{len(everyone)} members, more than {MEMBERS_MAX}")
+        raise FieldSyntaxError(f"{len(everyone)} members, more than {MEMBERS_MAX}")
     if len(set(everyone)) != len(everyone) or NOBODY in everyone:
-        raise SyntaxFault("a member that is named twice, or nobody")
+        raise FieldSyntaxError("a member that is named twice, or nobody")
     return Members(voters, non_voters)
 
 

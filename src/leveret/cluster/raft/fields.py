@@ -1,7 +1,8 @@
 """Numbers and bytes in formats of the cluster: written by functions, read by `Reader`.
 
 Numbers are big-endian and never negative. What comes from a peer or a disk is read by a `Reader`
-only: it raises `SyntaxFault` where bytes are missing or a number cannot be, and never reads beyond
+only: it raises `FieldSyntaxError` where bytes are missing or a number cannot be, and never reads
+beyond
 its end.
 """
 
@@ -10,7 +11,7 @@ from typing import Final
 from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i32_be, write_i64_be
 from mypy_extensions import i32, i64, u8
 
-from leveret.errors import SyntaxFault
+from leveret.errors import FieldSyntaxError
 
 U32_MAX: Final = 0x7FFF_FFFF  # sizes and counts; nothing here is as large as 2 GiB
 U64_MAX: Final = 0x3FFF_FFFF_FFFF_FFFF  # leaves room for arithmetic that must not wrap
@@ -54,7 +55,7 @@ class Reader:
         """Where the next `size` bytes are, which are then behind us."""
         at = self.at
         if size > self.end - at:
-            raise SyntaxFault(f"{size} bytes wanted at {at}, {self.end - at} left")
+            raise FieldSyntaxError(f"{size} bytes wanted at {at}, {self.end - at} left")
         self.at = at + size
         return at
 
@@ -67,20 +68,20 @@ class Reader:
     def u32(self) -> i64:
         value = i64(read_i32_be(self.data, self._take(4)))
         if value < 0:
-            raise SyntaxFault(f"a size or count over {U32_MAX}")
+            raise FieldSyntaxError(f"a size or count over {U32_MAX}")
         return value
 
     def u64(self) -> i64:
         value = read_i64_be(self.data, self._take(8))
         if value < 0 or value > U64_MAX:
-            raise SyntaxFault(f"a number over {U64_MAX}")
+            raise FieldSyntaxError(f"a number over {U64_MAX}")
         return value
 
     def count(self, bytes_each: i64) -> i64:
         """A count of things that take so many bytes at least: no more than there is room for."""
         value = self.u32()
         if value * bytes_each > self.end - self.at:
-            raise SyntaxFault(f"{value} things cannot be in {self.end - self.at} bytes")
+            raise FieldSyntaxError(f"{value} things cannot be in {self.end - self.at} bytes")
         return value
 
     def skip(self, size: i64) -> None:
@@ -100,7 +101,7 @@ class Reader:
 
     def require_end(self) -> None:
         if self.at != self.end:
-            raise SyntaxFault(f"{self.end - self.at} bytes too many")
+            raise FieldSyntaxError(f"{self.end - self.at} bytes too many")
 
 
 def write_numbers(writer: BytesWriter, values: list[int]) -> None:

@@ -14,7 +14,7 @@ from leveret.cluster.raft.messages import TIMEOUT_NOW
 from leveret.cluster.raft.progress import Progress
 from leveret.cluster.raft.replication import append_own, broadcast_append, maybe_hand_over
 from leveret.cluster.raft.state import LEADER, State
-from leveret.errors import Busy, ChangeRefused, NotLeader
+from leveret.errors import BusyError, ChangeRefusedError, NotLeaderError
 
 
 def add_non_voter(state: State, node: i64) -> i64:
@@ -22,9 +22,9 @@ def add_non_voter(state: State, node: i64) -> i64:
     require_change(state)
     members = state.log.members()
     if members.has(node):
-        raise ChangeRefused(f"node {node} is a member already")
+        raise ChangeRefusedError(f"node {node} is a member already")
     if len(members.everyone()) >= MEMBERS_MAX:
-        raise ChangeRefused(f"there are {MEMBERS_MAX} members, no more can be")
+        raise ChangeRefusedError(f"there are {MEMBERS_MAX} members, no more can be")
     return _change(state, Members(members.voters, [*members.non_voters, int(node)]))
 
 
@@ -36,12 +36,12 @@ def promote(state: State, node: i64) -> i64:
     require_change(state)
     members = state.log.members()
     if int(node) not in members.non_voters:
-        raise ChangeRefused(f"node {node} is not a non-voter")
+        raise ChangeRefusedError(f"node {node} is not a non-voter")
     progress = state.progress[node]
     if progress.match + state.config.promote_lag_max < state.log.last_index():
-        raise ChangeRefused(f"node {node} has not caught up")
+        raise ChangeRefusedError(f"node {node} has not caught up")
     if not progress.is_active and not progress.is_asleep:
-        raise ChangeRefused(f"node {node} was not heard of lately")
+        raise ChangeRefusedError(f"node {node} was not heard of lately")
     return _change(state, Members([*members.voters, int(node)], _without(members.non_voters, node)))
 
 
@@ -50,9 +50,9 @@ def remove(state: State, node: i64) -> i64:
     require_change(state)
     members = state.log.members()
     if not members.has(node):
-        raise ChangeRefused(f"node {node} is not a member")
+        raise ChangeRefusedError(f"node {node} is not a member")
     if members.voters == [int(node)]:
-        raise ChangeRefused("the last voter cannot go")
+        raise ChangeRefusedError("the last voter cannot go")
     voters = _without(members.voters, node)
     return _change(state, Members(voters, _without(members.non_voters, node)))
 
@@ -60,13 +60,13 @@ def remove(state: State, node: i64) -> i64:
 def require_change(state: State) -> None:
     """Whether a change may begin now."""
     if state.role != LEADER:
-        raise NotLeader(state.leader)
+        raise NotLeaderError(state.leader)
     if state.transfer_target != NOBODY:
-        raise Busy("another node is about to lead")
+        raise BusyError("another node is about to lead")
     if not state.has_committed_own_term():
-        raise Busy("nothing of this leader's term is committed yet")
+        raise BusyError("nothing of this leader's term is committed yet")
     if state.log.members_index() > state.commit:
-        raise Busy("another change is not committed yet")
+        raise BusyError("another change is not committed yet")
 
 
 def _without(nodes: list[int], gone: i64) -> list[int]:
@@ -96,11 +96,11 @@ def sync_progress(state: State) -> None:
 def transfer(state: State, target: i64) -> None:
     """Hand the lead to a voter, once it has all entries; until then nothing new is taken."""
     if state.role != LEADER:
-        raise NotLeader(state.leader)
+        raise NotLeaderError(state.leader)
     if not state.log.members().is_voter(target) or target == state.node:
-        raise ChangeRefused(f"node {target} is not another voter")
+        raise ChangeRefusedError(f"node {target} is not another voter")
     if state.transfer_target != NOBODY:
-        raise Busy("another node is about to lead")
+        raise BusyError("another node is about to lead")
     state.transfer_target = target
     state.elapsed = 0
     maybe_hand_over(state)

@@ -15,18 +15,18 @@ from leveret.cluster.raft.messages import READ, READ_REPLY, Message
 from leveret.cluster.raft.ready import Answer
 from leveret.cluster.raft.replication import broadcast_beat
 from leveret.cluster.raft.state import LEADER, State, Waiting
-from leveret.errors import Busy, NotLeader
+from leveret.errors import BusyError, NotLeaderError
 
 
 def read(state: State, number: i64) -> None:
     """Begin a read of this node's own."""
     if state.role == LEADER:
         if len(state.reads) >= state.config.reads_max:
-            raise Busy("too many reads wait")
+            raise BusyError("too many reads wait")
         _add(state, state.node, number)
         return
     if state.leader == NOBODY:
-        raise NotLeader(NOBODY)
+        raise NotLeaderError(NOBODY)
     message = state.message(READ, state.leader)
     message.context = number
     state.send(message)

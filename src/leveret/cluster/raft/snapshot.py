@@ -23,7 +23,7 @@ from leveret.cluster.raft.entry import (
     write_members,
 )
 from leveret.cluster.raft.fields import Reader, write_bytes, write_u32, write_u64
-from leveret.errors import SyntaxFault
+from leveret.errors import FieldSyntaxError
 
 SNAPSHOT_VERSION: Final = 1
 
@@ -87,7 +87,7 @@ def decode_snapshot(data: bytes) -> Snapshot:
     reader = Reader(data, 0, len(data))
     version = reader.u8()
     if version != SNAPSHOT_VERSION:
-        raise SyntaxFault(f"a snapshot of version {version}")
+        raise FieldSyntaxError(f"a snapshot of version {version}")
     index = reader.u64()
     term = reader.u64()
     members = read_members(reader)
@@ -97,7 +97,7 @@ def decode_snapshot(data: bytes) -> Snapshot:
     for _ in range(reader.count(8 + ENTRY_HEAD_BYTES)):
         at = reader.u64()
         if at <= before or at > index:
-            raise SyntaxFault(f"a live entry at {at} after {before}, in a snapshot at {index}")
+            raise FieldSyntaxError(f"a live entry at {at} after {before}, in a snapshot at {index}")
         live.append(read_entry(reader, at))
         before = at
     reader.require_end()

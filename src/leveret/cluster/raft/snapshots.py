@@ -12,7 +12,7 @@ from leveret.cluster.raft.progress import SNAPSHOT as SENDING
 from leveret.cluster.raft.progress import Progress
 from leveret.cluster.raft.snapshot import Incoming, Snapshot, decode_snapshot
 from leveret.cluster.raft.state import State
-from leveret.errors import SyntaxFault
+from leveret.errors import FieldSyntaxError
 
 
 def begin_snapshot(state: State, node: i64, progress: Progress) -> None:
@@ -74,7 +74,7 @@ def on_snapshot(state: State, message: Message) -> None:
     state.incoming = None
     snapshot = decode_snapshot(bytes(incoming.data))
     if snapshot.index != message.index or snapshot.term != message.log_term:
-        raise SyntaxFault(f"a snapshot at {snapshot.index}, announced for {message.index}")
+        raise FieldSyntaxError(f"a snapshot at {snapshot.index}, announced for {message.index}")
     _install(state, snapshot)
     _acknowledge(state, message.source, state.commit)
 

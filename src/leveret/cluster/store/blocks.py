@@ -17,7 +17,7 @@ from mypy_extensions import i64
 
 from leveret.checksum import crc32
 from leveret.cluster.raft.fields import Reader, write_u32, write_u64
-from leveret.errors import Corrupt, NewerFormat
+from leveret.errors import CorruptionError, NewerFormatError
 
 MAGIC: Final = b"LEVRAFT\x01"
 VERSION: Final = 1
@@ -54,14 +54,14 @@ def encode_file_head(head: FileHead) -> bytes:
 
 def decode_file_head(data: bytes, name: str) -> FileHead:
     if len(data) < FILE_HEAD_BYTES or data[: len(MAGIC)] != MAGIC:
-        raise Corrupt(f"{name} is not a file of a Raft log")
+        raise CorruptionError(f"{name} is not a file of a Raft log")
     body = data[: FILE_HEAD_BYTES - 4]
     reader = Reader(data, len(MAGIC), FILE_HEAD_BYTES)
     if crc32(body) & _CRC_MASK != int.from_bytes(data[len(body) : FILE_HEAD_BYTES], "big"):
-        raise Corrupt(f"{name} has a damaged head")
+        raise CorruptionError(f"{name} has a damaged head")
     version = reader.u32()
     if version > VERSION:
-        raise NewerFormat(f"{name} has format {version}; this version reads up to {VERSION}")
+        raise NewerFormatError(f"{name} has format {version}; this version reads up to {VERSION}")
     return FileHead(reader.u64(), reader.u64(), reader.u64(), reader.u64(), reader.u64())
 
 
@@ -108,7 +108,7 @@ def require_torn(data: bytes, at: i64, number: i64, salt: i64, name: str) -> Non
     for after in range(at + 1, len(data) - BLOCK_HEAD_BYTES + 1):
         found = read_i64_be(data, after + 4)
         if number < found <= last and sound_head(data, after, salt):
-            raise Corrupt(f"{name} is damaged at {at}: block {found} follows at {after}")
+            raise CorruptionError(f"{name} is damaged at {at}: block {found} follows at {after}")
 
 
 class Block:

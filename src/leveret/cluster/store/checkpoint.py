@@ -20,7 +20,7 @@ from leveret.cluster.store.group import Group
 from leveret.cluster.store.index import Index
 from leveret.cluster.store.places import file_of
 from leveret.cluster.store.records import CHECKPOINT, write_head
-from leveret.errors import Corrupt, SyntaxFault
+from leveret.errors import CorruptionError, FieldSyntaxError
 
 
 def write_checkpoint(writer: BytesWriter, index: Index) -> None:
@@ -77,7 +77,7 @@ def read_checkpoint(reader: Reader) -> Index:
     index = Index()
     try:
         if reader.u8() != CHECKPOINT or reader.u64() != 0:
-            raise SyntaxFault("a file that begins without a checkpoint")
+            raise FieldSyntaxError("a file that begins without a checkpoint")
         reader.u32()
         for _ in range(reader.count(16)):
             file = reader.u64()
@@ -85,8 +85,8 @@ def read_checkpoint(reader: Reader) -> Index:
         for _ in range(reader.count(8)):
             number = reader.u64()
             index.create(number, _read_group(reader, index))
-    except SyntaxFault as fault:
-        raise Corrupt(f"a checkpoint whose sum is right cannot be read: {fault}") from fault
+    except FieldSyntaxError as fault:
+        raise CorruptionError(f"a checkpoint whose sum is right cannot be read: {fault}") from fault
     return index
 
 
@@ -105,7 +105,7 @@ def _read_group(reader: Reader, index: Index) -> Group:
     while len(group.at) < total:
         _read_stretch(reader, group, index)
     if len(group.at) != total:
-        raise SyntaxFault(f"{len(group.at)} entries instead of {total}")
+        raise FieldSyntaxError(f"{len(group.at)} entries instead of {total}")
     for _ in range(reader.count(20)):
         number = reader.u64()
         at = reader.u64()
@@ -117,7 +117,7 @@ def _read_stretch(reader: Reader, group: Group, index: Index) -> None:
     begin = reader.u64()
     count = reader.count(4)
     if count == 0:
-        raise SyntaxFault("a stretch of no entries")
+        raise FieldSyntaxError("a stretch of no entries")
     at = begin
     for _ in range(count):
         size = reader.u32()

@@ -20,7 +20,7 @@ from leveret.cluster.store.blocks import (
 from leveret.cluster.store.files import Files
 from leveret.cluster.store.places import Space, place
 from leveret.cluster.store.records import CHECKPOINT, Record, read_record
-from leveret.errors import Corrupt, SyntaxFault
+from leveret.errors import CorruptionError, FieldSyntaxError
 
 # A file is compacted when less than this share of it is live.
 LIVE_PERCENT_MIN: Final = 30
@@ -69,10 +69,10 @@ class Scan:
         head = self._files.read(self.file, self.at, BLOCK_HEAD_BYTES)
         size = BLOCK_HEAD_BYTES + i64(int.from_bytes(head[:4], "big"))
         if size > self.size - self.at:
-            raise Corrupt(f"file {self.file} is damaged at {self.at}")
+            raise CorruptionError(f"file {self.file} is damaged at {self.at}")
         data = self._files.read(self.file, self.at, size)
         if whole_block(data, 0, self._number, self._salt) != size:
-            raise Corrupt(f"file {self.file} is damaged at {self.at}")
+            raise CorruptionError(f"file {self.file} is damaged at {self.at}")
         self.data = data
         self.base = place(self.file, self.at)
         is_first = self.at == FILE_HEAD_BYTES
@@ -86,11 +86,11 @@ def _records(reader: Reader, is_first: bool) -> list[Record]:
     try:
         if is_first:
             if reader.u8() != CHECKPOINT:
-                raise SyntaxFault("a file that begins without a checkpoint")
+                raise FieldSyntaxError("a file that begins without a checkpoint")
             reader.u64()
             reader.skip(reader.u32())
         while reader.left():
             records.append(read_record(reader))
-    except SyntaxFault as fault:
-        raise Corrupt(f"a block whose sum is right cannot be read: {fault}") from fault
+    except FieldSyntaxError as fault:
+        raise CorruptionError(f"a block whose sum is right cannot be read: {fault}") from fault
     return records

@@ -21,7 +21,7 @@ from leveret.cluster.store.records import (
     Record,
     read_record,
 )
-from leveret.errors import Corrupt, SyntaxFault
+from leveret.errors import CorruptionError, FieldSyntaxError
 
 
 class Index:
@@ -44,20 +44,20 @@ class Index:
         try:
             while reader.left():
                 self._apply(read_record(reader), base)
-        except SyntaxFault as fault:
-            raise Corrupt(f"a block whose sum is right cannot be read: {fault}") from fault
+        except FieldSyntaxError as fault:
+            raise CorruptionError(f"a block whose sum is right cannot be read: {fault}") from fault
 
     def _apply(self, record: Record, base: i64) -> None:
         if record.kind == CREATE:
             members = record.members
             assert members is not None
             if record.group in self.groups:
-                raise SyntaxFault(f"group {record.group} begins twice")
+                raise FieldSyntaxError(f"group {record.group} begins twice")
             self.create(record.group, Group(members))
             return
         group = self.groups.get(record.group)
         if group is None:
-            raise SyntaxFault(f"a record of group {record.group}, which does not exist")
+            raise FieldSyntaxError(f"a record of group {record.group}, which does not exist")
         if record.kind == DELETE:
             self.delete(record.group)
         elif record.kind == STATE:
@@ -72,7 +72,9 @@ class Index:
     def _append(self, group: Group, record: Record, base: i64) -> None:
         first = record.index
         if first < group.first or first > group.last() + 1:
-            raise SyntaxFault(f"entries from {first} on, after {group.first} to {group.last()}")
+            raise FieldSyntaxError(
+                f"entries from {first} on, after {group.first} to {group.last()}"
+            )
         group.cut(first, self.space)
         total: i64 = 0
         for here in range(len(record.offsets)):
@@ -86,7 +88,7 @@ class Index:
         index = record.index
         if record.kind == SNAPSHOT:
             if index < group.first - 1 or not group.has_all(index, record.live):
-                raise SyntaxFault(f"a snapshot at {index} whose live entries are not there")
+                raise FieldSyntaxError(f"a snapshot at {index} whose live entries are not there")
             group.snapshot(index, record.live, base + record.at, record.size, space)
         elif record.kind == INSTALL:
             group.install(index, base + record.at, record.size, space)
@@ -95,10 +97,10 @@ class Index:
                 group.keep(record.live[here], at, record.sizes[here], space)
         elif record.kind == MOVED:
             if group.find(index) == 0 or group.size_of(index) != record.sizes[0]:
-                raise SyntaxFault(f"entry {index} is moved, and is not there")
+                raise FieldSyntaxError(f"entry {index} is moved, and is not there")
             group.move(index, base + record.offsets[0], space)
         else:
             assert record.kind == MOVED_SNAPSHOT
             if index != group.snapshot_index or group.snapshot_size == 0:
-                raise SyntaxFault(f"a snapshot at {index} is moved, and is not there")
+                raise FieldSyntaxError(f"a snapshot at {index} is moved, and is not there")
             group.move_snapshot(base + record.at, record.size, space)

@@ -17,7 +17,7 @@ from leveret.cluster.store.files import Files
 from leveret.cluster.store.group import Group
 from leveret.cluster.store.places import file_of, offset_of
 from leveret.cluster.store.records import read_snapshot
-from leveret.errors import Corrupt, SyntaxFault
+from leveret.errors import CorruptionError, FieldSyntaxError
 
 # Bytes between two entries that are read to save a call, and bytes read at once.
 GAP_BYTES_MAX: Final = 4096
@@ -31,14 +31,16 @@ def load(files: Files, number: i64, group: Group) -> Stored:
         stored = Stored(group.members if snapshot is None else snapshot.members)
         indexes = array("q", range(group.first, group.last() + 1))
         stored.entries = load_entries(files, indexes, group.at, group.size)
-    except SyntaxFault as fault:
-        raise Corrupt(f"group {number} cannot be read: {fault}") from fault
+    except FieldSyntaxError as fault:
+        raise CorruptionError(f"group {number} cannot be read: {fault}") from fault
     stored.snapshot = snapshot
     stored.term = group.term
     stored.vote = group.vote
     stored.commit = group.commit
     if group.commit > group.last():
-        raise Corrupt(f"group {number}: {group.commit} entries are committed, and not all there")
+        raise CorruptionError(
+            f"group {number}: {group.commit} entries are committed, and not all there"
+        )
     return stored
 
 
@@ -51,7 +53,7 @@ def load_snapshot(files: Files, group: Group) -> Snapshot | None:
     snapshot, _ = read_snapshot(reader)
     reader.require_end()
     if snapshot.index != group.snapshot_index:
-        raise SyntaxFault(f"a snapshot at {snapshot.index} instead of {group.snapshot_index}")
+        raise FieldSyntaxError(f"a snapshot at {snapshot.index} instead of {group.snapshot_index}")
     snapshot.live = load_entries(files, group.kept, group.kept_at, group.kept_size)
     return snapshot
 
@@ -91,7 +93,7 @@ def _span_end(ats: "array[int]", sizes: "array[int]", begin: i64) -> i64:
 
 def _entry(data: bytes, at: i64, size: i64, index: i64) -> Entry:
     if at + size > len(data):
-        raise SyntaxFault(f"entry {index} is cut short")
+        raise FieldSyntaxError(f"entry {index} is cut short")
     reader = Reader(data, at, at + size)
     entry = read_entry(reader, index)
     reader.require_end()

@@ -32,7 +32,7 @@ from leveret.cluster.raft.entry import (
 )
 from leveret.cluster.raft.fields import Reader, write_bytes, write_numbers, write_u32, write_u64
 from leveret.cluster.raft.snapshot import Snapshot
-from leveret.errors import SyntaxFault
+from leveret.errors import FieldSyntaxError
 
 STATE: Final = 1
 ENTRIES: Final = 2
@@ -147,7 +147,7 @@ def read_record(reader: Reader) -> Record:
     elif kind == CREATE:
         record.members = read_members(reader)
     elif kind != DELETE:
-        raise SyntaxFault(f"a record of kind {kind}")
+        raise FieldSyntaxError(f"a record of kind {kind}")
     return record
 
 

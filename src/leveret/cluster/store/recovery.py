@@ -2,7 +2,7 @@
 
 What is not whole at the end of the last file was being written, and is cut off. A block that is not
 whole anywhere else, a file that is missing while something points to it, or one that belongs to
-another node: `Corrupt`. The node has forgotten what it promised and must not start.
+another node: `CorruptionError`. The node has forgotten what it promised and must not start.
 """
 
 from mypy_extensions import i64
@@ -20,7 +20,7 @@ from leveret.cluster.store.checkpoint import read_checkpoint
 from leveret.cluster.store.files import Files
 from leveret.cluster.store.index import Index
 from leveret.cluster.store.places import place
-from leveret.errors import Corrupt, StorageError
+from leveret.errors import CorruptionError, StorageError
 
 
 class Found:
@@ -52,7 +52,7 @@ def _head(data: bytes, file: i64, node: i64, cluster: i64) -> FileHead:
     if head.node != node or head.cluster != cluster:
         raise StorageError(f"the log is of node {head.node} in cluster {head.cluster}")
     if head.file != file:
-        raise Corrupt(f"file {file} holds file {head.file}")
+        raise CorruptionError(f"file {file} holds file {head.file}")
     return head
 
 
@@ -75,7 +75,7 @@ def _replay(files: Files, file: i64, node: i64, cluster: i64) -> Found:
         at += size
         found.next_block += 1
     if at == FILE_HEAD_BYTES:
-        raise Corrupt(f"file {file} is damaged in its first block")
+        raise CorruptionError(f"file {file} is damaged in its first block")
     require_torn(data, at, found.next_block, salt, f"file {file}")
     found.end = at
     found.torn_bytes = len(data) - at
@@ -96,7 +96,7 @@ def _check_others(files: Files, numbers: list[int], found: Found) -> None:
             if live == 0 and file != found.head.file:
                 space.forget(file)
         elif live:
-            raise Corrupt(f"file {file} is missing, and has {live} bytes that are needed")
+            raise CorruptionError(f"file {file} is missing, and has {live} bytes that are needed")
         else:
             space.forget(file)
 
@@ -105,12 +105,12 @@ def _check_file(files: Files, file: i64, found: Found) -> None:
     data = files.read(file, 0, files.size(file))
     head = _head(data, file, found.head.node, found.head.cluster)
     if len(data) != found.index.space.size[file] or head.salt != found.head.salt:
-        raise Corrupt(f"file {file} is not as it was when the next one was begun")
+        raise CorruptionError(f"file {file} is not as it was when the next one was begun")
     at: i64 = FILE_HEAD_BYTES
     number = head.block
     while at < len(data):
         size = whole_block(data, at, number, head.salt)
         if size == 0:
-            raise Corrupt(f"file {file} is damaged at {at}")
+            raise CorruptionError(f"file {file} is damaged at {at}")
         at += size
         number += 1

@@ -1,6 +1,7 @@
 """One log for all groups of a node: what a turn writes is one block.
 
-    store = Store.open(files, node)        reads what is there; `Corrupt` if that cannot be trusted
+    store = Store.open(files, node)        reads what is there; `CorruptionError` if that cannot be
+    trusted
     store.groups()                         what each member begins with
     store.create(group, members)           a group of a number that was never used before
     store.add(group, ready)                what a member asks to be written
@@ -53,7 +54,7 @@ from leveret.cluster.store.records import (
     write_state,
 )
 from leveret.cluster.store.recovery import Found, recover
-from leveret.errors import Corrupt, SyntaxFault
+from leveret.errors import CorruptionError, FieldSyntaxError
 
 FILE_BYTES: Final = 64 * 1024 * 1024
 # A file is at least so many times as large as the checkpoint it begins with.
@@ -352,8 +353,10 @@ class Store:
             reader = Reader(data, 0, len(data))
             entry = read_entry(reader, index)
             reader.require_end()
-        except SyntaxFault as fault:
-            raise Corrupt(f"entry {index} of group {number} cannot be read: {fault}") from fault
+        except FieldSyntaxError as fault:
+            raise CorruptionError(
+                f"entry {index} of group {number} cannot be read: {fault}"
+            ) from fault
         return entry
 
     def _read(self, at: i64, size: i64) -> bytes:

@@ -10,7 +10,7 @@ from typing import Final
 
 from leveret.engine.arguments.header_values import shown_value
 from leveret.engine.arguments.rules import CLASSIC, QUEUE_RULES, QUORUM
-from leveret.errors import PreconditionFailed
+from leveret.errors import PreconditionFailedError
 from leveret.wire.scan import LONGSTR
 from leveret.wire.tables import Field, Table, equal_values, kind_name
 
@@ -35,7 +35,7 @@ def require_equivalent_queue(
     arguments: Table,
     kind: str,
 ) -> None:
-    """Raise PreconditionFailed unless the queue of this kind is what is asked for."""
+    """Raise PreconditionFailedError unless the queue of this kind is what is asked for."""
     what = f"queue '{name}' in vhost '{vhost}'"
     _require_same_flag("durable", what, have_durable, durable)
     _require_same_flag("auto_delete", what, have_auto_delete, auto_delete)
@@ -47,7 +47,7 @@ def require_equivalent_queue(
 def require_equivalent_exchange(
     name: str, vhost: str, have: ExchangeShape, want: ExchangeShape
 ) -> None:
-    """Raise PreconditionFailed unless the exchange is what is asked for."""
+    """Raise PreconditionFailedError unless the exchange is what is asked for."""
     what = f"exchange '{name}' in vhost '{vhost}'"
     if have[0] != want[0]:
         raise _differs("type", what, f"'{want[0]}'", f"'{have[0]}'")
@@ -128,7 +128,7 @@ def _shown(field: Field) -> str:
     return shown_value(field)
 
 
-def _differs(key: str, what: str, received: str, current: str) -> PreconditionFailed:
-    return PreconditionFailed(
+def _differs(key: str, what: str, received: str, current: str) -> PreconditionFailedError:
+    return PreconditionFailedError(
         f"inequivalent arg '{key}' for {what}: received {received} but current is {current}"
     )

@@ -7,17 +7,17 @@ taken, white space is not, and the text left over is quoted.
 from typing import Final
 
 from leveret.engine.arguments.rules import TIME_MS_MAX, quoted
-from leveret.errors import PreconditionFailed
+from leveret.errors import PreconditionFailedError
 
 _LINE_COLUMNS: Final = 78  # where Erlang breaks a tuple into lines
 _DIGITS: Final = "0123456789"
 
 
 def read_expiration(text: str) -> int:
-    """The milliseconds, 0 to `TIME_MS_MAX`; raises PreconditionFailed in RabbitMQ's words."""
+    """The milliseconds, 0 to `TIME_MS_MAX`; raises PreconditionFailedError in RabbitMQ's words."""
     end = _number_end(text)
     if end == 0:
-        raise PreconditionFailed(f"invalid expiration '{text}': no_integer")
+        raise PreconditionFailedError(f"invalid expiration '{text}': no_integer")
     if end < len(text):
         raise _refused(text, "leftover_string", quoted(text[end:]))
     number = int(text)
@@ -37,9 +37,9 @@ def _number_end(text: str) -> int:
     return end if end > start else 0
 
 
-def _refused(text: str, name: str, value: str) -> PreconditionFailed:
+def _refused(text: str, name: str, value: str) -> PreconditionFailedError:
     head = f"invalid expiration '{text}': "
     if len(head) + len(name) + len(value) + 3 <= _LINE_COLUMNS:
-        return PreconditionFailed(f"{head}{{{name},{value}}}")
+        return PreconditionFailedError(f"{head}{{{name},{value}}}")
     indent = " " * (len(head) + 1)
-    return PreconditionFailed(f"{head}{{{name},\n{indent}{value}}}")
+    return PreconditionFailedError(f"{head}{{{name},\n{indent}{value}}}")

@@ -30,7 +30,7 @@ from leveret.engine.arguments.rules import (
     Rule,
     age_ms,
 )
-from leveret.errors import PreconditionFailed
+from leveret.errors import PreconditionFailedError
 from leveret.wire.scan import LONGSTR
 from leveret.wire.tables import INTEGERS, Field, Table, kind_name
 
@@ -156,13 +156,13 @@ def queue_settings(
 ) -> QueueSettings:
     """Check a new queue's properties and arguments, in RabbitMQ's order.
 
-    Raises PreconditionFailed.
+    Raises PreconditionFailedError.
     """
     what = f"queue '{name}' in vhost '{vhost}'"
     _require_name_type("x-dead-letter-exchange", what, arguments)
     kind = _queue_kind(what, arguments)
     if kind != CLASSIC and (not name or name.startswith(_SERVER_NAMED)):
-        raise PreconditionFailed(
+        raise PreconditionFailedError(
             f"Cannot declare a server-named queue for type rabbit_{kind}_queue"
         )
     _require_arguments(QUEUE_RULES, kind, what, arguments)
@@ -198,7 +198,7 @@ def with_default_kind(kind: str, durable: bool, auto_delete: bool, arguments: Ta
 def consumer_settings(
     queue_name: str, vhost: str, queue_kind: str, arguments: Table
 ) -> ConsumerSettings:
-    """Check a consumer's arguments; raises PreconditionFailed."""
+    """Check a consumer's arguments; raises PreconditionFailedError."""
     what = f"queue '{queue_name}' in vhost '{vhost}'"
     _require_arguments(CONSUMER_RULES, queue_kind, what, arguments)
     settings = ConsumerSettings()
@@ -213,7 +213,7 @@ def consumer_settings(
 
 
 def exchange_alternate(name: str, vhost: str, arguments: Table) -> str | None:
-    """The name of the alternate exchange; raises PreconditionFailed where it is no text."""
+    """The name of the alternate exchange; raises PreconditionFailedError where it is no text."""
     what = f"exchange '{name}' in vhost '{vhost}'"
     _require_name_type("alternate-exchange", what, arguments)
     return _text(arguments, "alternate-exchange")
@@ -222,7 +222,7 @@ def exchange_alternate(name: str, vhost: str, arguments: Table) -> str | None:
 def remembering_stream(what: str, vhost: str, arguments: Table) -> str:
     """The stream that a queue or exchange remembers in, or the empty string.
 
-    Raises PreconditionFailed where it is no name.
+    Raises PreconditionFailedError where it is no name.
     """
     field = arguments.get("x-remember")
     if field is None:
@@ -236,7 +236,7 @@ def remembering_stream(what: str, vhost: str, arguments: Table) -> str:
 def exchange_deduplication(
     name: str, vhost: str, internal: bool, arguments: Table
 ) -> DeduplicationSettings | None:
-    """What the exchange is to remember, if anything; raises PreconditionFailed.
+    """What the exchange is to remember, if anything; raises PreconditionFailedError.
 
     An internal one takes no publishes: what it would remember is nothing.
     """
@@ -252,7 +252,7 @@ def exchange_deduplication(
 def _require_name_type(key: str, what: str, arguments: Table) -> None:
     field = arguments.get(key)
     if field is not None and field.kind != LONGSTR:
-        raise PreconditionFailed(
+        raise PreconditionFailedError(
             f"invalid type '{kind_name(field.kind)}' for arg '{key}' in {what}"
         )
 
@@ -278,7 +278,7 @@ def _require_arguments(rules: list[Rule], kind: str, what: str, arguments: Table
     refused = {rule.name for rule in rules if kind not in rule.kinds}
     for name in arguments:
         if name in refused:
-            raise PreconditionFailed(
+            raise PreconditionFailedError(
                 f"invalid arg '{name}' for {what} of queue type rabbit_{kind}_queue"
             )
 
@@ -289,11 +289,11 @@ def _require_properties(what: str, durable: bool, exclusive: bool, auto_delete: 
     if not fault and not durable:
         fault = "non-durable"
     if fault:
-        raise PreconditionFailed(f"invalid property '{fault}' for {what}")
+        raise PreconditionFailedError(f"invalid property '{fault}' for {what}")
 
 
-def _invalid(key: str, what: str, reason: str) -> PreconditionFailed:
-    return PreconditionFailed(f"invalid arg '{key}' for {what}: {reason}")
+def _invalid(key: str, what: str, reason: str) -> PreconditionFailedError:
+    return PreconditionFailedError(f"invalid arg '{key}' for {what}: {reason}")
 
 
 def _read_limits(settings: QueueSettings, arguments: Table) -> None:
@@ -370,10 +370,10 @@ def _read_stream(settings: QueueSettings, arguments: Table) -> None:
         arguments, "x-stream-max-segment-size-bytes", _segment_bytes(settings.max_bytes)
     )
     if settings.segment_bytes > SEGMENT_BYTES_MAX:
-        raise PreconditionFailed("Exceeded max value for x-stream-max-segment-size-bytes")
+        raise PreconditionFailedError("Exceeded max value for x-stream-max-segment-size-bytes")
     settings.filter_bytes = _number(arguments, "x-stream-filter-size-bytes", FILTER_BYTES_MIN)
     if not FILTER_BYTES_MIN <= settings.filter_bytes <= FILTER_BYTES_MAX:
-        raise PreconditionFailed("Invalid value for x-stream-filter-size-bytes")
+        raise PreconditionFailedError("Invalid value for x-stream-filter-size-bytes")
 
 
 def _segment_bytes(max_bytes: int) -> int:

@@ -24,7 +24,7 @@ FAIR_KEY: Final = b"x-job-fair-key"
 PLAIN: Final = b""  # the key of messages that name none
 
 
-class Lane:
+class FairLine:
     """What is ready of one key."""
 
     def __init__(self, key: bytes, number: i64, line: Line) -> None:
@@ -33,12 +33,12 @@ class Lane:
         self.line = line
 
 
-class Lanes:
+class FairLines:
     """The lanes of a queue."""
 
     def __init__(self) -> None:
-        self._rotations: dict[int, deque[Lane]] = {}  # by priority; the next one is first
-        self._lanes: dict[tuple[int, bytes], Lane] = {}
+        self._rotations: dict[int, deque[FairLine]] = {}  # by priority; the next one is first
+        self._lanes: dict[tuple[int, bytes], FairLine] = {}
         self._made: i64 = 0
 
     def line(self, priority: int, key: bytes) -> Line:
@@ -46,11 +46,11 @@ class Lanes:
         lane = self._lanes.get((priority, key))
         if lane is None:
             self._made += 1
-            lane = Lane(key, self._made, Line())
+            lane = FairLine(key, self._made, Line())
             self._join(priority, lane)
         return lane.line
 
-    def _join(self, priority: int, lane: Lane) -> None:
+    def _join(self, priority: int, lane: FairLine) -> None:
         self._lanes[(priority, lane.key)] = lane
         rotation = self._rotations.get(priority)
         if rotation is None:
@@ -61,7 +61,7 @@ class Lanes:
     def next(self, priority: int, plain: Line) -> Line | None:
         """The line whose turn it is, and stays; None where the priority has no message."""
         if not plain.is_empty() and (priority, PLAIN) not in self._lanes:
-            self._join(priority, Lane(PLAIN, 0, plain))
+            self._join(priority, FairLine(PLAIN, 0, plain))
         rotation = self._rotations.get(priority)
         if rotation is None:
             return None
@@ -78,7 +78,7 @@ class Lanes:
         """The one whose turn it was has been served."""
         self._rotations[priority].rotate(-1)
 
-    def at(self, priority: int) -> list[Lane]:
+    def at(self, priority: int) -> list[FairLine]:
         """The lanes of a priority besides the plain line, in the order in which they were made."""
         rotation = self._rotations.get(priority)
         if rotation is None:
@@ -88,7 +88,7 @@ class Lanes:
         return lanes
 
 
-def _number(lane: Lane) -> int:
+def _number(lane: FairLine) -> int:
     return lane.number
 
 

@@ -10,7 +10,7 @@ Where the node has no log there is no journal, and the ledger does nothing.
 from mypy_extensions import i64
 
 from leveret.engine.backlog.paged import Run
-from leveret.engine.backlog.settled_numbers import Gone
+from leveret.engine.backlog.settled_numbers import SettledNumbers
 from leveret.engine.message import LOGGED, Message
 from leveret.journal.journal import Journal
 from leveret.journal.records import SPILLED
@@ -24,7 +24,7 @@ class Ledger:
         self.journal = journal
         self.durable = durable
         self.closed = False  # the queue is deleted, and the log knows
-        self.gone = Gone()  # sequence numbers that are done with, if it is durable
+        self.gone = SettledNumbers()  # sequence numbers that are done with, if it is durable
         self.returned: dict[int, tuple[int, int, int]] = {}  # returns, failures, due time
         self.delivered_seq: i64 = -1  # all up to this one may have been delivered
         self._unlogged = unlogged  # the turn's column of ledgers that have something to write

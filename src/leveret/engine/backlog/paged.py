@@ -14,7 +14,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from leveret.engine.message import COUNTED, LOGGED, REDELIVERED, Message
-from leveret.errors import Corrupt
+from leveret.errors import CorruptionError
 from leveret.journal.journal import Journal
 from leveret.journal.records import NOWHERE, OFFSET_BITS, OFFSET_MASK
 
@@ -269,7 +269,7 @@ class QueuePages:
         """The next messages of a view, which is moved on; nothing where they cannot be read."""
         try:
             messages = self.peek(view)
-        except Corrupt:
+        except CorruptionError:
             view.at += max(1, min(view.left(), self.unreadable(view)))
             return []
         view.at += len(messages)

@@ -2,7 +2,7 @@
 
 `Ready` is a `Line` for each priority in use, highest first; a queue without priorities has just one
 line. Where the messages of one priority have keys that take turns, each key has a line of its own
-(`Lanes`).
+(`FairLines`).
 
 Quorum queues serve what came back before everything else, whatever its priority (RabbitMQ 4.3):
 `returns_first` puts it in a line of its own.
@@ -18,11 +18,11 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from leveret.engine.backlog.fair_lines import Lanes, lane_key
+from leveret.engine.backlog.fair_lines import FairLines, lane_key
 from leveret.engine.backlog.line import Line
 from leveret.engine.backlog.paged import QueuePages, Run, Runs
 from leveret.engine.message import Message
-from leveret.errors import Corrupt
+from leveret.errors import CorruptionError
 from leveret.journal.records import NOWHERE
 
 WINDOW: Final = 8192  # messages of a line in memory before further ones are left to the log
@@ -49,7 +49,7 @@ class Ready:
         self.damaged: list[Run] = []  # messages that cannot be read: set aside, not counted above
         self.pages: QueuePages | None = None  # where there is a log
         self.returns: i64 = 0  # messages that came back to be served first
-        self.lanes: Lanes | None = None  # lines of keys that take turns, if there are any
+        self.lanes: FairLines | None = None  # lines of keys that take turns, if there are any
 
     def push(self, message: Message) -> None:
         """Add a message at the end of its priority."""
@@ -133,7 +133,7 @@ class Ready:
         try:
             for message in pages.read(line.paged):
                 line.append(message)
-        except Corrupt:
+        except CorruptionError:
             self._set_aside(line.paged, pages.unreadable(line.paged.runs[0]))
             raise
         return line
@@ -250,7 +250,7 @@ class Ready:
             line = self.lines[-self.levels[0]]
         return line
 
-    def _next_lane(self, lanes: Lanes) -> Line:
+    def _next_lane(self, lanes: FairLines) -> Line:
         """The same where keys take turns."""
         while True:
             priority = -self.levels[0]
@@ -263,7 +263,7 @@ class Ready:
         """From now on the keys of each priority take turns. What is there is one turn's."""
         assert self.prioritised
         if self.lanes is None:
-            self.lanes = Lanes()
+            self.lanes = FairLines()
 
     def lines_at(self, priority: int) -> list[Line]:
         """The lines of a priority that is in use."""

@@ -1,7 +1,8 @@
 """Scheduled messages of one queue: held back until their time has come.
 
 Some are in memory, in a heap by due time, then by order of arrival. When there are many, further
-ones that stand in the log are left there (`Distant`), and read back a page at a time when the next
+ones that stand in the log are left there (`ScheduledInLog`), and read back a page at a time when
+the next
 message is one of them: a million waiting messages take little memory and do not slow the pulse.
 
 Invariant: the next message is the earlier one of the heap's head and the next distant one.
@@ -14,9 +15,9 @@ from typing import Final
 from mypy_extensions import i64
 
 from leveret.engine.backlog.paged import QueuePages, Run
-from leveret.engine.backlog.scheduled_in_log import Distant, Entry
+from leveret.engine.backlog.scheduled_in_log import Entry, ScheduledInLog
 from leveret.engine.message import Message
-from leveret.errors import Corrupt
+from leveret.errors import CorruptionError
 from leveret.journal.records import NOWHERE, OFFSET_BITS, OFFSET_MASK
 
 WINDOW: Final = 8192  # messages in memory before further ones are left to the log
@@ -40,7 +41,7 @@ class Scheduled:
         self.body_bytes: i64 = 0
         self.window: i64 = WINDOW
         self.pages: QueuePages | None = None  # where there is a log
-        self.distant = Distant()
+        self.distant = ScheduledInLog()
         self.damaged: list[Run] = []  # messages that cannot be read
         self._heap: list[tuple[int, int, Message]] = []
         self._heap_bytes: i64 = 0  # bodies in memory
@@ -108,11 +109,11 @@ class Scheduled:
     def _load(self, entries: list[Entry]) -> None:
         """Read a page of distant messages back."""
         by_seq = {entry[2]: entry for entry in entries}
-        fault: Corrupt | None = None
+        fault: CorruptionError | None = None
         for run in _runs(entries):
             try:
                 self._load_run(run, by_seq)
-            except Corrupt as found:
+            except CorruptionError as found:
                 fault = found
                 self._load_each(run, by_seq)
         if fault is not None:
@@ -133,7 +134,7 @@ class Scheduled:
             one.add(seq, offset)
             try:
                 self._load_run(one, by_seq)
-            except Corrupt:
+            except CorruptionError:
                 self.damaged.append(one)
                 self.body_bytes -= by_seq[seq][4]
 
@@ -200,7 +201,7 @@ class Scheduled:
         held: list[object] = list(self._heap)
         self._heap = []
         self._heap_bytes = 0
-        self.distant = Distant()
+        self.distant = ScheduledInLog()
         self.body_bytes = 0
         return held
 
@@ -286,7 +287,7 @@ class Scheduled:
         while run.left() != 0:
             try:
                 messages, count = pages.sift(run, needle)
-            except Corrupt:
+            except CorruptionError:
                 run.at += pages.unreadable(run)
                 continue
             run.at += count

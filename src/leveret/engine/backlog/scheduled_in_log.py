@@ -188,7 +188,7 @@ def _sort(chunk: Chunk) -> None:
     chunk.sizes = array("I", pick(chunk.sizes))
 
 
-class Distant:
+class ScheduledInLog:
     """Messages by due time, in the log alone."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from mypy_extensions import i64
 
 
-class Gone:
+class SettledNumbers:
     """A set of sequence numbers that is mostly one stretch from the start."""
 
     def __init__(self) -> None:
@@ -86,12 +86,12 @@ class Gone:
         """The runs above the floor, first and last numbers, in order."""
         return sorted((first, end - 1) for first, end in self._ends.items())
 
-    def without(self, seqs: list[int]) -> "Gone":
+    def without(self, seqs: list[int]) -> "SettledNumbers":
         """The same set less some numbers, which are given in ascending order."""
         runs = self.runs()
         if self.floor > 0:
             runs.insert(0, (0, self.floor - 1))
-        rest = Gone()
+        rest = SettledNumbers()
         at = 0
         for first, last in runs:
             while at < len(seqs) and seqs[at] <= last:

@@ -11,11 +11,11 @@ from leveret.engine.streams.reader import Reader
 from leveret.engine.streams.stream import Stream
 from leveret.engine.turns.session import Consumer, Outlet, Session
 from leveret.errors import (
-    AccessRefused,
-    NotAllowed,
-    PreconditionFailed,
-    ResourceLocked,
-    Unsupported,
+    AccessRefusedError,
+    NotAllowedError,
+    PreconditionFailedError,
+    ResourceLockedError,
+    UnsupportedError,
 )
 from leveret.wire.tables import Table
 
@@ -36,12 +36,12 @@ def consume(
     settings = consumer_settings(queue.name, queue.vhost, queue.settings.kind, arguments)
     where = f"queue '{queue.name}' in vhost '{queue.vhost}'"
     if queue.is_quorum and (session.shared_prefetch != 0 or session.shared_prefetch_bytes != 0):
-        raise Unsupported(f"{where} does not support global qos")
+        raise UnsupportedError(f"{where} does not support global qos")
     exclusive = exclusive and not queue.is_quorum  # RabbitMQ: quorum queues ignore the flag
     if queue.subscribers.has_exclusive or (
         exclusive and (queue.consumers or queue.settings.single_active)
     ):
-        raise AccessRefused(f"{where} in exclusive use")
+        raise AccessRefusedError(f"{where} in exclusive use")
     consumer = Consumer(session, queue.slot, tag, no_ack, exclusive)
     consumer.arguments = arguments
     consumer.priority = settings.priority
@@ -57,11 +57,11 @@ def follow(session: Session, stream: Stream, tag: str, no_ack: bool, arguments: 
     """Subscribe a session to a stream."""
     where = f"queue '{stream.name}' in vhost '{stream.vhost}'"
     if session.prefetch == 0:
-        raise PreconditionFailed(f"consumer prefetch count is not set for '{where}'")
+        raise PreconditionFailedError(f"consumer prefetch count is not set for '{where}'")
     if no_ack:
-        raise Unsupported(f"automatic acknowledgement not supported by stream queues {where}")
+        raise UnsupportedError(f"automatic acknowledgement not supported by stream queues {where}")
     if session.shared_prefetch != 0 or session.shared_prefetch_bytes != 0:
-        raise Unsupported(f"{where} does not support global qos")
+        raise UnsupportedError(f"{where} does not support global qos")
     settings = consumer_settings(stream.name, stream.vhost, stream.settings.kind, arguments)
     reader = Reader(session, stream.slot, tag, False)
     reader.arguments = arguments
@@ -76,7 +76,7 @@ def follow(session: Session, stream: Stream, tag: str, no_ack: bool, arguments: 
 
 def require_new_tag(session: Session, tag: str) -> None:
     if tag in session.consumers:
-        raise NotAllowed(f"attempt to reuse consumer tag '{tag}'")
+        raise NotAllowedError(f"attempt to reuse consumer tag '{tag}'")
 
 
 def cancel(slots: Slots, session: Session, tag: str) -> None:
@@ -89,7 +89,7 @@ def cancel(slots: Slots, session: Session, tag: str) -> None:
 def get(session: Session, queue: Queue, no_ack: bool) -> Message | None:
     """Take the next ready message."""
     if queue.is_quorum and queue.settings.single_active:
-        raise ResourceLocked(
+        raise ResourceLockedError(
             f"cannot obtain access to locked queue '{queue.name}' in vhost '{queue.vhost}'. "
             "basic.get operations are not supported by quorum queues with single active consumer"
         )

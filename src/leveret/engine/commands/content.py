@@ -10,7 +10,7 @@ from leveret.engine.arguments.queue_arguments import read_expiration
 from leveret.engine.exchanges.delayed import DELAY, delay_ms
 from leveret.engine.exchanges.exchange import Headers
 from leveret.engine.message import PERSISTENT, Address
-from leveret.errors import PreconditionFailed
+from leveret.errors import PreconditionFailedError
 from leveret.wire.properties import (
     decode_properties,
     encode_header,
@@ -25,7 +25,7 @@ class Content:
     def __init__(self, header: bytes, depth: i64 = 0) -> None:
         traits = parse_traits(header, depth)
         if traits.delivery_mode > 2 or traits.delivery_mode == 0:
-            raise PreconditionFailed(
+            raise PreconditionFailedError(
                 f"invalid message: {{delivery_mode_unknown,{traits.delivery_mode}}}"
             )
         self.header = header
@@ -79,7 +79,7 @@ def _keys(table: Table, name: str) -> list[str]:
     if field is None:
         return []
     if not isinstance(field.value, list):
-        raise PreconditionFailed(
+        raise PreconditionFailedError(
             f'invalid message: {{unacceptable_type_in_header,"{name}",{kind_name(field.kind)}}}'
         )
     return [item.value for item in field.value if isinstance(item.value, str)]

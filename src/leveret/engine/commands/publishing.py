@@ -23,7 +23,7 @@ from leveret.engine.target import Target
 from leveret.engine.turns.loss_counts import UNREAD_REPLY
 from leveret.engine.turns.session import DELIVERY_BYTES, Turn
 from leveret.engine.vhosts.vhost import Vhost
-from leveret.errors import AccessRefused
+from leveret.errors import AccessRefusedError
 from leveret.wire.scan import LONGSTR
 from leveret.wire.tables import Field, Table
 
@@ -94,7 +94,7 @@ def publish(vhost: Vhost, route: Route, content: Content, body: bytes) -> i64:
 def require_public(vhost: Vhost, exchange: Exchange) -> None:
     """Raise where clients may not publish: only bindings lead to an internal exchange."""
     if exchange.internal:
-        raise AccessRefused(
+        raise AccessRefusedError(
             f"cannot publish to internal exchange '{exchange.name}' in vhost '{vhost.name}'"
         )
 

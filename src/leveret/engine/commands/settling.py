@@ -16,7 +16,7 @@ from leveret.engine.pulse import NEVER
 from leveret.engine.queues.queue import Queue
 from leveret.engine.queues.slots import Slots
 from leveret.engine.turns.session import TIMED_OUT, Consumer, Session, Turn
-from leveret.errors import PreconditionFailed
+from leveret.errors import PreconditionFailedError
 
 # Stands in for a message that its holder kept too long: the late ack is accepted and does nothing.
 _NO_QUEUE: Final = -1
@@ -151,7 +151,7 @@ def take(session: Session, tag: i64, multiple: bool) -> list[Message]:
 def _take_one(session: Session, tag: i64) -> Message:
     message = session.unacked.take(tag)
     if message is None:
-        raise PreconditionFailed(f"unknown delivery tag {tag}")
+        raise PreconditionFailedError(f"unknown delivery tag {tag}")
     return message
 
 
@@ -160,7 +160,7 @@ def take_through(session: Session, tag: i64) -> list[Message]:
     if tag == 0:
         return session.unacked.take_all()
     if session.unacked.find(tag) is None:
-        raise PreconditionFailed(f"unknown delivery tag {tag}")
+        raise PreconditionFailedError(f"unknown delivery tag {tag}")
     return session.unacked.take_through(tag)
 
 

@@ -20,7 +20,7 @@ from leveret.engine.exchanges.binding import Binding
 from leveret.engine.exchanges.exchange import Exchange, Headers
 from leveret.engine.exchanges.hashing import fraction, mix, stable_hash
 from leveret.engine.target import Target
-from leveret.errors import PreconditionFailed
+from leveret.errors import PreconditionFailedError
 from leveret.wire.scan import LONGSTR
 from leveret.wire.tables import Table, kind_name
 
@@ -47,9 +47,9 @@ class ConsistentHashExchange(Exchange):
         self.header = _text_argument(arguments, HASH_HEADER)  # whose value is hashed
         self.property = _text_argument(arguments, HASH_PROPERTY)
         if self.header is not None and self.property is not None:
-            raise PreconditionFailed("hash-header and hash-property are mutually exclusive")
+            raise PreconditionFailedError("hash-header and hash-property are mutually exclusive")
         if self.property is not None and self.property not in _PROPERTIES:
-            raise PreconditionFailed(f"Unsupported property: {self.property}")
+            raise PreconditionFailedError(f"Unsupported property: {self.property}")
         self.key_only = self.header is None and self.property is None
         self.per_key = False
         self._shares: list[Share] = []  # a row: each binding knows the position of its share
@@ -57,13 +57,13 @@ class ConsistentHashExchange(Exchange):
     def check_binding(self, routing_key: str, arguments: Table) -> None:
         weight = parse_integer(routing_key)
         if weight is None:
-            raise PreconditionFailed(
+            raise PreconditionFailedError(
                 f"The binding key must be an integer: {shown_text(routing_key)}"
             )
         if weight < 1:
-            raise PreconditionFailed("The binding key must be greater than 0")
+            raise PreconditionFailedError("The binding key must be greater than 0")
         if weight > WEIGHT_MAX:
-            raise PreconditionFailed(f"The binding key must not exceed {WEIGHT_MAX}")
+            raise PreconditionFailedError(f"The binding key must not exceed {WEIGHT_MAX}")
 
     def match(self, routing_key: str, headers: Headers, found: list[Target]) -> None:
         value = stable_hash(self._hashed(routing_key, headers))
@@ -111,7 +111,7 @@ def _text_argument(arguments: Table, name: str) -> str | None:
         return None
     value = field.value
     if field.kind != LONGSTR or not isinstance(value, str):
-        raise PreconditionFailed(f"invalid type '{kind_name(field.kind)}' for arg '{name}'")
+        raise PreconditionFailedError(f"invalid type '{kind_name(field.kind)}' for arg '{name}'")
     return value
 
 

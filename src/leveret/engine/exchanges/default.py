@@ -7,7 +7,7 @@ declare or delete it.
 from leveret.engine.exchanges.binding import Binding
 from leveret.engine.exchanges.exchange import Exchange, Headers
 from leveret.engine.target import Target
-from leveret.errors import AccessRefused
+from leveret.errors import AccessRefusedError
 from leveret.wire.tables import Table
 
 
@@ -20,7 +20,7 @@ class DefaultExchange(Exchange):
         self.durable = True
 
     def check_binding(self, routing_key: str, arguments: Table) -> None:
-        raise AccessRefused("operation not permitted on the default exchange")
+        raise AccessRefusedError("operation not permitted on the default exchange")
 
     def match(self, routing_key: str, headers: Headers, found: list[Target]) -> None:
         queue = self.queues.get(routing_key)

@@ -18,7 +18,7 @@ from leveret.engine.arguments.header_values import shown_text, shown_value
 from leveret.engine.exchanges.binding import Binding
 from leveret.engine.exchanges.exchange import Exchange, Headers
 from leveret.engine.target import Target
-from leveret.errors import PreconditionFailed
+from leveret.errors import PreconditionFailedError
 from leveret.wire.scan import LONGSTR, VOID
 from leveret.wire.tables import Field, Table, equal_values, kind_name
 
@@ -106,13 +106,13 @@ class HeadersExchange(Exchange):
         if field is None:
             return
         if field.kind != LONGSTR:
-            raise PreconditionFailed(
+            raise PreconditionFailedError(
                 f"Invalid x-match field type {kind_name(field.kind)} "
                 f"(value {shown_value(field)}); expected longstr"
             )
         mode = field.value
         if isinstance(mode, str) and mode not in _MATCHES:
-            raise PreconditionFailed(
+            raise PreconditionFailedError(
                 f"Invalid x-match field value {shown_text(mode)}; "
                 "expected all, any, all-with-x, or any-with-x"
             )

@@ -13,7 +13,7 @@ from leveret.engine.exchanges.binding import Binding, drop, put
 from leveret.engine.exchanges.exchange import Exchange, Headers
 from leveret.engine.exchanges.hashing import mix
 from leveret.engine.target import Target
-from leveret.errors import PreconditionFailed
+from leveret.errors import PreconditionFailedError
 from leveret.wire.tables import Table
 
 
@@ -54,4 +54,4 @@ class LocalRandomExchange(RandomExchange):
 
     def check_binding(self, routing_key: str, arguments: Table) -> None:
         if routing_key:
-            raise PreconditionFailed(f"Non empty binding '{routing_key}' key not permitted")
+            raise PreconditionFailedError(f"Non empty binding '{routing_key}' key not permitted")

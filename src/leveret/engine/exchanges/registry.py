@@ -19,7 +19,7 @@ from leveret.engine.exchanges.random_choice import LocalRandomExchange, RandomEx
 from leveret.engine.exchanges.super_stream import SUPER_STREAM, SuperStreamExchange
 from leveret.engine.exchanges.topic import TopicExchange
 from leveret.engine.target import Target
-from leveret.errors import PreconditionFailed
+from leveret.errors import PreconditionFailedError
 from leveret.wire.tables import Table
 
 DELAYED_KIND: Final = "x-delayed-message"
@@ -63,7 +63,8 @@ def make_exchange(
 ) -> Exchange:
     """A new exchange without bindings.
 
-    Raises PreconditionFailed for an unknown type and for arguments that the type cannot work with.
+    Raises PreconditionFailedError for an unknown type and for arguments that the type cannot work
+    with.
     """
     exchange = _make(kind, name, arguments, seed)
     exchange.durable = durable
@@ -104,7 +105,7 @@ def _make(kind: str, name: str, arguments: Table, seed: i64) -> Exchange:
         return SuperStreamExchange(name)
     if kind == DELAYED_KIND:
         return DelayedExchange(name, _make(_delayed_type(arguments), name, arguments, seed))
-    raise PreconditionFailed(f"unknown exchange type '{kind}'")
+    raise PreconditionFailedError(f"unknown exchange type '{kind}'")
 
 
 def _delayed_type(arguments: Table) -> str:
@@ -112,11 +113,11 @@ def _delayed_type(arguments: Table) -> str:
     field = arguments.get(DELAYED_TYPE)
     kind = field.value if field is not None else None
     if not isinstance(kind, str):
-        raise PreconditionFailed(
+        raise PreconditionFailedError(
             "Invalid argument, 'x-delayed-type' must be an existing exchange type"
         )
     if kind == DELAYED_KIND:
-        raise PreconditionFailed(
+        raise PreconditionFailedError(
             "Invalid argument, 'x-delayed-message' can't be used for 'x-delayed-type'"
         )
     return kind

@@ -15,7 +15,7 @@ from leveret.engine.exchanges.binding import Binding, Identity
 from leveret.engine.exchanges.exchange import Exchange, Headers
 from leveret.engine.exchanges.hashing import murmur3
 from leveret.engine.target import Target
-from leveret.errors import PreconditionFailed
+from leveret.errors import PreconditionFailedError
 from leveret.wire.tables import INTEGERS, Table
 
 SUPER_STREAM: Final = "x-super-stream"
@@ -24,15 +24,17 @@ PARTITIONS_MAX: Final = 1000
 
 
 def partition_names(name: str, arguments: Table) -> list[str]:
-    """The streams that a super stream brings along; raises PreconditionFailed."""
+    """The streams that a super stream brings along; raises PreconditionFailedError."""
     field = arguments.get(PARTITIONS)
     if field is None:
         return []
     count = field.value
     if field.kind not in INTEGERS or not isinstance(count, int):
-        raise PreconditionFailed(f"invalid arg '{PARTITIONS}' for exchange '{name}': not a number")
+        raise PreconditionFailedError(
+            f"invalid arg '{PARTITIONS}' for exchange '{name}': not a number"
+        )
     if not 1 <= count <= PARTITIONS_MAX:
-        raise PreconditionFailed(
+        raise PreconditionFailedError(
             f"invalid arg '{PARTITIONS}' for exchange '{name}': "
             f"{count} is not between 1 and {PARTITIONS_MAX}"
         )
@@ -50,7 +52,7 @@ class SuperStreamExchange(Exchange):
 
     def check_binding(self, routing_key: str, arguments: Table) -> None:
         if not (routing_key.isascii() and routing_key.isdigit() and len(routing_key) <= 9):
-            raise PreconditionFailed(
+            raise PreconditionFailedError(
                 f"the binding key of a super stream is the number of a partition, "
                 f"not '{routing_key}'"
             )

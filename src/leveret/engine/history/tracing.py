@@ -1,6 +1,7 @@
 """Trails of traced messages: what happens in queues to messages that carry a sampled `traceparent`.
 
-A node that exports spans has `Trails`; its queues then tell a `TracedChronicle` what happens, which
+A node that exports spans has `TracedMessages`; its queues then tell a `TracedChronicle` what
+happens, which
 passes it on to the chronicle that they may have besides. Messages without a sampled traceparent
 (https://www.w3.org/TR/trace-context/) cost it a search in their header. Where nothing is exported
 there is neither, and nothing to pay.
@@ -43,7 +44,7 @@ class TrailEvent:
         self.reason = reason
 
 
-class Trails:
+class TracedMessages:
     """Traced copies, and the events of the present turn."""
 
     def __init__(self) -> None:
@@ -100,7 +101,7 @@ def _is_hex(parent: bytes) -> bool:
 class TracedChronicle(Chronicle):
     """Follows traced messages, and passes everything on."""
 
-    def __init__(self, inner: Chronicle | None, trails: Trails) -> None:
+    def __init__(self, inner: Chronicle | None, trails: TracedMessages) -> None:
         self.inner = inner
         self._trails = trails
 
@@ -145,7 +146,7 @@ class TracedChronicle(Chronicle):
             self.inner.note(event, number, last, queue, reason, consumer, address)
 
 
-def traced(chronicle: Chronicle | None, trails: Trails | None) -> Chronicle | None:
+def traced(chronicle: Chronicle | None, trails: TracedMessages | None) -> Chronicle | None:
     """The chronicle of a queue on a node that may export spans."""
     return chronicle if trails is None else TracedChronicle(chronicle, trails)
 

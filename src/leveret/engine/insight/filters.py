@@ -17,7 +17,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from leveret.engine.message import Message
-from leveret.errors import PreconditionFailed
+from leveret.errors import PreconditionFailedError
 from leveret.wire.properties import SHORTSTR_BYTES_MAX, Properties, decode_properties
 from leveret.wire.tables import Field, Table, plain_value
 
@@ -79,30 +79,34 @@ class Filter:
         """Only messages in one of these states."""
         for state in states:
             if state not in STATES:
-                raise PreconditionFailed(f"no state '{state}'; there are {', '.join(STATES)}")
+                raise PreconditionFailedError(f"no state '{state}'; there are {', '.join(STATES)}")
         self.states = [state for state in STATES if state in states]
 
     def require_property(self, name: str, value: object) -> None:
         """A property must be equal to a value."""
         if name in TEXT_PROPERTIES:
             if not isinstance(value, str):
-                raise PreconditionFailed(f"the property '{name}' is compared with text")
+                raise PreconditionFailedError(f"the property '{name}' is compared with text")
             self._note_in_header(_octets(value), 1, _VALUE)
             self._properties.append((name, value))
         elif name in NUMBER_PROPERTIES:
             if not isinstance(value, int) or isinstance(value, bool):
-                raise PreconditionFailed(f"the property '{name}' is compared with a whole number")
+                raise PreconditionFailedError(
+                    f"the property '{name}' is compared with a whole number"
+                )
             self._properties.append((name, value))
         else:
-            raise PreconditionFailed(f"no property '{name}'")
+            raise PreconditionFailedError(f"no property '{name}'")
         self._require_few()
 
     def require_header(self, name: str, value: object) -> None:
         """A header must be equal to a value; dots lead into tables and lists."""
         if not (value is None or isinstance(value, (str, int, float))):
-            raise PreconditionFailed(f"the header '{name}' can be compared with a single value")
+            raise PreconditionFailedError(
+                f"the header '{name}' can be compared with a single value"
+            )
         if not name:
-            raise PreconditionFailed("a header has a name")
+            raise PreconditionFailedError("a header has a name")
         if isinstance(value, str):
             self._note_in_header(_octets(value), 4, _VALUE)
         if "." not in name:
@@ -113,7 +117,7 @@ class Filter:
     def require_routing_key(self, key: str) -> None:
         data = _octets(key)
         if len(data) > SHORTSTR_BYTES_MAX:
-            raise PreconditionFailed(f"a routing key has at most {SHORTSTR_BYTES_MAX} bytes")
+            raise PreconditionFailedError(f"a routing key has at most {SHORTSTR_BYTES_MAX} bytes")
         self._note_needle(len(data).to_bytes(1, "big") + data, _KEY)
         self._routing_key = key
 
@@ -121,7 +125,7 @@ class Filter:
         """The body must have this text somewhere in it."""
         data = _octets(text)
         if not 0 < len(data) <= TEXT_BYTES_MAX:
-            raise PreconditionFailed(f"the text has from 1 to {TEXT_BYTES_MAX} bytes")
+            raise PreconditionFailedError(f"the text has from 1 to {TEXT_BYTES_MAX} bytes")
         self._note_needle(data, _VALUE)
         self._text = data
 
@@ -144,7 +148,7 @@ class Filter:
 
     def _require_few(self) -> None:
         if len(self._properties) + len(self._headers) > CONDITIONS_MAX:
-            raise PreconditionFailed(f"a filter has at most {CONDITIONS_MAX} conditions")
+            raise PreconditionFailedError(f"a filter has at most {CONDITIONS_MAX} conditions")
 
     def _note_needle(self, data: bytes, worth: i64) -> None:
         """Keep the bytes that are the rarest, as a rule: of values, and long ones."""

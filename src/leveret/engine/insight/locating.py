@@ -14,7 +14,7 @@ from leveret.engine.insight.filters import READY, SCHEDULED, STUCK
 from leveret.engine.message import Message
 from leveret.engine.queues.queue import Queue
 from leveret.engine.queues.undelivered_deaths import Stuck
-from leveret.errors import Corrupt
+from leveret.errors import CorruptionError
 
 
 class Place:
@@ -120,7 +120,7 @@ def _read(run: Run, index: i64, pages: QueuePages) -> Message | None:
     one.add(run.seqs[index], run.offsets[index])
     try:
         return pages.peek(one)[0]
-    except Corrupt:
+    except CorruptionError:
         return None
 
 

@@ -13,7 +13,7 @@ from leveret.engine.backlog.paged import QueuePages, Run
 from leveret.engine.backlog.ready import Ready
 from leveret.engine.message import Message
 from leveret.engine.queues.queue import Queue
-from leveret.errors import Corrupt
+from leveret.errors import CorruptionError
 
 
 def peek(
@@ -80,7 +80,7 @@ def read_on(pages: QueuePages, view: Run) -> list[Message]:
     """The next messages of a view, which is moved on; nothing where they cannot be read."""
     try:
         messages = pages.peek(view)
-    except Corrupt:
+    except CorruptionError:
         view.at += pages.unreadable(view)
         return []
     view.at += len(messages)

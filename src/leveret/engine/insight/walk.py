@@ -43,7 +43,7 @@ from leveret.engine.queues.undelivered_deaths import Stuck
 from leveret.engine.streams.chunk import Chunk
 from leveret.engine.streams.stream import Stream
 from leveret.engine.turns.session import Session
-from leveret.errors import Corrupt
+from leveret.errors import CorruptionError
 
 NOT_SET: Final = -1
 _SESSION_STEP: Final = 64  # what a session without messages of the queue counts for
@@ -236,7 +236,7 @@ class Walk:
         candidates: list[Message] = []
         try:
             candidates, count = pages.sift(run, self.wanted.needle)
-        except Corrupt:
+        except CorruptionError:
             count = pages.unreadable(run)
         last: i64 = run.seqs[run.at + count - 1]
         for message in candidates:
@@ -282,7 +282,7 @@ class Walk:
                 cursor.minor = offset
                 offset += 1
                 self._note(1)
-        except Corrupt:
+        except CorruptionError:
             end = stream.segments.skip_damage(offset, stream.end_offset)
             cursor.minor = max(end - 1, offset)
             self._chunk = None
@@ -297,7 +297,7 @@ class Walk:
             else:
                 chunk = stream.segments.find(offset)
             if not chunk.first_offset <= offset < chunk.end_offset:
-                raise Corrupt(f"offset {offset} is missing")
+                raise CorruptionError(f"offset {offset} is missing")
             self._chunk = chunk
         return chunk
 

@@ -1,13 +1,14 @@
 """The consumers of one queue: who there is, and who is served.
 
-Usually all of them are, in turn (`Rota`). With a single active consumer only one is in the rota;
+Usually all of them are, in turn (`RoundRobin`). With a single active consumer only one is in the
+rota;
 the others wait for it to go. On quorum queues a consumer of higher priority takes over as soon as
 the active one has settled what it holds (RabbitMQ 4): until then the active one is parked.
 
 Invariant: a consumer is in the rota, or parked, exactly while it is `active`.
 """
 
-from leveret.engine.queues.round_robin import Rota
+from leveret.engine.queues.round_robin import RoundRobin
 from leveret.engine.turns.session import QUEUE_GONE, Consumer
 
 
@@ -18,7 +19,7 @@ class Subscribers:
         self.single_active = single_active
         self.hands_over = hands_over  # to a higher priority
         self.members: list[Consumer] = []  # in order of arrival
-        self.rota = Rota()
+        self.rota = RoundRobin()
         self.active: Consumer | None = None  # the one that is served, if single active
         self.has_exclusive = False
 
@@ -63,7 +64,7 @@ class Subscribers:
             consumer.session.consumers.pop(consumer.tag, None)
             _note_gone(consumer)
         self.members = []
-        self.rota = Rota()
+        self.rota = RoundRobin()
         self.active = None
         return ended
 

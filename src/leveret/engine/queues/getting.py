@@ -11,7 +11,7 @@ from leveret.engine.queues.lifetimes import expire_heads
 from leveret.engine.queues.queue import Queue
 from leveret.engine.queues.telling import note_delivered
 from leveret.engine.turns.session import Session
-from leveret.errors import Corrupt
+from leveret.errors import CorruptionError
 
 
 def take_next(session: Session, queue: Queue, no_ack: bool) -> Message | None:
@@ -19,7 +19,7 @@ def take_next(session: Session, queue: Queue, no_ack: bool) -> Message | None:
     while True:
         try:
             return _take_next(session, queue, no_ack)
-        except Corrupt as fault:
+        except CorruptionError as fault:
             queue.note_damage(fault)
 
 

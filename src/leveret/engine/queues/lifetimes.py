@@ -15,7 +15,7 @@ from leveret.engine.message import LOGGED, Message
 from leveret.engine.pulse import NEVER, earlier
 from leveret.engine.queues.state import BATCH, QueueState
 from leveret.engine.turns.session import DUE, EXPIRED
-from leveret.errors import Corrupt
+from leveret.errors import CorruptionError
 from leveret.journal.records import NOWHERE
 
 # Coming
@@ -101,7 +101,7 @@ def expire_heads(queue: QueueState, now_ms: i64) -> None:
     while left > 0 and queue.ready.count != 0:
         try:
             message = queue.ready.pop_expired(now_ms)
-        except Corrupt as fault:
+        except CorruptionError as fault:
             queue.note_damage(fault)
             continue
         if message is None:

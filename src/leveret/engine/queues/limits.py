@@ -15,7 +15,7 @@ from leveret.engine.queues.state import BATCH, QueueState
 from leveret.engine.queues.telling import note_queued
 from leveret.engine.turns.loss_counts import REFUSED
 from leveret.engine.turns.session import MAXLEN
-from leveret.errors import Corrupt
+from leveret.errors import CorruptionError
 
 
 def is_over(queue: QueueState, more: i64, more_bytes: i64) -> bool:
@@ -50,7 +50,7 @@ def drop_heads(queue: QueueState) -> None:
         left -= 1
         try:
             message = queue.ready.pop()
-        except Corrupt as fault:
+        except CorruptionError as fault:
             queue.note_damage(fault)
             continue
         queue.dropped += 1

@@ -48,7 +48,7 @@ from leveret.engine.queues.state import BATCH, QueueState
 from leveret.engine.queues.telling import note_delivered, note_queued
 from leveret.engine.turns.events import consumer_changed
 from leveret.engine.turns.session import DELIVERY_BYTES, DELIVERY_LIMIT, REJECTED, Consumer, Session
-from leveret.errors import Corrupt
+from leveret.errors import CorruptionError
 from leveret.journal.journal import Journal
 
 NO_TTL: Final = -1
@@ -197,7 +197,7 @@ class Queue(QueueState):
             try:
                 self._pump()
                 return
-            except Corrupt as fault:
+            except CorruptionError as fault:
                 self.note_damage(fault)
 
     def _pump(self) -> None:
@@ -344,7 +344,7 @@ class Queue(QueueState):
         """Wake up when something is due next."""
         try:
             due = next_due_ms(self)
-        except Corrupt as fault:
+        except CorruptionError as fault:
             self.note_damage(fault)
             due = self.turn.now_ms  # look again at what is left
         if due != NEVER:

@@ -21,7 +21,7 @@ class Group:
         self.at: i64 = 0  # index of the next one
 
 
-class Rota:
+class RoundRobin:
     """Groups of consumers, highest priority first."""
 
     def __init__(self) -> None:

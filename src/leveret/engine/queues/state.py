@@ -23,9 +23,9 @@ from leveret.engine.message import Message
 from leveret.engine.pulse import Timed
 from leveret.engine.queues.consumers import Subscribers
 from leveret.engine.target import Target
-from leveret.engine.turns.loss_counts import Fates
+from leveret.engine.turns.loss_counts import LossCounts
 from leveret.engine.turns.session import Consumer, Leaving, Outlet, Turn
-from leveret.errors import Corrupt
+from leveret.errors import CorruptionError
 from leveret.wire.tables import Table
 
 # Messages moved by one wake-up before other work gets its turn again.
@@ -45,7 +45,7 @@ class QueueTimer(Timed):
         while True:
             try:
                 return self.queue.on_due(now_ms)
-            except Corrupt as fault:
+            except CorruptionError as fault:
                 self.queue.note_damage(fault)
 
 
@@ -116,7 +116,7 @@ class QueueState(Target):
         self.refused: i64 = 0
         self.purged: i64 = 0
         self.moved: i64 = 0  # to other queues, by tasks
-        self.fates: Fates | None = None  # of messages that were not acknowledged, if any left
+        self.fates: LossCounts | None = None  # of messages that were not acknowledged, if any left
         self.timer = QueueTimer(self)
         if turn.pages is not None:
             self.open_pages(turn.pages)
@@ -161,10 +161,10 @@ class QueueState(Target):
         """A message goes other than by an ack: what becomes of it is the broker's business."""
         self.turn.leaving.append(Leaving(message, self, reason))
 
-    def own_fates(self) -> Fates:
+    def own_fates(self) -> LossCounts:
         """The counts of this queue, which begin with the first that there is to count."""
         if self.fates is None:
-            self.fates = Fates()
+            self.fates = LossCounts()
         return self.fates
 
     def count_dropped(self, reason: str) -> None:
@@ -172,7 +172,7 @@ class QueueState(Target):
         self.own_fates().note_dropped(reason)
         self.turn.fates.note_dropped(reason)
 
-    def note_damage(self, fault: Corrupt) -> None:
+    def note_damage(self, fault: CorruptionError) -> None:
         """A part of the queue cannot be read: it has been set aside, the rest goes on."""
         if len(self.damage) < DAMAGE_TEXTS_MAX:
             self.damage.append(str(fault))

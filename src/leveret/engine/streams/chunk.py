@@ -12,7 +12,7 @@ from mypy_extensions import i64
 
 from leveret.checksum import crc32
 from leveret.engine.message import NO_EXPIRY, Address, Message, read_address
-from leveret.errors import Corrupt
+from leveret.errors import CorruptionError
 from leveret.journal.chunks import CHUNK_HEAD_BYTES, PROPERTIES_AT
 from leveret.wire.properties import decode_properties, encode_header, parse_traits
 from leveret.wire.tables import Field
@@ -90,7 +90,7 @@ class Chunk:
         """What the message of an index shares with others."""
         number = self._number(self.which_at + 4 * index)
         if number >= self.envelope_count:
-            raise Corrupt("a chunk names an envelope that it does not have")
+            raise CorruptionError("a chunk names an envelope that it does not have")
         if not self._envelopes:
             self._envelopes = [None] * self.envelope_count
         found = self._envelopes[number]
@@ -142,11 +142,11 @@ def read_chunk(data: bytes, segment: i64, at: i64) -> Chunk:
     """A chunk from bytes that were read; raises Corrupt where they are not what was written."""
     size = chunk_bytes(data)
     if size == 0 or size > len(data):
-        raise Corrupt("a chunk is cut short")
+        raise CorruptionError("a chunk is cut short")
     if len(data) > size:
         data = data[:size]
     if crc32(memoryview(data)[8:]) != i64(read_i32_le(data, 4)) & 0xFFFFFFFF:
-        raise Corrupt("a chunk has been changed")
+        raise CorruptionError("a chunk has been changed")
     return Chunk(data, segment, at)
 
 

@@ -30,7 +30,7 @@ from librt.strings import (
 )
 from mypy_extensions import i32, i64
 
-from leveret.errors import Corrupt, SyntaxFault
+from leveret.errors import CorruptionError, FieldSyntaxError
 from leveret.wire.scan import BINARY, LONGSTR, VOID, counted_end, name_end, value_end
 from leveret.wire.tables import INTEGERS, Field, decode_field
 
@@ -211,8 +211,8 @@ class EnvelopeColumns:
             self._read_address()
             self.properties.add(data[self._at : end])
             self._read_properties()
-        except (IndexError, ValueError, SyntaxFault) as fault:
-            raise Corrupt("an envelope is cut short") from fault
+        except (IndexError, ValueError, FieldSyntaxError) as fault:
+            raise CorruptionError("an envelope is cut short") from fault
 
     def _read_address(self) -> None:
         data = self._data

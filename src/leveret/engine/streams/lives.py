@@ -16,7 +16,7 @@ from mypy_extensions import i64
 from leveret.engine.history.life_events import PUBLISHED, QUEUED
 from leveret.engine.streams.chunk import Chunk
 from leveret.engine.streams.stream import Stream
-from leveret.errors import Corrupt
+from leveret.errors import CorruptionError
 from leveret.wire.properties import Properties, decode_properties
 from leveret.wire.tables import Table
 
@@ -76,7 +76,7 @@ class Lives:
             before = self.offset
             self._look_through(chunk)
             self.scanned += self.offset - before
-        except Corrupt:
+        except CorruptionError:
             self._chunk = None
             self.offset = max(
                 stream.segments.skip_damage(self.offset, stream.end_offset), self.offset + 1
@@ -91,7 +91,7 @@ class Lives:
         else:
             chunk = self.stream.segments.find(self.offset)
         if not chunk.first_offset <= self.offset < chunk.end_offset:
-            raise Corrupt(f"offset {self.offset} is missing")
+            raise CorruptionError(f"offset {self.offset} is missing")
         return chunk
 
     def _look_through(self, chunk: Chunk) -> None:

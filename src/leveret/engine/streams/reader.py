@@ -9,7 +9,7 @@ from collections import deque
 
 from mypy_extensions import i64
 
-from leveret.engine.backlog.settled_numbers import Gone
+from leveret.engine.backlog.settled_numbers import SettledNumbers
 from leveret.engine.message import Message
 from leveret.engine.streams.chunk import Chunk, Envelope
 from leveret.engine.turns.session import Consumer, Session
@@ -26,7 +26,7 @@ class Reader(Consumer):
         self.match_unfiltered = False
         self.cursor = ""  # its name, if it has one
         self._sent: deque[int] = deque()  # offsets that are not settled without a gap
-        self._settled = Gone()  # deliveries that are settled, numbered from 0
+        self._settled = SettledNumbers()  # deliveries that are settled, numbered from 0
         self._deliveries: i64 = 0
 
     def wants(self, envelope: Envelope) -> bool:

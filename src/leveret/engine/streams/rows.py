@@ -15,7 +15,7 @@ from mypy_extensions import i32, i64
 
 from leveret.engine.streams.chunk import Chunk
 from leveret.engine.streams.columns import EnvelopeColumns
-from leveret.errors import Corrupt
+from leveret.errors import CorruptionError
 from leveret.journal.chunks import CHUNK_HEAD_BYTES
 
 ROWS_MAX: Final = 65_536
@@ -90,7 +90,7 @@ class Rows:
         """Add rows of a chunk; raises Corrupt."""
         data = chunk.data
         if chunk.bodies_at + chunk.body_start(chunk.count) != len(data):
-            raise Corrupt("the columns of a chunk do not fit together")
+            raise CorruptionError("the columns of a chunk do not fit together")
         if self.count == 0:
             self.first_offset = chunk.first_offset + low
         start = chunk.body_start(low)
@@ -140,7 +140,7 @@ class Rows:
         while low < high:
             number = chunk.which(low)
             if number >= chunk.envelope_count:
-                raise Corrupt("a chunk names an envelope that it does not have")
+                raise CorruptionError("a chunk names an envelope that it does not have")
             if not is_used[number]:
                 is_used[number] = 1
                 places[number] = self._find(chunk, number)

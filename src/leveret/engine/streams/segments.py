@@ -14,7 +14,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from leveret.engine.streams.chunk import Chunk
-from leveret.errors import Corrupt
+from leveret.errors import CorruptionError
 from leveret.journal.chunks import Written
 
 INDEX_STRIDE_BYTES: Final = 64 * 1024
@@ -103,14 +103,14 @@ class Segments:
     def find(self, offset: i64) -> Chunk:
         """The chunk that holds an offset, which exists. Raises Corrupt."""
         if not self.segments:
-            raise Corrupt(f"offset {offset} is missing")
+            raise CorruptionError(f"offset {offset} is missing")
         number = self._number_of(offset)
         segment = self.segments[number]
         chunk = self.read(segment, self.index(segment).by_offset(offset))
         while chunk.end_offset <= offset:
             chunk = self.next(chunk)
         if chunk.first_offset > offset:
-            raise Corrupt(f"offset {offset} is not where it should be")
+            raise CorruptionError(f"offset {offset} is not where it should be")
         return chunk
 
     def next(self, chunk: Chunk) -> Chunk:
@@ -127,7 +127,7 @@ class Segments:
             if segment.first_offset == chunk.segment:
                 number += 1
             if number >= len(self.segments):
-                raise Corrupt(f"offset {chunk.end_offset} is missing")
+                raise CorruptionError(f"offset {chunk.end_offset} is missing")
             segment = self.segments[number]
             following = self.read(segment, self.head_bytes)
         return following
@@ -155,7 +155,7 @@ class Segments:
                 return segment.first_ms
             try:
                 segment.first_ms = self.read(segment, self.head_bytes).first_ms
-            except Corrupt:  # whoever reads its messages is told
+            except CorruptionError:  # whoever reads its messages is told
                 number += 1
         return FAR_MS
 
@@ -181,7 +181,7 @@ class Segments:
             entry = bisect_right(index.offsets, offset)
             if entry < len(index.offsets):
                 return index.offsets[entry]
-        except Corrupt:  # nothing of this segment can be read
+        except CorruptionError:  # nothing of this segment can be read
             pass
         if number + 1 < len(self.segments):
             return self.segments[number + 1].first_offset

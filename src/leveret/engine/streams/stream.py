@@ -24,7 +24,7 @@ from leveret.engine.streams.chunk import Chunk
 from leveret.engine.streams.reader import Reader
 from leveret.engine.streams.segments import FAR_MS, MemorySegments, Segments
 from leveret.engine.turns.session import Consumer, Turn
-from leveret.errors import Corrupt, Unsupported
+from leveret.errors import CorruptionError, UnsupportedError
 from leveret.journal.chunks import ChunkWriter, Place, Written
 from leveret.journal.journal import Journal
 from leveret.wire.scan import TIMESTAMP
@@ -294,7 +294,7 @@ class Stream(Queue):
                     passed -= 1
                     continue
                 message = chunk.message(index, self.slot)
-            except Corrupt as fault:
+            except CorruptionError as fault:
                 self._skip_damage(reader, fault)
                 continue
             reader.offset += 1
@@ -320,7 +320,7 @@ class Stream(Queue):
         else:
             chunk = self.segments.find(offset)
         if chunk.first_offset > offset or chunk.end_offset <= offset:
-            raise Corrupt(f"offset {offset} is missing")
+            raise CorruptionError(f"offset {offset} is missing")
         reader.chunk = chunk
         return chunk
 
@@ -339,12 +339,12 @@ class Stream(Queue):
             return None
         return recent[low]
 
-    def _skip_damage(self, reader: Reader, fault: Corrupt) -> None:
+    def _skip_damage(self, reader: Reader, fault: CorruptionError) -> None:
         """Go on behind what cannot be read, and say so."""
         offset = reader.offset
         reader.chunk = None
         reader.offset = max(self.segments.skip_damage(offset, self.end_offset), offset + 1)
-        self.note_damage(Corrupt(f"offsets {offset} to {reader.offset - 1}: {fault}"))
+        self.note_damage(CorruptionError(f"offsets {offset} to {reader.offset - 1}: {fault}"))
 
     # Where readers begin
 
@@ -381,7 +381,7 @@ class Stream(Queue):
             return self.end_offset
         try:
             return self.segments.find(self.end_offset - 1).first_offset
-        except Corrupt as fault:
+        except CorruptionError as fault:
             self.note_damage(fault)
             return self.end_offset
 
@@ -389,7 +389,9 @@ class Stream(Queue):
         """The first message that is not older than a time."""
         try:
             return self.segments.find_time(time_ms, self.end_offset)
-        except Corrupt as fault:  # too early is safe: the reader passes over what it cannot read
+        except (
+            CorruptionError
+        ) as fault:  # too early is safe: the reader passes over what it cannot read
             self.note_damage(fault)
             return self.first_offset
 
@@ -410,9 +412,9 @@ class Stream(Queue):
     def purge(self) -> int:
         raise self.unsupported("queue.purge")
 
-    def unsupported(self, what: str) -> Unsupported:
+    def unsupported(self, what: str) -> UnsupportedError:
         """The error for an operation that only other queues have."""
-        return Unsupported(
+        return UnsupportedError(
             f"{what} not supported by stream queues queue '{self.name}' in vhost '{self.vhost}'"
         )
 

@@ -20,7 +20,7 @@ AT_MOST_ONCE: Final = "at_most_once"
 AT_LEAST_ONCE: Final = "at_least_once"
 
 
-class Fates:
+class LossCounts:
     """Counts of one queue, or of the node."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Fates:
         self.dead_lettered[reason] = self.dead_lettered.get(reason, 0) + 1
 
 
-class NodeFates(Fates):
+class NodeLossCounts(LossCounts):
     """Counts of the node, with what RabbitMQ tells apart besides."""
 
     def __init__(self) -> None:

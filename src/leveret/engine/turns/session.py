@@ -18,11 +18,11 @@ from leveret.engine.backlog.ledger import Ledger
 from leveret.engine.backlog.paged import Pages
 from leveret.engine.backlog.trash import Trash
 from leveret.engine.backlog.unacked import Unacked
-from leveret.engine.history.tracing import Trails
+from leveret.engine.history.tracing import TracedMessages
 from leveret.engine.message import Address, Holder, Message
 from leveret.engine.pulse import NEVER, Pulse, Timed
 from leveret.engine.target import Target
-from leveret.engine.turns.loss_counts import NodeFates
+from leveret.engine.turns.loss_counts import NodeLossCounts
 from leveret.engine.turns.retired_counts import Churn
 from leveret.engine.turns.size_counts import Sizes
 from leveret.journal.journal import Journal
@@ -99,9 +99,9 @@ class Turn:
         self.faults: list[str] = []  # damage that was found, for the log file of the node
         # Statistics
         self.number: i64 = 0  # of this turn since the start
-        self.fates = NodeFates()
+        self.fates = NodeLossCounts()
         self.sizes = Sizes()
-        self.trails: Trails | None = None  # of traced messages, where spans are exported
+        self.trails: TracedMessages | None = None  # of traced messages, where spans are exported
         self.churn = Churn()
         # For the fronts
         self.outboxes: list[Session] = []

@@ -27,7 +27,7 @@ from leveret.engine.turns.session import Outlet
 from leveret.engine.vhosts.definition_records import queue_made
 from leveret.engine.vhosts.names import require_not_reserved
 from leveret.engine.vhosts.state import VhostState
-from leveret.errors import PreconditionFailed
+from leveret.errors import PreconditionFailedError
 from leveret.wire.tables import Table, field_of
 
 PARKED: Final = "leveret.parked"  # where messages over their delivery limit go without a DLX
@@ -87,7 +87,7 @@ def chronicle_of(vhost: VhostState, what: str, arguments: Table) -> Chronicle | 
         return None
     have = vhost.queues.get(name)
     if have is not None and not isinstance(have, Stream):
-        raise PreconditionFailed(
+        raise PreconditionFailedError(
             f"invalid arg 'x-remember' for {what} in vhost '{vhost.name}': "
             f"queue '{name}' is not a stream"
         )

@@ -3,7 +3,7 @@
 from typing import Final
 
 from leveret.engine.exchanges.registry import KINDS
-from leveret.errors import AccessRefused, PreconditionFailed
+from leveret.errors import AccessRefusedError, PreconditionFailedError
 
 RESERVED: Final = "amq."  # how the broker's own names begin
 
@@ -11,21 +11,21 @@ RESERVED: Final = "amq."  # how the broker's own names begin
 def require_not_default(name: str) -> None:
     """The default exchange cannot be declared, deleted or bound."""
     if not name:
-        raise AccessRefused("operation not permitted on the default exchange")
+        raise AccessRefusedError("operation not permitted on the default exchange")
 
 
 def require_not_reserved(what: str, name: str) -> None:
     """Names that start with `amq.` are the broker's own."""
     if name.startswith(RESERVED):
-        raise AccessRefused(f"{what} name '{name}' contains reserved prefix 'amq.*'")
+        raise AccessRefusedError(f"{what} name '{name}' contains reserved prefix 'amq.*'")
 
 
 def require_known_kind(kind: str) -> None:
     """An unknown exchange type is refused even where the exchange exists."""
     if not kind:
-        raise PreconditionFailed("invalid exchange type ''")
+        raise PreconditionFailedError("invalid exchange type ''")
     if kind not in KINDS:
-        raise PreconditionFailed(f"unknown exchange type '{kind}'")
+        raise PreconditionFailedError(f"unknown exchange type '{kind}'")
 
 
 def without_line_breaks(name: str) -> str:

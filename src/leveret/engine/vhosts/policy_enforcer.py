@@ -39,7 +39,7 @@ from leveret.wire.tables import Table
 SLICE: Final = 32  # objects of one beat: a few milliseconds, interpreted too
 
 
-class VhostGovernor(Governor):
+class PolicyEnforcer(Governor):
     """Lets the objects of one vhost obey its policies."""
 
     def __init__(self, vhost: Vhost) -> None:

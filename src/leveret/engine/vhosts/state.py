@@ -22,7 +22,7 @@ from leveret.engine.turns.retired_counts import Counts
 from leveret.engine.turns.session import Consumer, Outlet, Turn
 from leveret.engine.vhosts.governor import Governor
 from leveret.engine.vhosts.register import Register
-from leveret.errors import NotFound, ResourceLocked
+from leveret.errors import NotFoundError, ResourceLockedError
 
 
 class VhostState:
@@ -57,21 +57,21 @@ class VhostState:
         """The exchange of this name."""
         found = self.exchanges.get(name)
         if found is None:
-            raise NotFound(f"no exchange '{name}' in vhost '{self.name}'")
+            raise NotFoundError(f"no exchange '{name}' in vhost '{self.name}'")
         return found
 
     def queue(self, name: str, user: Outlet | None) -> Queue:
         """The queue of this name, if `user` may use it."""
         found = self.queues.get(name)
         if found is None:
-            raise NotFound(f"no queue '{name}' in vhost '{self.name}'")
+            raise NotFoundError(f"no queue '{name}' in vhost '{self.name}'")
         if found.owner is not None and found.owner is not user:
             raise self.locked(name)
         return found
 
-    def locked(self, name: str) -> ResourceLocked:
+    def locked(self, name: str) -> ResourceLockedError:
         """The error for a queue that is somebody else's."""
-        return ResourceLocked(
+        return ResourceLockedError(
             f"cannot obtain exclusive access to locked queue '{name}' in vhost '{self.name}'. "
             "It could be originally declared on another connection or the exclusive property "
             "value does not match that of the original declaration."

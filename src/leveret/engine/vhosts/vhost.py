@@ -41,7 +41,7 @@ from leveret.engine.vhosts.names import (
 )
 from leveret.engine.vhosts.pausing import forget as forget_pause
 from leveret.engine.vhosts.state import VhostState
-from leveret.errors import AccessRefused, PreconditionFailed, Unsupported
+from leveret.errors import AccessRefusedError, PreconditionFailedError, UnsupportedError
 from leveret.wire.tables import Table, field_of
 
 
@@ -107,7 +107,7 @@ class Vhost(VhostState):
         for name in names:
             have = self.queues.get(name)
             if have is not None and not isinstance(have, Stream):
-                raise PreconditionFailed(
+                raise PreconditionFailedError(
                     f"queue '{name}' in vhost '{self.name}' cannot be a partition of "
                     f"'{exchange}': it is not a stream"
                 )
@@ -131,13 +131,13 @@ class Vhost(VhostState):
         require_not_default(name)
         exchange = self.exchanges.get(name)
         if name.startswith(RESERVED) and exchange is not None:
-            raise AccessRefused(
+            raise AccessRefusedError(
                 f"deletion of system exchange '{name}' in vhost '{self.name}' not allowed"
             )
         if exchange is None:
             return
         if if_unused and exchange.bindings:
-            raise PreconditionFailed(f"exchange '{name}' in vhost '{self.name}' in use")
+            raise PreconditionFailedError(f"exchange '{name}' in vhost '{self.name}' in use")
         remove_exchange(self, exchange)
 
     # Queues
@@ -181,7 +181,7 @@ class Vhost(VhostState):
 
     def _require_room(self, name: str) -> None:
         if 0 <= self.queues_max <= len(self.queues) and not self.turn.is_restoring:
-            raise PreconditionFailed(
+            raise PreconditionFailedError(
                 f"cannot declare queue '{name}': queue limit in vhost '{self.name}' "
                 f"({self.queues_max}) is reached"
             )
@@ -197,14 +197,14 @@ class Vhost(VhostState):
         queue.catch_up()
         if queue.is_quorum and (if_unused or if_empty):
             flag = "if-unused" if if_unused else "if-empty"
-            raise Unsupported(
+            raise UnsupportedError(
                 f"cannot delete queue '{name}' in vhost '{self.name}'. queue.delete operations "
                 f"with {flag} flag set are not supported by quorum queues"
             )
         if if_unused and queue.consumers:
-            raise PreconditionFailed(f"queue '{name}' in vhost '{self.name}' in use")
+            raise PreconditionFailedError(f"queue '{name}' in vhost '{self.name}' in use")
         if if_empty and queue.message_count() != 0:
-            raise PreconditionFailed(f"queue '{name}' in vhost '{self.name}' not empty")
+            raise PreconditionFailedError(f"queue '{name}' in vhost '{self.name}' not empty")
         count = queue.message_count()
         self.remove_queue(queue)
         return count
@@ -253,7 +253,7 @@ class Vhost(VhostState):
         exchange = self.exchange(source)
         exchange.check_binding(routing_key, arguments)
         if exchange.classic_only and not (isinstance(target, Queue) and target.is_classic):
-            raise PreconditionFailed(
+            raise PreconditionFailedError(
                 f"'{exchange.kind}' exchange '{source}' in vhost '{self.name}' "
                 "can be bound to classic queues only"
             )

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from leveret.errors import AccessRefused, LeveretError, NotFound, StorageError
+from leveret.errors import AccessRefusedError, LeveretError, NotFoundError, StorageError
 
 _encode: Final = msgspec.json.Encoder().encode
 # RabbitMQ: the words of its management API for what clients match on.
@@ -74,9 +74,9 @@ def status_of(request: Request, fault: HTTPException | LeveretError) -> int:
     """The status by which a fault is answered."""
     if isinstance(fault, HTTPException):
         return fault.status_code
-    if isinstance(fault, NotFound):
+    if isinstance(fault, NotFoundError):
         return 404
-    if isinstance(fault, AccessRefused):
+    if isinstance(fault, AccessRefusedError):
         return 401
     return 503 if isinstance(fault, StorageError) and request.method == "GET" else 400
 

@@ -18,7 +18,7 @@ from starlette.responses import Response
 
 from leveret.http.framework.operations import Needs, Operation
 
-_FOLDER: Final = Path(__file__).parent / "page"
+_FOLDER: Final = Path(__file__).parent.parent / "page"
 # Written down, because the tables of some systems say otherwise, and modules need the right one.
 _TYPES: Final = {
     ".html": "text/html; charset=utf-8",

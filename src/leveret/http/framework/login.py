@@ -11,14 +11,14 @@ from starlette.requests import Request
 
 from leveret.addresses import plain_host
 from leveret.auth import Credentials, Refusal, User, is_loopback
-from leveret.http.framework.node import BrokerFacts
+from leveret.http.framework.node import NodeView
 
 _CHALLENGE: Final = {"WWW-Authenticate": 'Basic realm="RabbitMQ Management"'}
 _PROTOCOL: Final = "http"
 
 
-def facts_of(request: Request) -> BrokerFacts:
-    facts: BrokerFacts = request.app.state.facts
+def facts_of(request: Request) -> NodeView:
+    facts: NodeView = request.app.state.facts
     return facts
 
 

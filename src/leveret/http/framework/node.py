@@ -199,7 +199,7 @@ class Jobs(Protocol):
         """A token. Raises TokenRefused where they are made elsewhere."""
 
 
-class BrokerFacts(Protocol):
+class NodeView(Protocol):
     """The node, as seen from HTTP."""
 
     @property

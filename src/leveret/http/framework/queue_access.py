@@ -8,7 +8,7 @@ from starlette.requests import Request
 
 from leveret.auth import CONFIGURE, READ
 from leveret.engine.queues.queue import Queue
-from leveret.errors import NotFound
+from leveret.errors import NotFoundError
 from leveret.http.framework.login import facts_of, part_of, user_of, vhost_of
 from leveret.http.framework.pace import Pace
 
@@ -24,7 +24,7 @@ def queue_of(request: Request) -> Queue:
     name = part_of(request, "name")
     queue = vhost.queues.get(name)
     if queue is None:
-        raise NotFound(f"no queue '{name}' in vhost '{vhost.name}'")
+        raise NotFoundError(f"no queue '{name}' in vhost '{vhost.name}'")
     return queue
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from time import perf_counter
 from typing import Final
 
-from leveret.http.framework.node import BrokerFacts
+from leveret.http.framework.node import NodeView
 
 SLICE_S: Final = 0.005
 
@@ -18,7 +18,7 @@ async def work_off(steps: Iterator[object]) -> None:
         await asyncio.sleep(0)
 
 
-async def work_off_in_turns(facts: BrokerFacts, steps: Iterator[object]) -> None:
+async def work_off_in_turns(facts: NodeView, steps: Iterator[object]) -> None:
     """Go through steps that change the engine."""
     is_left = True
     while is_left:
@@ -36,7 +36,7 @@ def _run(steps: Iterator[object]) -> bool:
     return False
 
 
-async def policies_applied(facts: BrokerFacts) -> None:
+async def policies_applied(facts: NodeView) -> None:
     """Return when every queue and exchange obeys the policies as they are now."""
     while facts.book.is_applying():
         with facts.turn():

@@ -12,7 +12,7 @@ from leveret.auth import User
 from leveret.engine.exchanges.exchange import Exchange
 from leveret.engine.queues.queue import Queue
 from leveret.engine.vhosts.vhost import Vhost
-from leveret.errors import AccessRefused, NotFound
+from leveret.errors import AccessRefusedError, NotFoundError
 from leveret.http.framework.login import facts_of, part_of, user_of
 
 NO_VHOST_ACCESS = "User not authorised to access virtual host"
@@ -51,11 +51,11 @@ def listed_vhosts(request: Request) -> list[Vhost]:
 
 
 def require(request: Request, permission: str, vhost: Vhost, what: str, name: str) -> None:
-    """Raise AccessRefused unless the user may do this to a queue or exchange."""
+    """Raise AccessRefusedError unless the user may do this to a queue or exchange."""
     user = user_of(request)
     shown = name if name or what != "exchange" else "amq.default"
     if not user.may(permission, vhost.name, what, shown):
-        raise AccessRefused(
+        raise AccessRefusedError(
             f"{permission} access to {what} '{shown}' in vhost '{vhost.name}' "
             f"refused for user '{user.name}'"
         )
@@ -64,12 +64,12 @@ def require(request: Request, permission: str, vhost: Vhost, what: str, name: st
 def require_topic(
     request: Request, permission: str, vhost: Vhost, exchange: Exchange, routing_key: str
 ) -> None:
-    """Raise AccessRefused unless the user may use a key with an exchange, if it is a topic."""
+    """Raise AccessRefusedError unless the user may use a key with an exchange, if it is a topic."""
     user = user_of(request)
     if exchange.kind != "topic":
         return
     if not user.may_topic(permission, vhost.name, exchange.name, routing_key):
-        raise AccessRefused(
+        raise AccessRefusedError(
             f"{permission} access to topic '{routing_key}' in exchange '{exchange.name}' "
             f"in vhost '{vhost.name}' refused for user '{user.name}'"
         )
@@ -79,7 +79,7 @@ def queue_in(vhost: Vhost, name: str) -> Queue:
     """A queue, exclusive or not; 404 where there is none."""
     found = vhost.queues.get(name)
     if found is None:
-        raise NotFound(f"no queue '{name}' in vhost '{vhost.name}'")
+        raise NotFoundError(f"no queue '{name}' in vhost '{vhost.name}'")
     return found
 
 

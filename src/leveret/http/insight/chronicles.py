@@ -26,7 +26,7 @@ from leveret.engine.streams.chronicle import StreamChronicle
 from leveret.engine.streams.stream import Stream
 from leveret.engine.turns.session import Session
 from leveret.engine.vhosts.vhost import Vhost
-from leveret.errors import NotFound
+from leveret.errors import NotFoundError
 from leveret.http.framework.answers import json
 from leveret.http.framework.login import facts_of, user_of, vhost_of
 from leveret.http.framework.operations import Needs, Operation, Query
@@ -136,7 +136,7 @@ def _queues(request: Request, vhost: Vhost) -> list[tuple[Queue, str]]:
     for name in dict.fromkeys(names) if names else list(vhost.queues):
         queue = vhost.queues.get(name)
         if queue is None:
-            raise NotFound(f"no queue '{name}' in vhost '{vhost.name}'")
+            raise NotFoundError(f"no queue '{name}' in vhost '{vhost.name}'")
         stream = _remembered(queue)
         may_read = user.may(READ, vhost.name, "queue", name)
         if stream is not None and may_read:
@@ -144,7 +144,7 @@ def _queues(request: Request, vhost: Vhost) -> list[tuple[Queue, str]]:
         elif names and not may_read:
             raise HTTPException(401, f"User not authorised to read from the queue '{name}'")
         elif names:
-            raise NotFound(f"the queue '{name}' remembers nothing: it has no x-remember")
+            raise NotFoundError(f"the queue '{name}' remembers nothing: it has no x-remember")
     return found
 
 

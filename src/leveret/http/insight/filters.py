@@ -1,7 +1,8 @@
 """Filters as requests carry them, in JSON. See docs/insight.md for what each condition means.
 
 `Filtering` is the part of a body that says which messages are meant; `filter_of` makes the engine's
-`Filter` of it, once for each request, and refuses what makes no sense: PreconditionFailed, which is
+`Filter` of it, once for each request, and refuses what makes no sense: PreconditionFailedError,
+which is
 answered by 400 and the sentence.
 """
 
@@ -10,7 +11,7 @@ from typing import Final
 import msgspec
 
 from leveret.engine.insight.filters import CONDITIONS_MAX, Filter
-from leveret.errors import PreconditionFailed
+from leveret.errors import PreconditionFailedError
 from leveret.http.insight.json_paths import JsonCondition
 
 AGE_MS_MAX: Final = 1 << 53
@@ -57,7 +58,7 @@ class _JsonConditions:
 
     def __init__(self, wanted: dict[str, object]) -> None:
         if len(wanted) > CONDITIONS_MAX:
-            raise PreconditionFailed(f"a filter has at most {CONDITIONS_MAX} conditions")
+            raise PreconditionFailedError(f"a filter has at most {CONDITIONS_MAX} conditions")
         self._conditions = [JsonCondition(path, value) for path, value in wanted.items()]
         self.needle = max((condition.needle for condition in self._conditions), key=len)
 
@@ -67,5 +68,7 @@ class _JsonConditions:
 
 def _age(name: str, age_ms: int) -> int:
     if not 0 <= age_ms <= AGE_MS_MAX:
-        raise PreconditionFailed(f"'{name}' is a number of milliseconds from 0 to {AGE_MS_MAX}")
+        raise PreconditionFailedError(
+            f"'{name}' is a number of milliseconds from 0 to {AGE_MS_MAX}"
+        )
     return age_ms

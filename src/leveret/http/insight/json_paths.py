@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
-from leveret.errors import PreconditionFailed
+from leveret.errors import PreconditionFailedError
 
 STEPS_MAX: Final = 32
 _STEP: Final = re.compile(r'\.([^.\[\]"]+)|\["([^"\\]*)"\]|\[(0|[1-9][0-9]{0,6})\]')
@@ -30,18 +30,20 @@ Step = str | int
 def parse_path(path: str) -> list[Step]:
     """The steps of a path: names and places in lists."""
     if not path.startswith("$"):
-        raise PreconditionFailed(f"the JSON path '{path}' does not begin with $")
+        raise PreconditionFailedError(f"the JSON path '{path}' does not begin with $")
     steps: list[Step] = []
     at = 1
     while at < len(path):
         found = _STEP.match(path, at)
         if found is None:
-            raise PreconditionFailed(f"the JSON path '{path}' cannot be read from '{path[at:]}' on")
+            raise PreconditionFailedError(
+                f"the JSON path '{path}' cannot be read from '{path[at:]}' on"
+            )
         name, quoted, index = found.groups()
         steps.append(int(index) if index is not None else name if name is not None else quoted)
         at = found.end()
     if len(steps) > STEPS_MAX:
-        raise PreconditionFailed(f"a JSON path has at most {STEPS_MAX} steps")
+        raise PreconditionFailedError(f"a JSON path has at most {STEPS_MAX} steps")
     return steps
 
 
@@ -50,7 +52,9 @@ class JsonCondition:
 
     def __init__(self, path: str, wanted: object) -> None:
         if not (wanted is None or isinstance(wanted, (str, int, float))):
-            raise PreconditionFailed(f"the JSON path '{path}' can be compared with a single value")
+            raise PreconditionFailedError(
+                f"the JSON path '{path}' can be compared with a single value"
+            )
         steps = parse_path(path)
         self._wanted = wanted
         self._opening = b"" if not steps else b"[" if isinstance(steps[0], int) else b"{"

@@ -22,7 +22,7 @@ from leveret.engine.message import Message
 from leveret.engine.queues.queue import Queue
 from leveret.engine.queues.undelivered_deaths import Stuck
 from leveret.engine.streams.stream import Stream
-from leveret.errors import NotFound, PreconditionFailed
+from leveret.errors import NotFoundError, PreconditionFailedError
 from leveret.http.framework.answers import json
 from leveret.http.framework.login import facts_of
 from leveret.http.framework.operations import Needs, Operation, Query, body_of
@@ -93,9 +93,9 @@ async def search_queue(request: Request) -> Response:
     queue = permitted_queue(request, READ)
     body = await body_of(request, Search)
     if not 1 <= body.limit <= SEARCH_LIMIT_MAX:
-        raise PreconditionFailed(f"'limit' is a number from 1 to {SEARCH_LIMIT_MAX}")
+        raise PreconditionFailedError(f"'limit' is a number from 1 to {SEARCH_LIMIT_MAX}")
     if body.truncate is not None and body.truncate < 0:
-        raise PreconditionFailed("'truncate' is a number of bytes")
+        raise PreconditionFailedError("'truncate' is a number of bytes")
     page = await _walk(request, queue, filter_of(body), body.limit, body.cursor)
     truncate = PEEK_BYTES_MAX if body.truncate is None else body.truncate
     return json(page.shown(truncate, body.encoding == "base64"))
@@ -127,7 +127,7 @@ async def _walk(
         await slices.maybe_rest()
         walk.step(STEP, limit, PEEK_BYTES_MAX)
     if queue.deleted:
-        raise NotFound(f"no queue '{queue.name}' in vhost '{queue.vhost}'")
+        raise NotFoundError(f"no queue '{queue.name}' in vhost '{queue.vhost}'")
     return _Found(queue, walk)
 
 

@@ -22,10 +22,10 @@ from starlette.responses import Response
 from leveret.auth import READ, WRITE, User
 from leveret.engine.commands.moving import COPY, DELETE, MOVE, REDRIVE
 from leveret.engine.history.life_events import queue_of_copy, seq_of_copy
-from leveret.errors import NotFound, PreconditionFailed
+from leveret.errors import NotFoundError, PreconditionFailedError
 from leveret.http.framework.answers import json
 from leveret.http.framework.login import facts_of, part_of, user_of
-from leveret.http.framework.node import BrokerFacts
+from leveret.http.framework.node import NodeView
 from leveret.http.framework.operations import Operation, body_of
 from leveret.http.insight.filters import Filtering, filter_of
 from leveret.shovels.state import TERMINATED, ShovelState
@@ -141,7 +141,7 @@ async def cancel_task(request: Request) -> Response:
 def _task_of(request: Request) -> Task:
     task = facts_of(request).tasks.get(part_of(request, "id"))
     if not _may_see(user_of(request), task):
-        raise NotFound("no such task")
+        raise NotFoundError("no such task")
     return task
 
 
@@ -188,7 +188,7 @@ def _shovel_of(request: Request) -> ShovelState | None:
     vhost, _, name = rest.partition(":")
     shovel = facts_of(request).shovels.get(unquote(vhost), unquote(name))
     if not _watches(user_of(request), shovel):
-        raise NotFound("no such task")
+        raise NotFoundError("no such task")
     return shovel
 
 
@@ -223,7 +223,7 @@ def _shovel_info(shovel: ShovelState) -> TaskInfo:
 # What is ordered
 
 
-def _order(facts: BrokerFacts, user: User, body: TaskBody) -> Order:
+def _order(facts: NodeView, user: User, body: TaskBody) -> Order:
     """The order, checked: it makes sense, and the user may give it."""
     _require_open(user, body.vhost)
     queue = facts.broker.vhost(body.vhost).queue(body.queue, None)
@@ -263,7 +263,7 @@ def _seqs(ids: list[str], queue: int) -> list[int]:
     return list(seqs)
 
 
-def _target(facts: BrokerFacts, user: User, body: TaskBody) -> Place | None:
+def _target(facts: NodeView, user: User, body: TaskBody) -> Place | None:
     to = body.to
     if body.kind == DELETE:
         if to is not None:
@@ -279,7 +279,7 @@ def _target(facts: BrokerFacts, user: User, body: TaskBody) -> Place | None:
     vhost = facts.broker.vhost(to.vhost)
     if to.queue is not None:
         if vhost.queue(to.queue, None) is facts.broker.vhost(body.vhost).queue(body.queue, None):
-            raise PreconditionFailed("source and target are the same queue")
+            raise PreconditionFailedError("source and target are the same queue")
         _require_write(user, to.vhost, "queue", to.queue)
         return Place(to.vhost, to.queue)
     assert to.exchange is not None

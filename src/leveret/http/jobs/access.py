@@ -18,17 +18,17 @@ from starlette.responses import Response
 
 from leveret.auth import ADMINISTRATOR
 from leveret.errors import (
-    AccessRefused,
+    AccessRefusedError,
     EngineError,
-    JobsDraining,
+    JobsDrainingError,
     JobsError,
-    JobsFull,
-    JobsInvalid,
-    JobsOverRate,
-    JobsUnavailable,
+    JobsFullError,
+    JobsInvalidError,
+    JobsRateLimitError,
+    JobsUnavailableError,
     LeveretError,
     StorageError,
-    TokenRefused,
+    TokenRefusedError,
 )
 from leveret.http.framework.login import facts_of, login
 from leveret.job_service.store import Store
@@ -45,15 +45,15 @@ _BAD_TOKEN: Final = 'Bearer realm="jobs", error="invalid_token"'
 _encode: Final = msgspec.json.Encoder().encode
 # Statuses by fault; the first class that fits counts.
 _STATUSES: Final[tuple[tuple[type[LeveretError], int], ...]] = (
-    (JobsInvalid, 400),
-    (JobsOverRate, 429),
-    (JobsDraining, 503),
-    (JobsFull, 503),
-    (JobsUnavailable, 500),
+    (JobsInvalidError, 400),
+    (JobsRateLimitError, 429),
+    (JobsDrainingError, 503),
+    (JobsFullError, 503),
+    (JobsUnavailableError, 500),
     (JobsError, 500),
-    (TokenRefused, 401),
+    (TokenRefusedError, 401),
     (StorageError, 503),
-    (AccessRefused, 403),
+    (AccessRefusedError, 403),
     (EngineError, 400),
 )
 
@@ -156,11 +156,11 @@ def _refused(fault: LeveretError) -> Response:
     headers: dict[str, str] = {}
     if status == 401:
         headers["WWW-Authenticate"] = _BAD_TOKEN
-    elif isinstance(fault, JobsOverRate):
+    elif isinstance(fault, JobsRateLimitError):
         headers["Retry-After"] = str(max(1, math.ceil(fault.retry_after_s)))
     elif status == 503:
         headers["Retry-After"] = str(RETRY_AFTER_S)
-    if isinstance(fault, JobsInvalid):
+    if isinstance(fault, JobsInvalidError):
         return problem(status, str(fault), fault.item, fault.field, headers)
     return problem(status, str(fault), headers=headers)
 

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leveret.auth import ADMINISTRATOR
-from leveret.errors import JobsInvalid, TokenRefused
+from leveret.errors import JobsInvalidError, TokenRefusedError
 from leveret.http.framework.answers import Failure, json
 from leveret.http.framework.login import facts_of, part_of, user_of
 from leveret.http.framework.operations import Needs, Operation, Query, whole_body
@@ -153,7 +153,7 @@ async def get_stats(call: Call) -> Response:
 async def list_schedules(call: Call) -> Response:
     namespace = call.request.query_params.get("namespace")
     if namespace is None:
-        raise JobsInvalid("namespace is missing", "namespace")
+        raise JobsInvalidError("namespace is missing", "namespace")
     limits.require_name("namespace", namespace)
     call.require(namespace)
     return json(await call.store.schedules(namespace))
@@ -168,13 +168,13 @@ async def put_schedule(call: Call) -> Response:
         ("name", schedule.name, name),
     ):
         if said != meant:
-            raise JobsInvalid(f"{field} is not that of the path", field)
+            raise JobsInvalidError(f"{field} is not that of the path", field)
     limits.require_topic(namespace, schedule.topic)
     limits.require_within("priority", schedule.priority, PRIORITY_MIN, PRIORITY_MAX)
     if len(schedule.payload) > PAYLOAD_BYTES_MAX:
-        raise JobsInvalid(f"a payload has at most {PAYLOAD_BYTES_MAX} bytes", "payload")
+        raise JobsInvalidError(f"a payload has at most {PAYLOAD_BYTES_MAX} bytes", "payload")
     if Cron(schedule.cron, schedule.timezone).next_ms(call.now_ms()) is None:
-        raise JobsInvalid("cron is never due", "cron")
+        raise JobsInvalidError("cron is never due", "cron")
     await call.store.set_schedule(schedule)
     return Response(status_code=204)
 
@@ -205,7 +205,7 @@ async def make_token(request: Request) -> Response:
         namespaces = [name for name in sorted(facts.broker.vhosts) if user.may_open(name)]
     try:
         token = facts.jobs.sign(namespaces, user.name, TOKEN_S)
-    except TokenRefused as fault:
+    except TokenRefusedError as fault:
         return json(Failure("conflict", str(fault)), status=409)
     ends = moment(facts.now_ms()) + timedelta(seconds=TOKEN_S)
     return json(Token(token, ends))

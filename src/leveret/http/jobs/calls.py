@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from leveret.errors import JobsError, JobsInvalid
+from leveret.errors import JobsError, JobsInvalidError
 from leveret.http.framework.answers import json
 from leveret.http.framework.operations import Needs, Operation, Query, whole_body
 from leveret.http.jobs.access import CLIENT_GONE, MEDIA, Call, Problem, job_call, problem
@@ -172,7 +172,7 @@ def _handle(call: Call, one: Settle, item: int | None) -> Handle:
         if delay_ms is not None:
             limits.require_within("delay", delay_ms, 0, BACKOFF_MS_MAX)
         limits.require_lease(_span_ms(one.lease, "lease"))
-    except JobsInvalid as fault:
+    except JobsInvalidError as fault:
         fault.item = item
         raise
     call.require(one.namespace, item)
@@ -206,7 +206,7 @@ def place_of(call: Call) -> tuple[str, str]:
     names = {}
     for field in ("namespace", "topic"):
         if field not in query:
-            raise JobsInvalid(f"{field} is missing", field)
+            raise JobsInvalidError(f"{field} is missing", field)
         names[field] = query[field]
     limits.require_topic(names["namespace"], names["topic"])
     call.require(names["namespace"])
@@ -217,7 +217,7 @@ def number_of(text: str | None, field: str, otherwise: int) -> int:
     if text is None:
         return otherwise
     if not (text.isascii() and text.isdecimal() and len(text) <= 19):
-        raise JobsInvalid(f"{field} is a whole number, not {text}", field)
+        raise JobsInvalidError(f"{field} is a whole number, not {text}", field)
     return int(text)
 
 
@@ -228,7 +228,7 @@ def span_ms_of(text: str | None, field: str) -> int | None:
     try:
         return _span_ms(float(text), field)
     except ValueError:
-        raise JobsInvalid(f"{field} is a number of seconds, not {text}", field) from None
+        raise JobsInvalidError(f"{field} is a number of seconds, not {text}", field) from None
 
 
 def _span_ms(seconds: float | None, field: str) -> int | None:
@@ -237,7 +237,7 @@ def _span_ms(seconds: float | None, field: str) -> int | None:
     try:
         return round(seconds * 1000)
     except (ValueError, OverflowError):
-        raise JobsInvalid(f"{field} is a number of seconds, not {seconds}", field) from None
+        raise JobsInvalidError(f"{field} is a number of seconds, not {seconds}", field) from None
 
 
 PLACE: Final = (

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from leveret import job_model
-from leveret.errors import JobsInvalid
+from leveret.errors import JobsInvalidError
 from leveret.job_model import LeasedJob, NewJob, Outcome
 from leveret.job_service.snowflake import ID_MAX
 
@@ -135,19 +135,19 @@ class Token(msgspec.Struct):
 
 
 def decoded(data: bytes, kind: Any) -> Any:
-    """A body of a type; JobsInvalid names item and field of what does not fit."""
+    """A body of a type; JobsInvalidError names item and field of what does not fit."""
     try:
         return _decoder(kind).decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
         raise _unreadable(str(fault)) from None
 
 
-def _unreadable(text: str) -> JobsInvalid:
+def _unreadable(text: str) -> JobsInvalidError:
     """What msgspec says, with item and field where it names them."""
     place, named = _PATH.search(text), _NAMED.match(text)
     item = int(place[1]) if place is not None and place[1] else None
     field = place[2] or "" if place is not None else ""
-    return JobsInvalid(text, named[1] if named is not None else field, item)
+    return JobsInvalidError(text, named[1] if named is not None else field, item)
 
 
 @lru_cache
@@ -168,7 +168,7 @@ def id_of(value: Id, field: str = "id", item: int | None = None) -> int:
     if isinstance(value, str) and value.isascii() and value.isdecimal():
         value = int(value) if len(value) <= _DIGITS_MAX else ID_MAX + 1
     if not isinstance(value, int) or not 0 <= value <= ID_MAX:
-        raise JobsInvalid(f"{field} is a whole number of at most 63 bits", field, item)
+        raise JobsInvalidError(f"{field} is a whole number of at most 63 bits", field, item)
     return value
 
 

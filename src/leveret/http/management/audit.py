@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from leveret.auth.attempts import Tally
 from leveret.auth.audit import EVENTS_MAX, Event
-from leveret.errors import NotFound
+from leveret.errors import NotFoundError
 from leveret.http.framework.answers import json
 from leveret.http.framework.login import facts_of, part_of
 from leveret.http.framework.operations import Needs, Operation, Query
@@ -70,7 +70,7 @@ async def delete_attempts(request: Request) -> Response:
 
 def _require_node(request: Request) -> None:
     if part_of(request, "node") != facts_of(request).node_name:
-        raise NotFound("no such node")
+        raise NotFoundError("no such node")
 
 
 def _numbers(tally: Tally) -> tuple[int, int, int]:

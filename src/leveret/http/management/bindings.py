@@ -24,7 +24,7 @@ from leveret.engine.queues.queue import Queue
 from leveret.engine.target import Target
 from leveret.engine.vhosts.names import require_not_default
 from leveret.engine.vhosts.vhost import Vhost
-from leveret.errors import NotFound
+from leveret.errors import NotFoundError
 from leveret.http.framework.answers import json
 from leveret.http.framework.listing import LIST_QUERY, answer_list
 from leveret.http.framework.login import facts_of, part_of
@@ -224,7 +224,7 @@ async def make_binding(request: Request) -> Response:
     if target is None:
         what = "queue" if part_of(request, "kind") == QUEUE else "exchange"
         name = part_of(request, "destination")
-        raise NotFound(f"no {what} '{name}' in vhost '{vhost.name}'")
+        raise NotFoundError(f"no {what} '{name}' in vhost '{vhost.name}'")
     key = require_short("routing_key", body.routing_key)
     arguments = arguments_of(body.arguments)
     _require_binding(request, vhost, source, target, key)

@@ -21,7 +21,7 @@ from leveret.http.framework.answers import json
 from leveret.http.framework.listing import LIST_QUERY, answer_list, chosen
 from leveret.http.framework.login import facts_of, part_of
 from leveret.http.framework.names import shown
-from leveret.http.framework.node import BrokerFacts
+from leveret.http.framework.node import NodeView
 from leveret.http.framework.operations import Operation
 from leveret.http.framework.rates import Rates
 from leveret.http.framework.visibility import listed_vhosts
@@ -133,7 +133,7 @@ def channel_name(session: Session) -> str:
 
 
 def channel_info(
-    facts: BrokerFacts, rates: Rates, now_ms: int, session: Session
+    facts: NodeView, rates: Rates, now_ms: int, session: Session
 ) -> ChannelInfo | None:
     """A channel as the API shows it; None where it is gone."""
     connected = facts.connections.connected(session.outlet)
@@ -173,7 +173,7 @@ def channel_info(
     )
 
 
-def consumer_info(facts: BrokerFacts, consumer: Consumer) -> ConsumerInfo | None:
+def consumer_info(facts: NodeView, consumer: Consumer) -> ConsumerInfo | None:
     """A consumer as the API shows it; None where it is gone."""
     session = consumer.session
     connected = facts.connections.connected(session.outlet)
@@ -214,7 +214,7 @@ def _activity(consumer: Consumer, is_single: bool) -> str:
     return "single_active" if consumer.active else "waiting"
 
 
-def consumers_of(facts: BrokerFacts, consumers: Iterable[Consumer]) -> list[ConsumerInfo]:
+def consumers_of(facts: NodeView, consumers: Iterable[Consumer]) -> list[ConsumerInfo]:
     """Those that are there, described."""
     found = (consumer_info(facts, consumer) for consumer in consumers)
     return [info for info in found if info is not None]
@@ -263,7 +263,7 @@ def _with_consumers(request: Request, session: Session) -> ChannelWithConsumers:
     )
 
 
-def _held(facts: BrokerFacts, message: Message) -> Held:
+def _held(facts: NodeView, message: Message) -> Held:
     holder = message.holder
     queue = facts.broker.slots.queues[message.queue] if message.queue >= 0 else None
     return Held(

@@ -18,7 +18,7 @@ from leveret.http.framework.answers import json
 from leveret.http.framework.listing import LIST_QUERY, answer_list, chosen
 from leveret.http.framework.login import facts_of, part_of, user_of
 from leveret.http.framework.names import shown
-from leveret.http.framework.node import BrokerFacts, Connected
+from leveret.http.framework.node import Connected, NodeView
 from leveret.http.framework.operations import Operation
 from leveret.http.framework.rates import Rate, Rates
 from leveret.http.framework.visibility import seen_vhost, sees_all
@@ -79,7 +79,7 @@ class UserConnection(msgspec.Struct):
 
 
 def connection_info(
-    facts: BrokerFacts, rates: Rates, now_ms: int, outlet: Outlet
+    facts: NodeView, rates: Rates, now_ms: int, outlet: Outlet
 ) -> ConnectionInfo | None:
     """A connection as the API shows it; None where it is gone."""
     found = facts.connections.connected(outlet)

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from leveret.errors import PreconditionFailed
+from leveret.errors import PreconditionFailedError
 from leveret.http.framework.answers import json
 from leveret.http.framework.listing import LIST_QUERY, answer_list
 from leveret.http.framework.login import facts_of, login_as, part_of
@@ -175,9 +175,9 @@ async def change_replicas(request: Request) -> Response:
     if not queue.is_quorum:
         raise HTTPException(400, "not a quorum queue")
     if body.node != facts_of(request).node_name:
-        raise PreconditionFailed("node_not_running")
+        raise PreconditionFailedError("node_not_running")
     is_add = request.method == "POST"
-    raise PreconditionFailed("already_a_member" if is_add else "last_member")
+    raise PreconditionFailedError("already_a_member" if is_add else "last_member")
 
 
 async def change_all_replicas(request: Request) -> Response:

@@ -7,7 +7,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from leveret.errors import NotFound, PreconditionFailed
+from leveret.errors import NotFoundError, PreconditionFailedError
 from leveret.http.framework.answers import json
 from leveret.http.framework.bodies import made, no_vhost, object_of, require_keys
 from leveret.http.framework.login import facts_of, part_of, user_of, vhost_of
@@ -87,7 +87,7 @@ async def get_user_limits(request: Request) -> Response:
     if asking.name != name and not _SEE_USERS.intersection(asking.tags):
         raise HTTPException(401, "User not authorised to see the limits of others")
     if facts.directory.users.get(name) is None:
-        raise NotFound("no such user")
+        raise NotFoundError("no such user")
     values = facts.book.user_limits.get(name)
     return json([UserLimits(name, values)] if values is not None else [])
 
@@ -98,7 +98,7 @@ async def put_user_limit(request: Request) -> Response:
     body = await object_of(request)
     require_keys(body, "value")
     if facts.directory.users.get(name) is None:
-        raise PreconditionFailed(f"no_such_user: {name}")
+        raise PreconditionFailedError(f"no_such_user: {name}")
     with facts.turn():
         facts.book.user_limits.put_one(name, part_of(request, "name"), body["value"])
     await facts.synced()
@@ -109,7 +109,7 @@ async def delete_user_limit(request: Request) -> Response:
     facts = facts_of(request)
     name = part_of(request, "user")
     if facts.directory.users.get(name) is None:
-        raise NotFound("no such user")
+        raise NotFoundError("no such user")
     with facts.turn():
         facts.book.user_limits.drop_one(name, part_of(request, "name"))
     await facts.synced()

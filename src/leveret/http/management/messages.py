@@ -27,17 +27,17 @@ from leveret.engine.queues.queue import Queue
 from leveret.engine.turns.session import Outlet, Session
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import (
-    AccessRefused,
+    AccessRefusedError,
     LeveretError,
-    NotFound,
-    PreconditionFailed,
-    ResourceLocked,
-    Unsupported,
+    NotFoundError,
+    PreconditionFailedError,
+    ResourceLockedError,
+    UnsupportedError,
 )
 from leveret.http.framework.answers import json
 from leveret.http.framework.login import facts_of, part_of, user_of
 from leveret.http.framework.names import arguments_of, require_short, shown
-from leveret.http.framework.node import BrokerFacts
+from leveret.http.framework.node import NodeView
 from leveret.http.framework.operations import Operation, body_of
 from leveret.http.framework.visibility import (
     exchange_name,
@@ -55,11 +55,11 @@ SLICE_S: Final = 0.005
 
 # RabbitMQ: an error of AMQP is shown with its code and name.
 _CODES: Final = (
-    (NotFound, "404 NOT_FOUND"),
-    (AccessRefused, "403 ACCESS_REFUSED"),
-    (ResourceLocked, "405 RESOURCE_LOCKED"),
-    (PreconditionFailed, "406 PRECONDITION_FAILED"),
-    (Unsupported, "540 NOT_IMPLEMENTED"),
+    (NotFoundError, "404 NOT_FOUND"),
+    (AccessRefusedError, "403 ACCESS_REFUSED"),
+    (ResourceLockedError, "405 RESOURCE_LOCKED"),
+    (PreconditionFailedError, "406 PRECONDITION_FAILED"),
+    (UnsupportedError, "540 NOT_IMPLEMENTED"),
 )
 
 Octet = Annotated[int, Meta(ge=0, le=255)]
@@ -156,7 +156,7 @@ def _require_keys(request: Request, vhost: Vhost, name: str, keys: list[str]) ->
 
 
 def _publish(
-    facts: BrokerFacts, vhost: Vhost, name: str, key: str, content: Content, payload: bytes
+    facts: NodeView, vhost: Vhost, name: str, key: str, content: Content, payload: bytes
 ) -> tuple[bool, int]:
     """Publish in a turn of its own; whether it went to the log, and what became of it."""
     with facts.turn():
@@ -186,7 +186,7 @@ def _content(request: Request, given: NewProperties, size: int) -> Content:
         properties.headers = arguments_of(given.headers)
     _check_user(request, given.user_id)
     if given.reply_to == REPLY_NAME:
-        raise PreconditionFailed("fast reply consumer does not exist")
+        raise PreconditionFailedError("fast reply consumer does not exist")
     try:
         return Content(encode_header(properties, size))
     except (ValueError, OverflowError) as fault:
@@ -196,7 +196,7 @@ def _content(request: Request, given: NewProperties, size: int) -> Content:
 def _check_user(request: Request, claimed: str | None) -> None:
     user = user_of(request)
     if claimed is not None and claimed != user.name and not user.may_impersonate():
-        raise PreconditionFailed(
+        raise PreconditionFailedError(
             f"user_id property set to '{claimed}' but authenticated user was '{user.name}'"
         )
 
@@ -232,7 +232,7 @@ async def get_messages(request: Request) -> Response:
 class _Taking:
     """Messages that are taken from a queue by one request, in slices."""
 
-    def __init__(self, facts: BrokerFacts, queue: Queue, user: str, wanted: Get) -> None:
+    def __init__(self, facts: NodeView, queue: Queue, user: str, wanted: Get) -> None:
         self._facts = facts
         self._queue = queue
         self._mode = wanted.ackmode

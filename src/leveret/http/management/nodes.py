@@ -16,7 +16,7 @@ from leveret import __version__
 from leveret.http.framework.answers import json
 from leveret.http.framework.listing import LIST_QUERY, answer_list, chosen, flag_of
 from leveret.http.framework.login import facts_of, part_of
-from leveret.http.framework.node import BrokerFacts, Machine
+from leveret.http.framework.node import Machine, NodeView
 from leveret.http.framework.operations import Needs, Operation, Query
 from leveret.http.framework.rates import Rate, Rates
 from leveret.http.management.overview import Kind, kinds
@@ -140,7 +140,7 @@ _CHURN: Final = (
 )
 
 
-def node_info(facts: BrokerFacts, rates: Rates) -> NodeInfo:
+def node_info(facts: NodeView, rates: Rates) -> NodeInfo:
     """The node as it is now."""
     machine = facts.machine()
     sockets = len(facts.connections.outlets())
@@ -192,7 +192,7 @@ def node_info(facts: BrokerFacts, rates: Rates) -> NodeInfo:
     )
 
 
-def _churn(facts: BrokerFacts, rates: Rates, now_ms: int) -> dict[str, Any]:
+def _churn(facts: NodeView, rates: Rates, now_ms: int) -> dict[str, Any]:
     counts = churn_counts(facts.broker.turn.churn)
     found = rates.of("churn", counts, now_ms)
     fields: dict[str, Any] = dict(zip(_CHURN, counts, strict=True))
@@ -201,14 +201,14 @@ def _churn(facts: BrokerFacts, rates: Rates, now_ms: int) -> dict[str, Any]:
     return fields
 
 
-def _mechanisms(facts: BrokerFacts) -> list[Kind]:
+def _mechanisms(facts: NodeView) -> list[Kind]:
     found = [Kind("PLAIN", "SASL PLAIN"), Kind("AMQPLAIN", "AMQPLAIN of RabbitMQ")]
     if facts.settings.tls_verify != "none" and facts.settings.amqps_port is not None:
         found.append(Kind("EXTERNAL", "the certificate of a client"))
     return found
 
 
-def _contexts(facts: BrokerFacts) -> list[NodeContext]:
+def _contexts(facts: NodeView) -> list[NodeContext]:
     return [
         NodeContext("Leveret Management", one.host, str(one.port), "/")
         for one in facts.listeners()

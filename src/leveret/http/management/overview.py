@@ -16,7 +16,7 @@ from leveret.engine.vhosts.vhost import Vhost
 from leveret.http.framework.answers import json
 from leveret.http.framework.listing import LIST_QUERY, chosen
 from leveret.http.framework.login import facts_of, user_of
-from leveret.http.framework.node import BrokerFacts, Listener
+from leveret.http.framework.node import Listener, NodeView
 from leveret.http.framework.operations import Needs, Operation
 from leveret.http.framework.rates import Rates
 from leveret.http.framework.visibility import sees_all, visible_vhosts
@@ -110,7 +110,7 @@ def kinds() -> list[Kind]:
     return [Kind(name, f"{name} exchange") for name in KINDS]
 
 
-def listener_infos(facts: BrokerFacts) -> list[ListenerInfo]:
+def listener_infos(facts: NodeView) -> list[ListenerInfo]:
     return [
         ListenerInfo(facts.node_name, one.protocol, one.host, one.port, _interface(one))
         for one in facts.listeners()
@@ -121,7 +121,7 @@ def _interface(listener: Listener) -> str:
     return f"[{listener.host}]" if ":" in listener.host else listener.host
 
 
-def _contexts(facts: BrokerFacts) -> list[Context]:
+def _contexts(facts: NodeView) -> list[Context]:
     return [
         Context("Leveret Management", facts.node_name, one.host, str(one.port), "/")
         for one in facts.listeners()
@@ -129,34 +129,34 @@ def _contexts(facts: BrokerFacts) -> list[Context]:
     ]
 
 
-def vhost_stats(facts: BrokerFacts, rates: Rates, vhost: Vhost) -> PublisherStats:
+def vhost_stats(facts: NodeView, rates: Rates, vhost: Vhost) -> PublisherStats:
     """What happened to the messages of a vhost."""
     counts = total_counts(counted(facts, vhost))
     found = rates.of(("vhost", vhost.name), counts, facts.now_ms())
     return with_rates(PublisherStats, counts, found)
 
 
-def counted(facts: BrokerFacts, vhost: Vhost) -> Counts:
+def counted(facts: NodeView, vhost: Vhost) -> Counts:
     """All that is counted in a vhost, its live connections included."""
     counts = vhost_counts(vhost)
     facts.connections.add_counts(counts, vhost.name)
     return counts
 
 
-def vhost_bytes(facts: BrokerFacts, rates: Rates, vhost: Vhost) -> ByteRates:
+def vhost_bytes(facts: NodeView, rates: Rates, vhost: Vhost) -> ByteRates:
     """Bytes that went to and from the clients of a vhost."""
     counts = counted(facts, vhost)
     sums = (counts.received_bytes, counts.sent_bytes)
     return with_rates(ByteRates, sums, rates.of(("bytes", vhost.name), sums, facts.now_ms()))
 
 
-def vhost_totals(facts: BrokerFacts, rates: Rates, vhost: Vhost) -> QueueTotals:
+def vhost_totals(facts: NodeView, rates: Rates, vhost: Vhost) -> QueueTotals:
     """How many messages a vhost has."""
     return _totals(facts, rates, ("depth", vhost.name), [vhost_depths(vhost)])
 
 
 def _totals(
-    facts: BrokerFacts, rates: Rates, key: tuple[str, ...], depths: list[Depths]
+    facts: NodeView, rates: Rates, key: tuple[str, ...], depths: list[Depths]
 ) -> QueueTotals:
     counts = (
         sum(depth.total for depth in depths),

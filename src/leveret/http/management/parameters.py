@@ -11,7 +11,7 @@ from leveret.auth.user import ADMINISTRATOR
 from leveret.definitions.exporting import global_parameters, parameters
 from leveret.definitions.parameters import CLUSTER_NAME, VHOST_LIMITS
 from leveret.definitions.policies import OPERATOR_POLICY
-from leveret.errors import NotFound
+from leveret.errors import NotFoundError
 from leveret.http.framework.answers import json
 from leveret.http.framework.bodies import made, no_vhost, object_of, require_keys
 from leveret.http.framework.login import facts_of, part_of, user_of
@@ -70,7 +70,7 @@ async def get_parameter(request: Request) -> Response:
     component, vhost, name = _parts(request)
     value = facts_of(request).book.parameters.get(component, vhost, name)
     if value is None:
-        raise NotFound("no such parameter")
+        raise NotFoundError("no such parameter")
     return json(ParameterInfo(value, vhost, component, name))
 
 
@@ -94,7 +94,7 @@ async def delete_parameter(request: Request) -> Response:
     with facts.turn():
         was_there = facts.book.parameters.drop(*parts)
     if not was_there:
-        raise NotFound("no such parameter")
+        raise NotFoundError("no such parameter")
     await policies_applied(facts)
     await facts.synced()
     return made(False)
@@ -120,7 +120,7 @@ async def get_global(request: Request) -> Response:
     name = part_of(request, "name")
     found = dict(facts_of(request).book.parameters.globals())
     if name not in found:
-        raise NotFound("no such parameter")
+        raise NotFoundError("no such parameter")
     return json(GlobalParameterInfo(name, found[name]))
 
 
@@ -143,7 +143,7 @@ async def delete_global(request: Request) -> Response:
     with facts.turn():
         was_there = facts.book.parameters.drop_global(part_of(request, "name"))
     if not was_there:
-        raise NotFound("no such parameter")
+        raise NotFoundError("no such parameter")
     await facts.synced()
     return made(False)
 

@@ -6,7 +6,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from leveret.errors import NotFound, PreconditionFailed
+from leveret.errors import NotFoundError, PreconditionFailedError
 from leveret.http.framework.answers import json
 from leveret.http.framework.login import facts_of, part_of
 from leveret.http.framework.operations import Needs, Operation, body_of
@@ -61,7 +61,7 @@ async def get_permission(request: Request) -> Response:
     vhost, user = part_of(request, "vhost"), part_of(request, "user")
     patterns = facts_of(request).directory.permissions.get(vhost, user)
     if patterns is None:
-        raise NotFound("no such permission")
+        raise NotFoundError("no such permission")
     return json({"user": user, "vhost": vhost, **patterns})
 
 
@@ -80,7 +80,7 @@ async def delete_permission(request: Request) -> Response:
     with facts.turn():
         permissions = facts.directory.permissions
         if not permissions.drop(part_of(request, "vhost"), part_of(request, "user")):
-            raise NotFound("no such permission")
+            raise NotFoundError("no such permission")
     await facts.synced()
     return Response(status_code=204)
 
@@ -108,7 +108,7 @@ async def get_topic_permissions(request: Request) -> Response:
         if (row["vhost"], row["user"]) == (vhost, user) and exchange in (None, row["exchange"])
     ]
     if not found:
-        raise NotFound("no such topic permission")
+        raise NotFoundError("no such topic permission")
     return json(found)
 
 
@@ -129,7 +129,7 @@ async def delete_topic_permissions(request: Request) -> Response:
     facts = facts_of(request)
     with facts.turn():
         if not facts.directory.permissions.drop_topic(vhost, user, _exchange(request)):
-            raise NotFound("no such topic permission")
+            raise NotFoundError("no such topic permission")
     await facts.synced()
     return Response(status_code=204)
 
@@ -155,7 +155,7 @@ def _existing(request: Request) -> tuple[str, str]:
     facts = facts_of(request)
     vhost, user = part_of(request, "vhost"), part_of(request, "user")
     if vhost not in facts.broker.vhosts or facts.directory.users.get(user) is None:
-        raise PreconditionFailed("vhost_or_user_not_found")
+        raise PreconditionFailedError("vhost_or_user_not_found")
     return vhost, user
 
 

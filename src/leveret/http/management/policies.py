@@ -10,16 +10,16 @@ from starlette.responses import Response
 
 from leveret.definitions.exporting import policy_row
 from leveret.definitions.policies import PolicyBook
-from leveret.errors import NotFound
+from leveret.errors import NotFoundError
 from leveret.http.framework.answers import json
 from leveret.http.framework.bodies import made, no_vhost, object_of, require_keys
 from leveret.http.framework.login import facts_of, part_of
-from leveret.http.framework.node import BrokerFacts
+from leveret.http.framework.node import NodeView
 from leveret.http.framework.operations import Needs, Operation
 from leveret.http.framework.slices import policies_applied
 from leveret.http.management.vhosts import governed_vhost, governed_vhosts
 
-BookOf = Callable[[BrokerFacts], PolicyBook]
+BookOf = Callable[[NodeView], PolicyBook]
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -43,11 +43,11 @@ class PolicyInfo(msgspec.Struct, rename={"apply_to": "apply-to"}):
     priority: float
 
 
-def _user(facts: BrokerFacts) -> PolicyBook:
+def _user(facts: NodeView) -> PolicyBook:
     return facts.book.policies
 
 
-def _operator(facts: BrokerFacts) -> PolicyBook:
+def _operator(facts: NodeView) -> PolicyBook:
     return facts.book.operator_policies
 
 
@@ -75,7 +75,7 @@ def _get(book_of: BookOf) -> Handler:
         vhost, name = governed_vhost(request), part_of(request, "name")
         value = book_of(facts_of(request)).get(vhost, name)
         if value is None:
-            raise NotFound("no such policy")
+            raise NotFoundError("no such policy")
         return json(policy_row(vhost, name, value))
 
     return get
@@ -113,7 +113,7 @@ def _delete(book_of: BookOf) -> Handler:
         with facts.turn():
             was_there = book_of(facts).drop(vhost, name)
         if not was_there:
-            raise NotFound("no such policy")
+            raise NotFoundError("no such policy")
         await policies_applied(facts)
         await facts.synced()
         return made(False)

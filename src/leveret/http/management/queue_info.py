@@ -21,7 +21,7 @@ from leveret.engine.queues.queue import Queue
 from leveret.engine.streams.stream import Stream
 from leveret.engine.turns.session import Outlet
 from leveret.http.framework.names import shown
-from leveret.http.framework.node import BrokerFacts
+from leveret.http.framework.node import NodeView
 from leveret.http.framework.rates import Rate, Rates
 from leveret.http.management.channels import ConsumerInfo, consumers_of
 from leveret.http.management.stats import QueueStats, queue_counts, with_rates
@@ -123,7 +123,7 @@ def total_messages(queue: Queue) -> int:
     return ready if isinstance(queue, Stream) else ready + queue.unacked
 
 
-def queue_info(facts: BrokerFacts, rates: Rates, now_ms: int, queue: Queue) -> QueueInfo | None:
+def queue_info(facts: NodeView, rates: Rates, now_ms: int, queue: Queue) -> QueueInfo | None:
     """A queue as the API shows it; None where it is gone."""
     if queue.deleted:
         return None
@@ -201,13 +201,13 @@ def _add_consumers(info: QueueInfo, queue: Queue) -> None:
         info.single_active_consumer_tag = shown(subscribers.active.tag)
 
 
-def _add_owner(facts: BrokerFacts, info: QueueInfo, outlet: Outlet) -> None:
+def _add_owner(facts: NodeView, info: QueueInfo, outlet: Outlet) -> None:
     owner = facts.connections.connected(outlet)
     if owner is not None:
         info.owner_pid_details = OwnerDetails(owner.name, owner.peer_host, owner.peer_port)
 
 
-def queue_detail(facts: BrokerFacts, rates: Rates, now_ms: int, queue: Queue) -> QueueDetail:
+def queue_detail(facts: NodeView, rates: Rates, now_ms: int, queue: Queue) -> QueueDetail:
     """A queue with what only one of them is asked for."""
     info = queue_info(facts, rates, now_ms, queue)
     assert info is not None, "the caller has just found it"
@@ -226,7 +226,7 @@ def _head_timestamp(queue: Queue) -> int | None:
     return decode_properties(found[0].header).timestamp if found else None
 
 
-def queue_brief(facts: BrokerFacts, with_totals: bool, queue: Queue) -> QueueBrief | None:
+def queue_brief(facts: NodeView, with_totals: bool, queue: Queue) -> QueueBrief | None:
     """A queue as lists without statistics show it; None where it is gone."""
     if queue.deleted:
         return None

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from leveret.auth import CONFIGURE, READ
 from leveret.engine.message import REDELIVERED, Message
 from leveret.engine.queues.queue import Queue
-from leveret.errors import NotFound
+from leveret.errors import NotFoundError
 from leveret.http.framework.answers import json
 from leveret.http.framework.listing import LIST_QUERY, answer_list, chosen, flag_of
 from leveret.http.framework.login import facts_of, part_of, vhost_of
@@ -222,7 +222,7 @@ def _queue_of(request: Request) -> Queue:
     vhost = facts_of(request).broker.vhost(vhost_of(request))
     queue = vhost.queues.get(part_of(request, "name"))
     if queue is None:
-        raise NotFound("no such queue")
+        raise NotFoundError("no such queue")
     return queue
 
 

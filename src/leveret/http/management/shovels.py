@@ -18,7 +18,7 @@ from starlette.responses import Response
 
 from leveret.http.framework.answers import json
 from leveret.http.framework.login import facts_of, part_of, user_of, vhost_of
-from leveret.http.framework.node import BrokerFacts
+from leveret.http.framework.node import NodeView
 from leveret.http.framework.operations import Needs, Operation
 from leveret.shovels.settings import HTTP
 from leveret.shovels.state import ShovelState
@@ -78,7 +78,7 @@ async def restart_shovel(request: Request) -> Response:
     return Response(status_code=204)
 
 
-def shovel_info(facts: BrokerFacts, shovel: ShovelState) -> ShovelInfo:
+def shovel_info(facts: NodeView, shovel: ShovelState) -> ShovelInfo:
     settings = shovel.settings
     since = datetime.fromtimestamp(shovel.since_ms / 1000, UTC)
     return ShovelInfo(

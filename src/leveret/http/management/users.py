@@ -24,10 +24,10 @@ from leveret.auth import (
 )
 from leveret.auth.limits import MAX_CHANNELS, MAX_CONNECTIONS, USER_LIMIT
 from leveret.auth.permissions import require_patterns
-from leveret.errors import NotFound, PreconditionFailed
+from leveret.errors import NotFoundError, PreconditionFailedError
 from leveret.http.framework.answers import json
 from leveret.http.framework.login import facts_of, part_of, user_of
-from leveret.http.framework.node import BrokerFacts
+from leveret.http.framework.node import NodeView
 from leveret.http.framework.operations import Needs, Operation, body_of
 
 _GROUP: Final = "users"
@@ -129,7 +129,7 @@ async def delete_user(request: Request) -> Response:
     facts = facts_of(request)
     with facts.turn():
         if not facts.directory.drop_user(part_of(request, "user")):
-            raise NotFound("no such user")
+            raise NotFoundError("no such user")
     await facts.synced()
     return Response(status_code=204)
 
@@ -162,11 +162,11 @@ def seen_account(request: Request) -> Account:
         raise HTTPException(401, "User not authorised to see other users")
     account = facts_of(request).directory.users.get(name)
     if account is None:
-        raise NotFound("no such user")
+        raise NotFoundError("no such user")
     return account
 
 
-def _info(facts: BrokerFacts, account: Account) -> UserInfo:
+def _info(facts: NodeView, account: Account) -> UserInfo:
     limits = facts.broker.register.get(USER_LIMIT, account.name)
     return UserInfo(
         account.name,
@@ -181,14 +181,14 @@ def _tags(body: UserBody) -> tuple[str, ...]:
     if body.tags is not None:
         return tags_of(body.tags)
     if body.administrator is None:
-        raise PreconditionFailed("tags_not_present")
+        raise PreconditionFailedError("tags_not_present")
     return (ADMINISTRATOR,) if body.administrator else ()
 
 
 async def _password(body: UserBody) -> PasswordHash:
     """RabbitMQ: neither a password nor a hash takes the password away."""
     if body.password is not None and body.password_hash is not None:
-        raise PreconditionFailed("both_password_and_password_hash_are_provided")
+        raise PreconditionFailedError("both_password_and_password_hash_are_provided")
     if body.password_hash is not None:
         return read_hash(body.password_hash, body.hashing_algorithm or "")
     if not body.password:
@@ -196,15 +196,15 @@ async def _password(body: UserBody) -> PasswordHash:
     return await asyncio.to_thread(hash_password, body.password)
 
 
-def _require_grantable(facts: BrokerFacts, body: UserBody) -> None:
+def _require_grantable(facts: NodeView, body: UserBody) -> None:
     """Refuse permissions that cannot be given before anything is changed."""
     for vhost, patterns in (body.permissions or {}).items():
         if vhost not in facts.broker.vhosts:
-            raise PreconditionFailed("vhost_or_user_not_found")
+            raise PreconditionFailedError("vhost_or_user_not_found")
         require_patterns((patterns.configure, patterns.write, patterns.read))
 
 
-def _put_limits(facts: BrokerFacts, name: str, limits: UserLimits) -> None:
+def _put_limits(facts: NodeView, name: str, limits: UserLimits) -> None:
     """Set the limits that are given; others stay as they are."""
     register = facts.broker.register
     kept = plain_json.loads(register.get(USER_LIMIT, name) or "{}")

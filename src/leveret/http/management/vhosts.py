@@ -8,11 +8,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leveret.engine.vhosts.vhost import Vhost
-from leveret.errors import PreconditionFailed
+from leveret.errors import PreconditionFailedError
 from leveret.http.framework.answers import Failure, json
 from leveret.http.framework.bodies import made, object_of
 from leveret.http.framework.login import facts_of, part_of, user_of
-from leveret.http.framework.node import BrokerFacts
+from leveret.http.framework.node import NodeView
 from leveret.http.framework.operations import Needs, Operation
 from leveret.http.framework.rates import Rate, Rates
 from leveret.http.framework.visibility import NO_VHOST_ACCESS
@@ -163,11 +163,11 @@ async def start_vhost(request: Request) -> Response:
     facts.broker.vhost(part_of(request, "vhost"))
     node = part_of(request, "node")
     if node != facts.node_name:
-        raise PreconditionFailed(f"Unknown node: {node}")
+        raise PreconditionFailedError(f"Unknown node: {node}")
     return made(False)
 
 
-def _info(facts: BrokerFacts, rates: Rates, vhost: Vhost) -> VhostInfo:
+def _info(facts: NodeView, rates: Rates, vhost: Vhost) -> VhostInfo:
     metadata = facts.book.vhosts.metadata(vhost.name)
     tags = metadata.get("tags")
     shown = [str(tag) for tag in tags] if isinstance(tags, list) else []

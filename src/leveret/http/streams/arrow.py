@@ -18,7 +18,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from leveret.arrow import frames
 from leveret.arrow.packing import Pack
-from leveret.arrow.reads import BUSY, BulkReads, Read, ReadFailed
+from leveret.arrow.reads import BUSY, BulkReads, Read, ReadError
 from leveret.arrow.requests import Request
 from leveret.engine.streams.stream import Stream
 from leveret.http.framework.answers import Failure, json
@@ -60,7 +60,7 @@ class BulkResponse:
         """Ask the worker."""
         raise NotImplementedError
 
-    def failure(self, fault: ReadFailed) -> Response:
+    def failure(self, fault: ReadError) -> Response:
         """The answer where nothing could be read."""
         status = _STATUSES[fault.why]
         return json(Failure(_WORDS[status], str(fault)), status=status)
@@ -75,7 +75,7 @@ class BulkResponse:
                 if scope["method"] != "HEAD":
                     await self._relay(read, HttpRequest(scope, receive), send)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
-        except ReadFailed as fault:
+        except ReadError as fault:
             if has_begun:
                 log.warning("a read of %s broke off: %s", self._shown, fault)
                 await _break_off(scope, receive)
@@ -88,9 +88,9 @@ class BulkResponse:
                 async with asyncio.timeout(self._reads.stall_s):
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
             except TimeoutError:
-                raise ReadFailed(frames.FAILED, "the client does not read") from None
+                raise ReadError(frames.FAILED, "the client does not read") from None
             if await client.is_disconnected():
-                raise ReadFailed(frames.FAILED, "the client has gone")
+                raise ReadError(frames.FAILED, "the client has gone")
             await asyncio.sleep(0)  # a fast worker and a fast client must not keep the loop
 
 
@@ -105,7 +105,7 @@ class BatchesResponse(BulkResponse):
     def open(self) -> AbstractAsyncContextManager[Read]:
         return self._reads.read(self._stream, self._request)
 
-    def failure(self, fault: ReadFailed) -> Response:
+    def failure(self, fault: ReadError) -> Response:
         if self._stream.deleted:
             return json(Failure("Object Not Found", "the stream has been deleted"), status=404)
         if _STATUSES[fault.why] == 410:

@@ -30,13 +30,13 @@ from leveret.engine.queues.queue import Queue
 from leveret.engine.streams.stream import Stream
 from leveret.http.framework.answers import json
 from leveret.http.framework.login import facts_of, part_of, user_of
-from leveret.http.framework.node import BrokerFacts
+from leveret.http.framework.node import NodeView
 from leveret.http.framework.operations import Needs, Operation, Query, body_of
 from leveret.http.framework.queue_access import number_of, permitted_queue
 from leveret.http.streams.arrow import MEDIA_TYPE, PacksResponse
 from leveret.http.streams.streams import columns_of
 from leveret.leases import Epoch, Lease
-from leveret.leases.keeping import EPOCH_BYTES_MAX, EPOCH_MESSAGES_MAX, Busy
+from leveret.leases.keeping import EPOCH_BYTES_MAX, EPOCH_MESSAGES_MAX, LeaseBusyError
 
 EPOCH_MAX: Final = (1 << 53) - 1  # a number that every reader of JSON can hold
 MESSAGES: Final = 100_000  # of an epoch, where nobody says how many
@@ -181,7 +181,7 @@ async def _packs(rows: list[tuple[int, Message]]) -> AsyncIterator[Pack]:
         await asyncio.sleep(0)
 
 
-async def _looked_at(facts: BrokerFacts, queue: Queue, seqs: list[int]) -> AsyncIterator[Pack]:
+async def _looked_at(facts: NodeView, queue: Queue, seqs: list[int]) -> AsyncIterator[Pack]:
     """The messages of these numbers that are still ready, some in each turn."""
     at = 0
     while at < len(seqs) and not queue.deleted:
@@ -207,7 +207,7 @@ def _not_now() -> Iterator[None]:
     """Who comes while something is done with the lease comes again."""
     try:
         yield
-    except Busy as fault:
+    except LeaseBusyError as fault:
         raise HTTPException(503, str(fault)) from None
 
 

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from leveret.engine.streams.chunk import Chunk
 from leveret.engine.streams.stream import Stream
-from leveret.errors import Corrupt
+from leveret.errors import CorruptionError
 from leveret.http.framework.answers import json
 from leveret.http.framework.operations import Needs, Operation, Query
 from leveret.http.management.queues import encode_payload, shown_properties
@@ -75,7 +75,7 @@ def _of_one_chunk(
         end = min(int(chunk.end_offset), at + count)
         first = int(chunk.first_offset)
         return [_shown(chunk, offset - first, truncate) for offset in range(at, end)], end
-    except Corrupt:  # whoever consumes is told; a look passes over it
+    except CorruptionError:  # whoever consumes is told; a look passes over it
         return [], max(int(stream.segments.skip_damage(at, stream.end_offset)), at + 1)
 
 

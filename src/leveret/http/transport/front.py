@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from leveret.addresses import maybe_dual_stack
-from leveret.http.framework.node import BrokerFacts
+from leveret.http.framework.node import NodeView
 from leveret.http.transport.listener import Listener
 
 log = logging.getLogger(__name__)
@@ -22,13 +22,13 @@ _BACKLOG: Final = 256
 _STOP_WITHIN_S: Final = 5
 _AGAIN_S: Final = 1.0  # until the next try to read the modules of the front
 
-Serve = Callable[[BrokerFacts, Sequence[Listener], asyncio.Event, int], Awaitable[None]]
+Serve = Callable[[NodeView, Sequence[Listener], asyncio.Event, int], Awaitable[None]]
 
 
 class HttpFront:
     """Listens from `bind` on, answers from `run` on, until `stop`."""
 
-    def __init__(self, host: str, port: int, facts: BrokerFacts) -> None:
+    def __init__(self, host: str, port: int, facts: NodeView) -> None:
         self._host = host
         self._port = port
         self._facts = facts

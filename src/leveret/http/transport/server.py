@@ -15,7 +15,7 @@ import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from leveret.http.app import express_endpoints, make_app
-from leveret.http.framework.node import BrokerFacts
+from leveret.http.framework.node import NodeView
 from leveret.http.framework.request_counts import counted
 from leveret.http.transport.date_header import Stamps
 from leveret.http.transport.express import Express
@@ -28,7 +28,7 @@ _BYE_S: Final = 1.0  # in which a client must answer the end of TLS; less than a
 
 
 async def serve(
-    facts: BrokerFacts,
+    facts: NodeView,
     listeners: Sequence[Listener],
     stopping: asyncio.Event,
     stop_within_s: int,

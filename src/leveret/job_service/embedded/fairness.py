@@ -10,7 +10,7 @@ from typing import Final
 from leveret.engine.message import Message
 from leveret.engine.queues.queue import Queue
 from leveret.engine.vhosts.register import Register
-from leveret.errors import Corrupt
+from leveret.errors import CorruptionError
 
 KIND: Final = "job-fair"  # of the register's entries
 DEALT_MAX: Final = 20_000  # messages that are dealt out, in some 0.2 s
@@ -38,7 +38,7 @@ def open_lanes(queue: Queue) -> None:
         while ready.count != 0:
             try:
                 dealt.append(ready.pop())
-            except Corrupt as fault:
+            except CorruptionError as fault:
                 queue.note_damage(fault)
     ready.open_lanes()
     journal = queue.ledger.journal

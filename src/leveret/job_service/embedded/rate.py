@@ -1,6 +1,6 @@
 """How many jobs a second a namespace may put in: a bucket of tokens for each, in memory."""
 
-from leveret.errors import JobsOverRate
+from leveret.errors import JobsRateLimitError
 
 
 class Rates:
@@ -11,14 +11,14 @@ class Rates:
         self._buckets: dict[str, tuple[float, int]] = {}  # tokens, and as of when
 
     def take(self, counts: dict[str, int], now_ms: int) -> None:
-        """Take tokens for the jobs of a batch by namespace; JobsOverRate takes none."""
+        """Take tokens for the jobs of a batch by namespace; JobsRateLimitError takes none."""
         if not self._per_second:
             return
         left = {name: self._left(name, now_ms) for name in counts}
         for name, tokens in left.items():
             if tokens < min(counts[name], self._per_second):
                 missing = min(counts[name], self._per_second) - tokens
-                raise JobsOverRate(name, missing / self._per_second)
+                raise JobsRateLimitError(name, missing / self._per_second)
         for name, tokens in left.items():
             self._buckets[name] = (tokens - counts[name], now_ms)
 

@@ -17,10 +17,10 @@ from leveret.engine.streams.stream import Stream
 from leveret.engine.turns.session import Session
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import (
-    JobsDraining,
-    JobsFull,
-    JobsInvalid,
-    JobsUnavailable,
+    JobsDrainingError,
+    JobsFullError,
+    JobsInvalidError,
+    JobsUnavailableError,
     StorageError,
 )
 from leveret.job_model import (
@@ -75,7 +75,7 @@ class EmbeddedStore:
             async with asyncio.timeout(deadline_s):
                 await self._host.synced()
         except (StorageError, TimeoutError) as fault:
-            raise JobsUnavailable(f"the log of this node: {fault}") from fault
+            raise JobsUnavailableError(f"the log of this node: {fault}") from fault
 
     def sessions(self) -> list[Session]:
         """What holds leased jobs."""
@@ -90,7 +90,7 @@ class EmbeddedStore:
         self._require_open()
         alarms = self._host.alarms()
         if alarms:
-            raise JobsFull(f"no job is taken for now: {'; '.join(alarms)}")
+            raise JobsFullError(f"no job is taken for now: {'; '.join(alarms)}")
         with self._host.turn():
             counts: dict[str, int] = {}
             for job in jobs:
@@ -342,7 +342,7 @@ class EmbeddedStore:
 
     def _require_open(self) -> None:
         if self._is_draining:
-            raise JobsDraining("the service is stopping")
+            raise JobsDrainingError("the service is stopping")
 
     def _topic(self, namespace: str, topic: str) -> Topic:
         """A topic, made with its namespace if there is none, inside a turn."""
@@ -374,7 +374,7 @@ class EmbeddedStore:
             old.close()
         if isinstance(queue, Stream) or queue.owner is not None:
             kind = "a stream" if isinstance(queue, Stream) else "an exclusive queue"
-            raise JobsInvalid(f"{queue.name} is {kind}, which cannot be a topic", "topic")
+            raise JobsInvalidError(f"{queue.name} is {kind}, which cannot be a topic", "topic")
         settings = self._read_settings(*key)
         self._topics[key] = Topic(self._host, self._ids, vhost, queue, settings)
         return self._topics[key]
@@ -401,14 +401,14 @@ class EmbeddedStore:
 
 
 def _require_room(topics: list[Topic], jobs: list[NewJob]) -> None:
-    """Raise JobsFull unless every queue takes what the batch has for it."""
+    """Raise JobsFullError unless every queue takes what the batch has for it."""
     counts: dict[Topic, tuple[int, int]] = {}
     for topic, job in zip(topics, jobs, strict=True):
         count, size = counts.get(topic, (0, 0))
         counts[topic] = (count + 1, size + len(job.payload))
     for topic, (count, size) in counts.items():
         if not topic.has_room(count, size):
-            raise JobsFull(f"the topic {topic.queue.name} is full")
+            raise JobsFullError(f"the topic {topic.queue.name} is full")
 
 
 def _stats(topic: Topic) -> TopicStats:

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from leveret.errors import Corrupt
+from leveret.errors import CorruptionError
 
 _ID: Final = struct.Struct(">q")
 ID_BYTES: Final = _ID.size
@@ -42,9 +42,9 @@ def decode(data: bytes) -> Entry:
     try:
         entry = _decoder.decode(memoryview(data)[ID_BYTES:])
     except msgspec.MsgspecError as error:
-        raise Corrupt(f"a job in a buffer or log cannot be read: {error}") from error
+        raise CorruptionError(f"a job in a buffer or log cannot be read: {error}") from error
     if _ID.pack(entry.id) != data[:ID_BYTES]:
-        raise Corrupt("a job in a buffer or log carries two ids")
+        raise CorruptionError("a job in a buffer or log carries two ids")
     return entry
 
 

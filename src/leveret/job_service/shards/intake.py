@@ -21,7 +21,7 @@ from functools import partial
 from itertools import zip_longest
 from typing import Final
 
-from leveret.errors import JobsError, JobsOverRate, JobsUnavailable
+from leveret.errors import JobsError, JobsRateLimitError, JobsUnavailableError
 from leveret.job_model import NewJob
 from leveret.job_service.shards import entries
 from leveret.job_service.shards.entries import Entry
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 KeyOf = tuple[str, str, int]  # namespace, key, id
 
 
-class BufferFull(JobsUnavailable):
+class BufferFullError(JobsUnavailableError):
     """A buffer in Redis has no room, and took nothing."""
 
 
@@ -100,7 +100,7 @@ class Intake:
         if not self._tables.settings.is_slow_mode:
             self._memory.require()
         if len(self._wal.outstanding) + len(jobs) > OUTSTANDING_MAX:
-            raise JobsUnavailable("too many jobs of this node are on their way to the shards")
+            raise JobsUnavailableError("too many jobs of this node are on their way to the shards")
 
     async def _count_rate(self, jobs: list[NewJob]) -> None:
         most = self._tables.settings.rate_max
@@ -109,7 +109,7 @@ class Intake:
         for namespace, count in Counter(job.namespace for job in jobs).items():
             closed_ms = await self._memory.rate(namespace, count, most)
             if closed_ms:
-                raise JobsOverRate(namespace, closed_ms / 1000)
+                raise JobsRateLimitError(namespace, closed_ms / 1000)
 
     # ---- by Redis
 
@@ -121,7 +121,7 @@ class Intake:
                 pushed = await self._push_and_sync(batch, raw, now_ms)
             else:
                 pushed = await self._push(batch, raw, now_ms)
-        except BufferFull:
+        except BufferFullError:
             self._drop(batch)
             raise
         except Exception:
@@ -157,7 +157,7 @@ class Intake:
                 is_checked = True
                 continue
             if word == b"full":
-                fault = BufferFull if not given else JobsUnavailable
+                fault = BufferFullError if not given else JobsUnavailableError
                 raise fault(f"the buffer {found[0].decode()} is full: its shard is too slow")
             known = {job.id: int(id or job.id) for job, id in zip_longest(jobs, found)}
             undone = await self._forget_undone(jobs, known) if any(found) else set()
@@ -165,7 +165,7 @@ class Intake:
             todo = [each for each in todo if known[each[0].id] in undone]
             if not todo:
                 return [given[job.id] for job in batch]
-        raise JobsUnavailable("keys of failed calls stay in the way")
+        raise JobsUnavailableError("keys of failed calls stay in the way")
 
     async def _look_up_keys(self, batch: list[Entry]) -> None:
         """Redis has lost keys: tell it what the shards know, and until when that may be so."""
@@ -223,7 +223,7 @@ class Intake:
                     given.update(await self._tables.put(shard, jobs))
             except JobsError as error:
                 await self._take_back(new)
-                raise JobsUnavailable(str(error)) from error
+                raise JobsUnavailableError(str(error)) from error
             self._wal.settle(job.id for job in new)
             self._keys_past_redis |= any(job.idempotency_key is not None for job in new)
         return [given[job.id] for job in batch]
@@ -257,7 +257,7 @@ class Intake:
         keys, self._to_forget = self._to_forget, []
         try:
             await self._memory.forget(keys)
-        except JobsUnavailable:
+        except JobsUnavailableError:
             self._to_forget = keys + self._to_forget
             raise
 

@@ -1,6 +1,7 @@
 """What the store asks of Redis: buffers, prefetched ids, keys, rates; each within a deadline.
 
-While Redis is known to be down every call raises JobsUnavailable at once; a probe brings it back.
+While Redis is known to be down every call raises JobsUnavailableError at once; a probe brings it
+back.
 No command is ever sent twice: after an error nobody knows whether it was carried out, or how much
 of a script, and the caller must think about both cases.
 """
@@ -16,7 +17,7 @@ from urllib.parse import urlsplit
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
-from leveret.errors import JobsUnavailable
+from leveret.errors import JobsUnavailableError
 from leveret.job_service.shards import entries
 from leveret.job_service.shards.entries import Entry
 from leveret.job_service.shards.redis import scripts
@@ -64,7 +65,7 @@ class Memory:
 
     def require(self) -> None:
         if not self.is_up:
-            raise JobsUnavailable(f"{self.name} does not answer")
+            raise JobsUnavailableError(f"{self.name} does not answer")
 
     async def _ask(self, question: Awaitable[Answer]) -> Answer:
         try:
@@ -76,10 +77,10 @@ class Memory:
     def _fault_of(self, error: Exception) -> Exception:
         """What a caller is told, and the breaker learns."""
         if isinstance(error, ResponseError):  # out of memory, read-only, loading
-            return JobsUnavailable(f"{self.name} refuses: {error}")
+            return JobsUnavailableError(f"{self.name} refuses: {error}")
         if isinstance(error, (RedisError, OSError, TimeoutError)):
             self._open_breaker(error)
-            return JobsUnavailable(f"{self.name} does not answer: {error}")
+            return JobsUnavailableError(f"{self.name} does not answer: {error}")
         return error
 
     def _open_breaker(self, error: BaseException) -> None:
@@ -95,7 +96,7 @@ class Memory:
             await self._ask(self._redis.ping())
             if not self.is_up and self.on_up is not None:
                 await self.on_up()
-        except JobsUnavailable as error:
+        except JobsUnavailableError as error:
             self._open_breaker(error)
             return
         if not self.is_up:

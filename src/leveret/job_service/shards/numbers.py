@@ -14,7 +14,7 @@ import uuid
 from random import Random
 from typing import Any, Final
 
-from leveret.errors import JobsUnavailable
+from leveret.errors import JobsUnavailableError
 from leveret.job_service.shards.memory import Memory
 from leveret.job_service.shards.settings import NODE_IDS, NODE_IDS_IN_REDIS, ShardsSettings
 from leveret.job_service.shards.shard import Shard
@@ -51,12 +51,12 @@ class Numbers:
         return asyncio.get_running_loop().time() < self._valid_until_s
 
     def ids(self, count: int, now_ms: int) -> list[int]:
-        """New ids; JobsUnavailable while no number is leased or too many were asked for."""
+        """New ids; JobsUnavailableError while no number is leased or too many were asked for."""
         flakes = self._snowflakes
         if flakes is None or not self._is_valid():
-            raise JobsUnavailable("this node has lost the lease of its number")
+            raise JobsUnavailableError("this node has lost the lease of its number")
         if flakes.ahead_ms(now_ms) > self._settings.node_lease_ms // 4:
-            raise JobsUnavailable("this node makes ids faster than time goes by")
+            raise JobsUnavailableError("this node makes ids faster than time goes by")
         return [flakes.next(now_ms) for _ in range(count)]
 
     async def watch(self) -> None:
@@ -65,7 +65,7 @@ class Numbers:
             await asyncio.sleep(self._settings.node_lease_ms / 4000)
             try:
                 await self.renew()
-            except JobsUnavailable as error:
+            except JobsUnavailableError as error:
                 log.warning("the number of this node is not renewed: %s", error)
 
     async def renew(self) -> None:
@@ -104,13 +104,13 @@ class Numbers:
                 if await self._is_noted(number):
                     self._begin(number, None, asked_s)
                     return
-        raise JobsUnavailable("all numbers of nodes are leased")
+        raise JobsUnavailableError("all numbers of nodes are leased")
 
     async def _is_noted(self, number: int) -> bool:
         """Whether every shard that answers has the number as ours."""
         up = [shard for shard in self._shards if shard.is_up]
         if not up:
-            raise JobsUnavailable("no shard answers, to note the number of this node")
+            raise JobsUnavailableError("no shard answers, to note the number of this node")
         return all([await self._ask_shard(shard, number) for shard in up])
 
     def _begin(self, number: int, shard: Shard | None, asked_s: float) -> None:
@@ -136,7 +136,7 @@ class Numbers:
                 if await self._ask_shard(shard, number):
                     self._begin(number, shard, asked_s)
                     return
-        raise JobsUnavailable("no shard leases a number to this node")
+        raise JobsUnavailableError("no shard leases a number to this node")
 
     async def _ask_shard(self, shard: Shard, number: int) -> bool:
         rows: list[Any] = await shard.fetch(

@@ -13,9 +13,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
-from leveret.errors import JobsUnavailable
+from leveret.errors import JobsUnavailableError
 from leveret.job_service.shards.memory import Memory, Topic
-from leveret.job_service.shards.shard import Shard, TopicStopped
+from leveret.job_service.shards.shard import Shard, TopicStoppedError
 
 Answer = TypeVar("Answer")
 
@@ -61,12 +61,12 @@ class ShardMap:
 
     def shard_of(self, topic: Topic) -> Shard:
         if not self.is_loaded:
-            raise JobsUnavailable(
+            raise JobsUnavailableError(
                 f"{self._shards[0].name}, which has the shard map, does not answer"
             )
         index = self._index(topic)
         if index >= len(self._shards):
-            raise JobsUnavailable(
+            raise JobsUnavailableError(
                 f"the topic {topic[1]} is on shard {index}, which this node was not given"
             )
         return self._shards[index]
@@ -97,9 +97,9 @@ class ShardMap:
         while True:
             try:
                 return await work(self.shard_of(topic))
-            except TopicStopped as error:
+            except TopicStoppedError as error:
                 if loop.time() > end_s:
-                    raise JobsUnavailable(f"the topic {topic[1]} is being moved") from error
+                    raise JobsUnavailableError(f"the topic {topic[1]} is being moved") from error
             await asyncio.sleep(POLL_S)
             await self.refresh()
 

@@ -19,7 +19,7 @@ first. A step that has been released never changes.
 
 from typing import Any, Final
 
-from leveret.errors import NewerFormat
+from leveret.errors import NewerFormatError
 from leveret.job_service.shards.homes import HOMES
 from leveret.job_service.shards.sql import functions
 from leveret.job_service.shards.sql.claiming import CLAIMING
@@ -147,7 +147,7 @@ async def migrate(connection: Any) -> None:
         )
         version = await connection.fetchval("SELECT max(version) FROM leveret_version") or 0
         if version > len(STEPS):
-            raise NewerFormat(f"the database is of a later version ({version})")
+            raise NewerFormatError(f"the database is of a later version ({version})")
         for number in range(version, len(STEPS)):
             await connection.execute(STEPS[number])
             await connection.execute("INSERT INTO leveret_version VALUES ($1)", number + 1)

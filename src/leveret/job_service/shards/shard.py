@@ -1,6 +1,7 @@
 """One PostgreSQL database: its connections, their deadlines, and the breaker.
 
-While a shard is known to be down every call to it raises JobsUnavailable at once, with its name; a
+While a shard is known to be down every call to it raises JobsUnavailableError at once, with its
+name; a
 probe brings it back as soon as it answers again, is migrated and has been told of the local log. A
 call that fails by the connection or by its deadline opens the breaker; its connection is thrown
 away, since nobody knows what state it is in.
@@ -14,7 +15,7 @@ from urllib.parse import urlsplit
 
 import asyncpg
 
-from leveret.errors import JobsError, JobsUnavailable
+from leveret.errors import JobsError, JobsUnavailableError
 from leveret.job_service.shards.schema import migrate
 from leveret.job_service.shards.settings import ShardsSettings
 from leveret.job_service.shards.sql import functions
@@ -46,7 +47,7 @@ _GONE: Final = (
 log = logging.getLogger(__name__)
 
 
-class TopicStopped(JobsError):
+class TopicStoppedError(JobsError):
     """The topic is being moved, or lives on another shard now."""
 
 
@@ -67,7 +68,7 @@ class Shard:
     def require(self) -> None:
         """Raise unless the shard is known to answer."""
         if not self.is_up:
-            raise JobsUnavailable(f"{self.name} does not answer")
+            raise JobsUnavailableError(f"{self.name} does not answer")
 
     async def fetch(self, sql: str, *arguments: object) -> list[Any]:
         """The rows of one statement, which is its own transaction."""
@@ -85,7 +86,7 @@ class Shard:
                 return await self._run_once(work)
             except _CONFLICTS as error:
                 log.info("%s ended a transaction, it is tried again: %s", self.name, error)
-        raise JobsUnavailable(f"{self.name} is too busy with conflicting transactions")
+        raise JobsUnavailableError(f"{self.name} is too busy with conflicting transactions")
 
     async def _run_once(self, work: Work[Answer]) -> Answer:
         self.require()
@@ -95,15 +96,15 @@ class Shard:
                     return await self._with_connection(work)
         except _GONE as error:
             self._open_breaker(error)
-            raise JobsUnavailable(f"{self.name} does not answer: {_told(error)}") from error
+            raise JobsUnavailableError(f"{self.name} does not answer: {_told(error)}") from error
         except _CONFLICTS:
             raise
         except asyncpg.PostgresError as error:
             if error.sqlstate == functions.STOPPED:
-                raise TopicStopped(str(error)) from error
+                raise TopicStoppedError(str(error)) from error
             # It is there: read-only after a failover, say, or without a right. Others may go on.
             log.warning("%s refuses a statement: %s", self.name, error)
-            raise JobsUnavailable(f"{self.name} refuses: {error}") from error
+            raise JobsUnavailableError(f"{self.name} refuses: {error}") from error
 
     async def _with_connection(self, work: Work[Answer]) -> Answer:
         connection = self._free.pop() if self._free else await self._connect()
@@ -144,7 +145,7 @@ class Shard:
         try:
             async with asyncio.timeout(self._settings.deadline_s):
                 await (self._ask() if self.is_up else self._come_up())
-        except (*_GONE, asyncpg.PostgresError, JobsUnavailable) as error:
+        except (*_GONE, asyncpg.PostgresError, JobsUnavailableError) as error:
             self._open_breaker(error)
 
     async def _ask(self) -> None:

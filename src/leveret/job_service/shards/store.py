@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 from msgspec.structs import astuple
 
-from leveret.errors import JobsDraining, JobsError, JobsUnavailable
+from leveret.errors import JobsDrainingError, JobsError, JobsUnavailableError
 from leveret.job_model import (
     Handle,
     Job,
@@ -166,9 +166,10 @@ class ShardsStore:
             log.warning("could not %s: %s", what, error)
 
     async def stop(self, deadline_s: float) -> None:
-        """Take no more, bring everything to the shards; JobsUnavailable if that failed in time."""
+        """Take no more, bring everything to the shards; JobsUnavailableError if that failed in
+        time."""
         self._is_draining = self._ticker.is_draining = True
-        fault: JobsUnavailable | None = None
+        fault: JobsUnavailableError | None = None
         try:
             async with asyncio.timeout(deadline_s):
                 await self._drain()
@@ -176,7 +177,7 @@ class ShardsStore:
         except (TimeoutError, JobsError) as error:
             left = len(self._wal.outstanding)
             down = ", ".join(shard.name for shard in self._shards if not shard.is_up) or error
-            fault = JobsUnavailable(f"{left} jobs stay in the local log and in Redis: {down}")
+            fault = JobsUnavailableError(f"{left} jobs stay in the local log and in Redis: {down}")
         await self._close()
         if fault is not None:
             raise fault
@@ -226,7 +227,7 @@ class ShardsStore:
         try:
             await flusher.flush(topic)
         except TimeoutError as error:
-            raise JobsUnavailable(f"{flusher.shard.name} is too slow") from error
+            raise JobsUnavailableError(f"{flusher.shard.name} is too slow") from error
 
     async def _flush_if_buffered(self, topic: Topic) -> bool:
         """Whether something was flushed."""
@@ -234,7 +235,7 @@ class ShardsStore:
             return False
         try:
             waiting = await self._memory.buffered(topic)
-        except JobsUnavailable as error:
+        except JobsUnavailableError as error:
             log.info("the table is read without the buffer: %s", error)
             return False
         if waiting:
@@ -270,7 +271,7 @@ class ShardsStore:
 
     async def put_in(self, jobs: list[NewJob]) -> tuple[list[int], int]:
         if self._is_draining:
-            raise JobsDraining("the service is stopping")
+            raise JobsDrainingError("the service is stopping")
         if not jobs:
             return [], 0
         ids, known = await self._intake.take(jobs)
@@ -291,7 +292,7 @@ class ShardsStore:
         end_s = loop.time() + wait_ms / 1000
         while True:
             if self._is_draining:
-                raise JobsDraining("the service is stopping")
+                raise JobsDrainingError("the service is stopping")
             bell = self._bells.bell(name)
             found = await self._claims.ask(name, limit, lease_ms)
             left_s = end_s - loop.time()
@@ -332,7 +333,7 @@ class ShardsStore:
                 if popped is not None:
                     return popped
                 await self._unless_stopped(topic, lambda _: self._flush(topic))
-        except JobsUnavailable as error:
+        except JobsUnavailableError as error:
             if not self._routes.shard_of(topic).is_up:
                 raise
             log.info("jobs are leased without Redis: %s", error)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from leveret.checksum import crc32
-from leveret.errors import Corrupt, JobsUnavailable, NewerFormat, StorageError
+from leveret.errors import CorruptionError, JobsUnavailableError, NewerFormatError, StorageError
 from leveret.job_service.shards import entries
 from leveret.job_service.shards.entries import Entry
 
@@ -103,7 +103,9 @@ class Wal:
         end = _end_of(data)
         if end < len(data):
             if not is_last and _has_more(data, end):
-                raise Corrupt(f"{path} is damaged at byte {end}; set it aside to start without it")
+                raise CorruptionError(
+                    f"{path} is damaged at byte {end}; set it aside to start without it"
+                )
             log.warning("cut %d bytes of a torn end off %s", len(data) - end, path.name)
             os.ftruncate(self._files[segment], end)
 
@@ -112,9 +114,9 @@ class Wal:
             return False
         magic, version, origin, checksum = _HEADER.unpack_from(data)
         if magic != MAGIC or checksum != crc32(data[: _HEADER.size - 4]):
-            raise Corrupt(f"{path} does not begin as a log of jobs")
+            raise CorruptionError(f"{path} does not begin as a log of jobs")
         if version > VERSION:
-            raise NewerFormat(f"{path} was written by a later version")
+            raise NewerFormatError(f"{path} was written by a later version")
         self.origin = uuid.UUID(bytes=origin)
         return True
 
@@ -137,7 +139,7 @@ class Wal:
     # ---- writing
 
     def append(self, jobs: list[Entry], raw: list[bytes], now_s: float) -> None:
-        """Write a batch as one record, or nothing of it and raise JobsUnavailable.
+        """Write a batch as one record, or nothing of it and raise JobsUnavailableError.
 
         `raw` has the bytes of each job.
         """
@@ -148,7 +150,9 @@ class Wal:
                 self._roll()
             self._write(record)
         except OSError as error:
-            raise JobsUnavailable(f"the local log of jobs cannot be written: {error}") from error
+            raise JobsUnavailableError(
+                f"the local log of jobs cannot be written: {error}"
+            ) from error
         for index, job in enumerate(jobs):
             self.outstanding[job.id] = Place(self._last, self._size, index, now_s)
         self._counts[self._last] += len(jobs)
@@ -157,7 +161,7 @@ class Wal:
 
     def _require(self) -> None:
         if self._fault:
-            raise JobsUnavailable(f"the local log of jobs is broken: {self._fault}")
+            raise JobsUnavailableError(f"the local log of jobs is broken: {self._fault}")
 
     def _roll(self) -> None:
         os.fsync(self._files[self._last])
@@ -244,7 +248,7 @@ class Wal:
             await asyncio.shield(self._syncing)
         except OSError as error:
             self._fault = f"a sync failed: {error}"
-            raise JobsUnavailable(f"the local log of jobs is broken: {error}") from error
+            raise JobsUnavailableError(f"the local log of jobs is broken: {error}") from error
         finally:
             self._syncing = None
 
@@ -255,7 +259,7 @@ class Wal:
             if self._is_dirty and self._policy == "interval" and not self._fault:
                 try:
                     await self._sync()
-                except JobsUnavailable as error:
+                except JobsUnavailableError as error:
                     log.error("%s", error)
 
     # ---- reading back

@@ -15,9 +15,9 @@ from typing import TypeVar
 from leveret.job_model import Outcome, Schedule, TopicSettings, TopicStats
 from leveret.jobs.client import calls
 from leveret.jobs.client.address import DEFAULT_NAMESPACE, address_of
-from leveret.jobs.client.async_connections import LINKS_MAX, AsyncLinks
+from leveret.jobs.client.async_connections import LINKS_MAX, AsyncConnections
 from leveret.jobs.client.calls import Call
-from leveret.jobs.client.errors import CallFailed, NotAuthenticated, TimedOut, fault_of
+from leveret.jobs.client.errors import CallError, CallTimeoutError, NotAuthenticatedError, fault_of
 from leveret.jobs.client.job import Enqueued, Job, JobInfo, NewJob
 from leveret.jobs.client.outcomes import require_done
 from leveret.jobs.client.retrying import TIMEOUT_S, maybe_pause_s
@@ -44,7 +44,7 @@ class AsyncClient:
         self._address = address_of(url, given, tls)
         self._tokens = AsyncTokens(self._address, source)
         self._timeout_s = timeout_s
-        self._links = AsyncLinks(self._address, connections_max)
+        self._links = AsyncConnections(self._address, connections_max)
 
     async def __aenter__(self) -> "AsyncClient":
         return self
@@ -221,7 +221,7 @@ class AsyncClient:
                 return await self._until_done(call, deadline)
         except TimeoutError as fault:
             text = f"{self._address.shown} did not answer within {limit_s:.1f} s"
-            raise TimedOut(text) from fault
+            raise CallTimeoutError(text) from fault
 
     async def _until_done(self, call: Call[T], deadline: asyncio.Timeout) -> T:
         requests = await self._tokens.current()
@@ -232,12 +232,12 @@ class AsyncClient:
             try:
                 request = requests.encode(call.method, call.path, call.body)
                 return await self._try(call, request)
-            except NotAuthenticated:  # nothing was done
+            except NotAuthenticatedError:  # nothing was done
                 if not may_renew:
                     raise
                 may_renew = False
                 requests = await self._tokens.renewed(requests)
-            except CallFailed as fault:
+            except CallError as fault:
                 left_s = (deadline.when() or 0.0) - asyncio.get_running_loop().time()
                 pause_s = maybe_pause_s(fault, call, tries, left_s)
                 if pause_s is None:

@@ -1,6 +1,7 @@
 """Connections of the asynchronous client: asyncio protocols, one call at a time on each.
 
-A `AsyncLinks` keeps those that are idle and limits how many there are; a call that finds none free
+A `AsyncConnections` keeps those that are idle and limits how many there are; a call that finds
+none free
 waits its turn within its deadline. A connection whose call was given up is closed: its answer could
 otherwise be taken for that of the next call.
 """
@@ -11,14 +12,14 @@ from typing import Final
 
 from leveret.jobs.client.address import Address
 from leveret.jobs.client.connections import has_news
-from leveret.jobs.client.errors import BadAnswer, Unreachable
+from leveret.jobs.client.errors import BadAnswerError, UnreachableError
 from leveret.jobs.client.http1 import Answer, AnswerReader
 
 LINKS_MAX: Final = 100  # unless a client is told another
 _SEND_BYTES_MAX: Final = 64 * 1024 * 1024  # asyncio's own limit would split a large batch
 
 
-class AsyncLink(asyncio.Protocol):
+class AsyncConnection(asyncio.Protocol):
     """One connection."""
 
     def __init__(self, shown: str) -> None:
@@ -39,7 +40,7 @@ class AsyncLink(asyncio.Protocol):
             return
         try:
             answer = self._reader.feed(data)
-        except BadAnswer as fault:
+        except BadAnswerError as fault:
             self._waiter.set_exception(fault)
             self.close()
             return
@@ -52,7 +53,7 @@ class AsyncLink(asyncio.Protocol):
         self.is_open = False
         if self._waiter is not None and not self._waiter.done():
             reason = str(fault) if fault else "the connection was closed"
-            self._waiter.set_exception(Unreachable(f"{self._shown}: {reason}", was_sent=True))
+            self._waiter.set_exception(UnreachableError(f"{self._shown}: {reason}", was_sent=True))
 
     def is_usable(self) -> bool:
         """Whether nothing came since the last answer; the loop may not have looked yet."""
@@ -64,7 +65,7 @@ class AsyncLink(asyncio.Protocol):
     async def ask(self, request: bytes) -> Answer:
         """Send a request and wait for its answer; the caller has the deadline."""
         if not self.is_open or self._transport is None:
-            raise Unreachable(f"{self._shown}: the connection was closed", was_sent=False)
+            raise UnreachableError(f"{self._shown}: the connection was closed", was_sent=False)
         self._reader = AnswerReader()
         self._waiter = asyncio.get_running_loop().create_future()
         self._transport.write(request)
@@ -80,12 +81,12 @@ class AsyncLink(asyncio.Protocol):
             self._transport.close()
 
 
-class AsyncLinks:
+class AsyncConnections:
     """Connections to one address, at most so many."""
 
     def __init__(self, address: Address, links_max: int) -> None:
         self._address = address
-        self._idle: deque[AsyncLink] = deque()
+        self._idle: deque[AsyncConnection] = deque()
         self._free = asyncio.Semaphore(links_max)
         self._is_closed = False
 
@@ -100,7 +101,7 @@ class AsyncLinks:
                 self._idle.append(link)
             return answer
 
-    def _maybe_idle(self) -> AsyncLink | None:
+    def _maybe_idle(self) -> AsyncConnection | None:
         while self._idle:
             link = self._idle.pop()
             if link.is_usable():
@@ -108,18 +109,18 @@ class AsyncLinks:
             link.close()
         return None
 
-    async def _connect(self) -> AsyncLink:
+    async def _connect(self) -> AsyncConnection:
         address = self._address
         if self._is_closed:
-            raise Unreachable("the client is closed", was_sent=False)
+            raise UnreachableError("the client is closed", was_sent=False)
         loop = asyncio.get_running_loop()
         try:
             _, link = await loop.create_connection(
-                lambda: AsyncLink(address.shown), address.host, address.port, ssl=address.tls
+                lambda: AsyncConnection(address.shown), address.host, address.port, ssl=address.tls
             )
         except OSError as fault:
             reason = fault.strerror or str(fault)
-            raise Unreachable(f"{address.shown}: {reason}", was_sent=False) from fault
+            raise UnreachableError(f"{address.shown}: {reason}", was_sent=False) from fault
         return link
 
     def close(self) -> None:

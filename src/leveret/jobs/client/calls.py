@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from leveret.job_model import Outcome, Schedule, TopicSettings, TopicStats
-from leveret.jobs.client.errors import BadAnswer
+from leveret.jobs.client.errors import BadAnswerError
 from leveret.jobs.client.http1 import Answer
 from leveret.jobs.client.job import Enqueued, Job, JobInfo, NewJob, in_zone, payload_bytes
 
@@ -246,7 +246,7 @@ def _ends(answer: Answer, count: int) -> list[tuple[Outcome, datetime | None]]:
 def _each(found: list[T], answer: Answer, count: int) -> list[T]:
     """One for each job of the call; a caller takes them together."""
     if len(found) != count:
-        raise BadAnswer(f"the answer is about {len(found)} jobs, not {count}", answer.status)
+        raise BadAnswerError(f"the answer is about {len(found)} jobs, not {count}", answer.status)
     return found
 
 
@@ -258,4 +258,4 @@ def _decoded(decoder: "msgspec.json.Decoder[T]", answer: Answer) -> T:
     try:
         return decoder.decode(answer.body)
     except msgspec.DecodeError as fault:
-        raise BadAnswer(f"the answer cannot be read: {fault}", answer.status) from fault
+        raise BadAnswerError(f"the answer cannot be read: {fault}", answer.status) from fault

@@ -16,8 +16,8 @@ from leveret.job_model import Outcome, Schedule, TopicSettings, TopicStats
 from leveret.jobs.client import calls
 from leveret.jobs.client.address import DEFAULT_NAMESPACE, address_of
 from leveret.jobs.client.calls import Call
-from leveret.jobs.client.connections import Links
-from leveret.jobs.client.errors import CallFailed, NotAuthenticated, fault_of
+from leveret.jobs.client.connections import Connections
+from leveret.jobs.client.errors import CallError, NotAuthenticatedError, fault_of
 from leveret.jobs.client.job import Enqueued, Job, JobInfo, NewJob
 from leveret.jobs.client.outcomes import require_done
 from leveret.jobs.client.retrying import TIMEOUT_S, maybe_pause_s
@@ -43,7 +43,7 @@ class Client:
         address = address_of(url, given, tls)
         self._tokens = Tokens(address, source)
         self._timeout_s = timeout_s
-        self._links = Links(address)
+        self._links = Connections(address)
 
     def __enter__(self) -> "Client":
         return self
@@ -223,12 +223,12 @@ class Client:
             try:
                 request = requests.encode(call.method, call.path, call.body)
                 return self._try(call, request, deadline)
-            except NotAuthenticated:  # nothing was done
+            except NotAuthenticatedError:  # nothing was done
                 if not may_renew:
                     raise
                 may_renew = False
                 requests = self._tokens.renewed(requests)
-            except CallFailed as fault:
+            except CallError as fault:
                 pause_s = maybe_pause_s(fault, call, tries, deadline - time.monotonic())
                 if pause_s is None:
                     raise

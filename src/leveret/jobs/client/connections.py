@@ -1,6 +1,7 @@
 """Connections of the plain client: sockets that block, each with a deadline on everything it does.
 
-A `Links` keeps those that are idle, so that a call costs no new connection; threads share it. One
+A `Connections` keeps those that are idle, so that a call costs no new connection; threads share
+it. One
 that the service closed meanwhile is noticed before it is used: a call must not be lost to it.
 """
 
@@ -13,14 +14,14 @@ from collections import deque
 from typing import Final
 
 from leveret.jobs.client.address import Address
-from leveret.jobs.client.errors import TimedOut, Unreachable
+from leveret.jobs.client.errors import CallTimeoutError, UnreachableError
 from leveret.jobs.client.http1 import Answer, AnswerReader
 
 IDLE_MAX: Final = 32  # connections kept for later calls
 _READ_BYTES: Final = 256 * 1024
 
 
-class Link:
+class Connection:
     """One connection; one call at a time."""
 
     def __init__(self, address: Address, timeout_s: float) -> None:
@@ -28,10 +29,10 @@ class Link:
         try:
             self._socket = _connected(address, timeout_s)
         except TimeoutError as fault:
-            raise Unreachable(f"{address.shown} cannot be reached", was_sent=False) from fault
+            raise UnreachableError(f"{address.shown} cannot be reached", was_sent=False) from fault
         except OSError as fault:
             reason = fault.strerror or str(fault)
-            raise Unreachable(f"{address.shown}: {reason}", was_sent=False) from fault
+            raise UnreachableError(f"{address.shown}: {reason}", was_sent=False) from fault
 
     def ask(self, request: bytes, deadline: float) -> Answer:
         """Send a request and wait for its answer, until a time of the monotonic clock."""
@@ -45,11 +46,11 @@ class Link:
                     return answer
                 self._socket.settimeout(_left_s(deadline))
         except TimeoutError as fault:
-            raise TimedOut(f"{self._shown} did not answer in time") from fault
+            raise CallTimeoutError(f"{self._shown} did not answer in time") from fault
         except OSError as fault:
             reason = fault.strerror or str(fault)
-            raise Unreachable(f"{self._shown}: {reason}", was_sent=True) from fault
-        raise Unreachable(f"{self._shown} closed the connection", was_sent=True)
+            raise UnreachableError(f"{self._shown}: {reason}", was_sent=True) from fault
+        raise UnreachableError(f"{self._shown} closed the connection", was_sent=True)
 
     def is_usable(self) -> bool:
         """Whether nothing came since the last answer: an end, for one."""
@@ -87,29 +88,29 @@ def _connected(address: Address, timeout_s: float) -> socket.socket:
         raise
 
 
-class Links:
+class Connections:
     """Idle connections to one address."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
-        self._idle: deque[Link] = deque()
+        self._idle: deque[Connection] = deque()
         self._lock = threading.Lock()
         self._is_closed = False
 
-    def take(self, timeout_s: float) -> Link:
+    def take(self, timeout_s: float) -> Connection:
         """The connection that was used last, since it is the warmest, or a new one."""
         while True:
             with self._lock:
                 if self._is_closed:
-                    raise Unreachable("the client is closed", was_sent=False)
+                    raise UnreachableError("the client is closed", was_sent=False)
                 link = self._idle.pop() if self._idle else None
             if link is None:
-                return Link(self._address, timeout_s)
+                return Connection(self._address, timeout_s)
             if link.is_usable():
                 return link
             link.close()
 
-    def give_back(self, link: Link) -> None:
+    def give_back(self, link: Connection) -> None:
         with self._lock:
             if not self._is_closed and len(self._idle) < IDLE_MAX:
                 self._idle.append(link)

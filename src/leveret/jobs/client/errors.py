@@ -1,18 +1,18 @@
 """What a call to the jobs service can end in, one class for each cause.
 
 ```
-CallFailed                 a call that did not do what it was asked to
+CallError                 a call that did not do what it was asked to
 ├── Unreachable            no connection, or it was lost: whether the call was done is not known
-├── TimedOut               no answer within the call's deadline: the same
-├── BadAnswer              what answered does not speak this API
-├── InvalidCall            400, 413, 422: the call itself is wrong; says which item and field
-├── NotAuthenticated       401: no token, or one that is not valid (any more)
-├── NotAllowed             403: the token does not cover the namespace
-├── UnknownJob             404: no such job in this topic (any more)
-├── StaleLease             409: the lease is over, or another one holds the job
-├── OverRate               429: the namespace asks too often; says when to come back
-├── ServiceDraining        503: the service is stopping; another node may answer
-└── ServiceFailed          500 and the like: what keeps the jobs does not answer
+├── CallTimeoutError               no answer within the call's deadline: the same
+├── BadAnswerError              what answered does not speak this API
+├── InvalidCallError            400, 413, 422: the call itself is wrong; says which item and field
+├── NotAuthenticatedError       401: no token, or one that is not valid (any more)
+├── NotAllowedError             403: the token does not cover the namespace
+├── UnknownJobError             404: no such job in this topic (any more)
+├── StaleLeaseError             409: the lease is over, or another one holds the job
+├── RateLimitError               429: the namespace asks too often; says when to come back
+├── ServiceDrainingError        503: the service is stopping; another node may answer
+└── ServiceError          500 and the like: what keeps the jobs does not answer
 ```
 """
 
@@ -23,7 +23,7 @@ import msgspec
 from leveret.errors import LeveretError
 
 
-class CallFailed(LeveretError):
+class CallError(LeveretError):
     """A call that did not do what it was asked to; `status` is 0 where there was no answer."""
 
     def __init__(self, detail: str, status: int = 0) -> None:
@@ -31,7 +31,7 @@ class CallFailed(LeveretError):
         self.status = status
 
 
-class Unreachable(CallFailed):
+class UnreachableError(CallError):
     """No connection, or it was lost. `was_sent`: the call may have been done all the same."""
 
     def __init__(self, detail: str, *, was_sent: bool) -> None:
@@ -39,15 +39,15 @@ class Unreachable(CallFailed):
         self.was_sent = was_sent
 
 
-class TimedOut(CallFailed):
+class CallTimeoutError(CallError):
     """No answer within the deadline of the call."""
 
 
-class BadAnswer(CallFailed):
+class BadAnswerError(CallError):
     """What answered does not speak this API."""
 
 
-class InvalidCall(CallFailed):
+class InvalidCallError(CallError):
     """The call itself is wrong; where one is at fault, at which item of the batch and field."""
 
     def __init__(
@@ -58,23 +58,23 @@ class InvalidCall(CallFailed):
         self.field = field
 
 
-class NotAuthenticated(CallFailed):
+class NotAuthenticatedError(CallError):
     """There is no token, or it is not valid."""
 
 
-class NotAllowed(CallFailed):
+class NotAllowedError(CallError):
     """The token does not cover the namespace."""
 
 
-class UnknownJob(CallFailed):
+class UnknownJobError(CallError):
     """There is no such job in this topic."""
 
 
-class StaleLease(CallFailed):
+class StaleLeaseError(CallError):
     """The lease is over, or another one holds the job."""
 
 
-class OverRate(CallFailed):
+class RateLimitError(CallError):
     """The namespace asks too often."""
 
     def __init__(self, detail: str, status: int = 429, retry_after_s: float = 1.0) -> None:
@@ -82,24 +82,24 @@ class OverRate(CallFailed):
         self.retry_after_s = retry_after_s
 
 
-class ServiceDraining(CallFailed):
+class ServiceDrainingError(CallError):
     """The service is stopping."""
 
 
-class ServiceFailed(CallFailed):
+class ServiceError(CallError):
     """What keeps the jobs does not answer, or the service has a fault."""
 
 
-_BY_STATUS: Final[dict[int, type[CallFailed]]] = {
-    400: InvalidCall,
-    401: NotAuthenticated,
-    403: NotAllowed,
-    404: UnknownJob,
-    409: StaleLease,
-    413: InvalidCall,
-    415: InvalidCall,
-    422: InvalidCall,
-    503: ServiceDraining,
+_BY_STATUS: Final[dict[int, type[CallError]]] = {
+    400: InvalidCallError,
+    401: NotAuthenticatedError,
+    403: NotAllowedError,
+    404: UnknownJobError,
+    409: StaleLeaseError,
+    413: InvalidCallError,
+    415: InvalidCallError,
+    422: InvalidCallError,
+    503: ServiceDrainingError,
 }
 _TEXT_CHARS_MAX: Final = 300  # of an answer that is no problem document
 
@@ -113,15 +113,15 @@ class _Problem(msgspec.Struct):
     field: str = ""
 
 
-def fault_of(status: int, body: bytes, retry_after: str | None) -> CallFailed:
+def fault_of(status: int, body: bytes, retry_after: str | None) -> CallError:
     """The exception for an answer that is no success."""
     problem = _problem(body)
     text = problem.detail or problem.title or f"the service answered {status}"
     if status == 429:
-        return OverRate(text, status, _seconds(retry_after))
-    kind = _BY_STATUS.get(status, ServiceFailed)
-    if kind is InvalidCall:
-        return InvalidCall(text, status, problem.item, problem.field)
+        return RateLimitError(text, status, _seconds(retry_after))
+    kind = _BY_STATUS.get(status, ServiceError)
+    if kind is InvalidCallError:
+        return InvalidCallError(text, status, problem.item, problem.field)
     return kind(text, status)
 
 

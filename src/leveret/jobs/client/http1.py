@@ -9,7 +9,7 @@ from base64 import b64encode
 from typing import Final
 from urllib.parse import SplitResult, unquote
 
-from leveret.jobs.client.errors import BadAnswer
+from leveret.jobs.client.errors import BadAnswerError
 
 HEAD_BYTES_MAX: Final = 64 * 1024
 BODY_BYTES_MAX: Final = 256 * 1024 * 1024
@@ -71,7 +71,7 @@ class AnswerReader:
         self._body = bytearray()  # of chunks
 
     def feed(self, data: bytes) -> Answer | None:
-        """The answer when it is whole. BadAnswer where this is no HTTP, or too much."""
+        """The answer when it is whole. BadAnswerError where this is no HTTP, or too much."""
         self._data += data
         if self._headers is None and not self._take_head():
             return None
@@ -86,7 +86,7 @@ class AnswerReader:
         end = self._data.find(_END_OF_HEAD)
         if end < 0 or end > HEAD_BYTES_MAX:
             if len(self._data) > HEAD_BYTES_MAX:
-                raise BadAnswer(f"the head of the answer exceeds {HEAD_BYTES_MAX} bytes")
+                raise BadAnswerError(f"the head of the answer exceeds {HEAD_BYTES_MAX} bytes")
             return False
         lines = self._data[:end].decode("latin-1").split("\r\n")
         del self._data[: end + len(_END_OF_HEAD)]
@@ -105,7 +105,7 @@ class AnswerReader:
         while (end := self._data.find(b"\r\n")) >= 0:
             size = _chunk_size(bytes(self._data[:end]))
             if len(self._body) + size > BODY_BYTES_MAX:
-                raise BadAnswer(f"the answer exceeds {BODY_BYTES_MAX} bytes")
+                raise BadAnswerError(f"the answer exceeds {BODY_BYTES_MAX} bytes")
             if len(self._data) < end + 2 + size + 2:
                 return None
             if size == 0:
@@ -122,7 +122,7 @@ class AnswerReader:
 
 def _status_of(line: str) -> int:
     if not line.startswith("HTTP/1.") or not line[9:12].isdigit():
-        raise BadAnswer("what answers does not speak HTTP/1.1")
+        raise BadAnswerError("what answers does not speak HTTP/1.1")
     return int(line[9:12])
 
 
@@ -133,14 +133,14 @@ def _length_of(status: int, headers: dict[str, str]) -> int:
         return -1
     text = headers.get("content-length", "")
     if not text.isdigit():
-        raise BadAnswer("the answer does not say how long it is")
+        raise BadAnswerError("the answer does not say how long it is")
     if int(text) > BODY_BYTES_MAX:
-        raise BadAnswer(f"the answer exceeds {BODY_BYTES_MAX} bytes")
+        raise BadAnswerError(f"the answer exceeds {BODY_BYTES_MAX} bytes")
     return int(text)
 
 
 def _chunk_size(line: bytes) -> int:
     digits = line.partition(b";")[0].strip()
     if not digits or digits.translate(None, b"0123456789abcdefABCDEF"):
-        raise BadAnswer("the answer comes in chunks that cannot be read")
+        raise BadAnswerError("the answer comes in chunks that cannot be read")
     return int(digits, 16)

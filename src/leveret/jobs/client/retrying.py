@@ -9,24 +9,29 @@ import random
 from typing import Any, Final
 
 from leveret.jobs.client.calls import Call
-from leveret.jobs.client.errors import CallFailed, OverRate, ServiceDraining, Unreachable
+from leveret.jobs.client.errors import (
+    CallError,
+    RateLimitError,
+    ServiceDrainingError,
+    UnreachableError,
+)
 
 RETRIES_MAX: Final = 3
 _PAUSE_S: Final = 0.05  # before the first; doubled for each further one
 TIMEOUT_S: Final = 10.0  # of a call, unless the client is told another
 
 
-def maybe_pause_s(fault: CallFailed, call: Call[Any], tries: int, left_s: float) -> float | None:
+def maybe_pause_s(fault: CallError, call: Call[Any], tries: int, left_s: float) -> float | None:
     """How long to wait before the next try; None where the fault is the answer."""
     if tries > RETRIES_MAX or not _is_harmless(fault, call):
         return None
     pause_s = _PAUSE_S * 2.0 ** (tries - 1) * (0.5 + random.random())
-    if isinstance(fault, OverRate):
+    if isinstance(fault, RateLimitError):
         pause_s = max(pause_s, fault.retry_after_s)
     return pause_s if pause_s < left_s else None
 
 
-def _is_harmless(fault: CallFailed, call: Call[Any]) -> bool:
-    if isinstance(fault, Unreachable):
+def _is_harmless(fault: CallError, call: Call[Any]) -> bool:
+    if isinstance(fault, UnreachableError):
         return call.is_repeatable or not fault.was_sent
-    return isinstance(fault, OverRate | ServiceDraining)
+    return isinstance(fault, RateLimitError | ServiceDrainingError)

@@ -3,7 +3,7 @@
 A token is given as text, which stays as it is, or as a function that is asked for one: before the
 first call, and again after a 401, once for each call. However many calls are refused at the same
 time, one asks and all go on with what it was given. A function that fails is a call that failed
-(`NotAuthenticated`, without a status): the next call asks again.
+(`NotAuthenticatedError`, without a status): the next call asks again.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ import threading
 from collections.abc import Awaitable, Callable
 
 from leveret.jobs.client.address import Address
-from leveret.jobs.client.errors import NotAuthenticated
+from leveret.jobs.client.errors import NotAuthenticatedError
 from leveret.jobs.client.http1 import Requests
 
 TokenSource = Callable[[], str]
@@ -80,5 +80,5 @@ class AsyncTokens:
             raise _without(fault) from fault
 
 
-def _without(fault: Exception) -> NotAuthenticated:
-    return NotAuthenticated(f"no token can be had: {str(fault) or type(fault).__name__}")
+def _without(fault: Exception) -> NotAuthenticatedError:
+    return NotAuthenticatedError(f"no token can be had: {str(fault) or type(fault).__name__}")

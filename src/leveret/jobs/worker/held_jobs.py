@@ -14,7 +14,7 @@ from typing import Final
 
 from leveret.job_model import BATCH_MAX, Outcome
 from leveret.jobs.client.async_client import AsyncClient
-from leveret.jobs.client.errors import CallFailed
+from leveret.jobs.client.errors import CallError
 from leveret.jobs.client.job import Job
 
 _LOG = logging.getLogger("leveret.jobs")
@@ -22,7 +22,7 @@ _RENEWED_AFTER: Final = 1 / 3  # of a lease; a renewal may take as long
 _LOOKS: Final = 8  # at all leases, within one
 
 
-class Hold:
+class HeldJob:
     """One job in the hands of this worker."""
 
     __slots__ = ("began_s", "is_cancellable", "job", "task")
@@ -34,31 +34,31 @@ class Hold:
         self.is_cancellable = False  # a coroutine; a function in a thread is not
 
 
-class Held:
+class HeldJobs:
     """All that is held of one topic."""
 
     def __init__(self, client: AsyncClient, lease_s: float) -> None:
         self._client = client
         self._lease_s = lease_s
-        self._holds: dict[tuple[int, int], Hold] = {}
+        self._holds: dict[tuple[int, int], HeldJob] = {}
         self.lost = 0  # jobs whose lease could not be kept
 
-    def __iter__(self) -> Iterator[Hold]:
+    def __iter__(self) -> Iterator[HeldJob]:
         return iter(list(self._holds.values()))
 
     def __len__(self) -> int:
         return len(self._holds)
 
-    def take(self, job: Job) -> Hold:
-        hold = Hold(job, asyncio.get_running_loop().time())
+    def take(self, job: Job) -> HeldJob:
+        hold = HeldJob(job, asyncio.get_running_loop().time())
         self._holds[(job.id, job.token)] = hold
         return hold
 
-    def drop(self, hold: Hold) -> None:
+    def drop(self, hold: HeldJob) -> None:
         """It is settled, or lost."""
         self._holds.pop((hold.job.id, hold.job.token), None)
 
-    def lose(self, hold: Hold, why: str) -> None:
+    def lose(self, hold: HeldJob, why: str) -> None:
         """The job is not this worker's any more: nothing that it does with it counts."""
         self.drop(hold)
         self.lost += 1
@@ -77,7 +77,7 @@ class Held:
                     await self._renew_due()
             except TimeoutError:
                 _LOG.warning("leases cannot be renewed: the service does not answer in time")
-            except CallFailed as fault:
+            except CallError as fault:
                 _LOG.warning("leases cannot be renewed: %s", fault)
             self._lose_ended()
 
@@ -87,7 +87,7 @@ class Held:
         for start in range(0, len(due), BATCH_MAX):
             await self._renew(due[start : start + BATCH_MAX])
 
-    async def _renew(self, holds: list[Hold]) -> None:
+    async def _renew(self, holds: list[HeldJob]) -> None:
         began_s = asyncio.get_running_loop().time()
         jobs = [hold.job for hold in holds]
         found = await self._client.extend_many(jobs, lease_s=self._lease_s)

@@ -12,23 +12,23 @@ from typing import Final
 from leveret.job_model import BATCH_MAX, Outcome
 from leveret.jobs.client import calls
 from leveret.jobs.client.async_client import AsyncClient
-from leveret.jobs.client.errors import CallFailed, Unreachable
-from leveret.jobs.worker.held_jobs import Held, Hold
+from leveret.jobs.client.errors import CallError, UnreachableError
+from leveret.jobs.worker.held_jobs import HeldJob, HeldJobs
 
 _LOG = logging.getLogger("leveret.jobs")
 _PAUSE_S: Final = 0.5  # after a failed call
 # With the error, a delay in seconds, and whether that was its last attempt.
-Failed = tuple[Hold, str, float | None, bool]
+Failed = tuple[HeldJob, str, float | None, bool]
 
 
 class Settling:
     """What of one topic waits to be settled."""
 
-    def __init__(self, client: AsyncClient, held: Held, has_room: asyncio.Event) -> None:
+    def __init__(self, client: AsyncClient, held: HeldJobs, has_room: asyncio.Event) -> None:
         self._has_room = has_room  # set whenever jobs were settled: the worker may take more
         self._client = client
         self._held = held
-        self._done: list[Hold] = []
+        self._done: list[HeldJob] = []
         self._failed: list[Failed] = []
         self._news = asyncio.Event()
         self._is_closing = False
@@ -39,11 +39,11 @@ class Settling:
         """How many jobs have ended and are not settled; the worker takes no more when too many."""
         return len(self._done) + len(self._failed)
 
-    def ack(self, hold: Hold) -> None:
+    def ack(self, hold: HeldJob) -> None:
         self._done.append(hold)
         self._news.set()
 
-    def nack(self, hold: Hold, error: str, delay_s: float | None, is_dead: bool = False) -> None:
+    def nack(self, hold: HeldJob, error: str, delay_s: float | None, is_dead: bool = False) -> None:
         self._failed.append((hold, error, delay_s, is_dead))
         self._news.set()
 
@@ -65,9 +65,9 @@ class Settling:
                 await self._ack_some()
             if self._failed:
                 await self._nack_some()
-        except CallFailed as fault:
+        except CallError as fault:
             _LOG.warning("jobs cannot be settled: %s", fault)
-            if not isinstance(fault, Unreachable) and fault.status in (400, 401, 403):
+            if not isinstance(fault, UnreachableError) and fault.status in (400, 401, 403):
                 self._give_up(str(fault))
             await asyncio.sleep(_PAUSE_S)
         self._done = [hold for hold in self._done if not hold.job.is_lost]

@@ -15,9 +15,9 @@ from typing import Final
 
 from leveret.job_model import BACKOFF_MS_MAX, BATCH_MAX, ERROR_BYTES_MAX
 from leveret.jobs.client.async_client import AsyncClient
-from leveret.jobs.client.errors import CallFailed, OverRate
+from leveret.jobs.client.errors import CallError, RateLimitError
 from leveret.jobs.client.job import Job
-from leveret.jobs.worker.held_jobs import Held, Hold
+from leveret.jobs.worker.held_jobs import HeldJob, HeldJobs
 from leveret.jobs.worker.settling import Settling
 from leveret.jobs.worker.threads import Threads
 
@@ -30,7 +30,7 @@ _STOPPED: Final = "the worker stopped before it was done"
 Handler = Callable[[Job], Awaitable[None] | None]
 
 
-class Retry(Exception):
+class RetryError(Exception):
     """Raised by a task: try the job again after `delay_s`, whatever the backoff of its topic."""
 
     def __init__(
@@ -40,7 +40,7 @@ class Retry(Exception):
         self.delay_s = delay_s
 
 
-class Dead(Exception):
+class DeadError(Exception):
     """Raised by a task: no further try will help; the job is dead, with this as its error."""
 
     def __init__(self, why: str = "the task gave the job up") -> None:
@@ -59,13 +59,13 @@ class Task:
     wait_s: float
 
 
-class Lane:
+class TopicRunner:
     """A task at work."""
 
     def __init__(self, client: AsyncClient, task: Task) -> None:
         self._client = client
         self._task = task
-        self._held = Held(client, task.lease_s)
+        self._held = HeldJobs(client, task.lease_s)
         self._has_room = asyncio.Event()  # set whenever a job has ended, or was settled
         self._settling = Settling(client, self._held, self._has_room)
         self._is_coroutine = _is_coroutine(task.handler)
@@ -120,9 +120,9 @@ class Lane:
                     lease_s=task.lease_s,
                     namespace=task.namespace,
                 )
-            except CallFailed as fault:
+            except CallError as fault:
                 _LOG.warning("no jobs of %s can be taken: %s", task.topic, fault)
-                if isinstance(fault, OverRate):
+                if isinstance(fault, RateLimitError):
                     pause_s = max(pause_s, fault.retry_after_s)
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 2, _PAUSE_S_MAX)
@@ -133,14 +133,14 @@ class Lane:
         self._working += 1
         hold.task = group.create_task(self._work(hold), name=f"job {job.id}")
 
-    async def _work(self, hold: Hold) -> None:
+    async def _work(self, hold: HeldJob) -> None:
         try:
             await self._call(hold.job)
         except asyncio.CancelledError:
             self._on_cancelled(hold)
-        except Retry as wish:
+        except RetryError as wish:
             self._failed(hold, str(wish), wish.delay_s)
-        except Dead as end:
+        except DeadError as end:
             self._failed(hold, str(end), None, is_dead=True)
         except KeyboardInterrupt:
             raise
@@ -163,7 +163,7 @@ class Lane:
         else:
             await self._threads.run(self._task.handler, job)
 
-    def _on_cancelled(self, hold: Hold) -> None:
+    def _on_cancelled(self, hold: HeldJob) -> None:
         """By this lane, for a lost lease or at the end of the deadline; or from outside."""
         if hold.job.is_lost:
             return
@@ -172,7 +172,9 @@ class Lane:
         else:
             self._settling.nack(hold, "the task was cancelled", None)
 
-    def _failed(self, hold: Hold, error: str, delay_s: float | None, is_dead: bool = False) -> None:
+    def _failed(
+        self, hold: HeldJob, error: str, delay_s: float | None, is_dead: bool = False
+    ) -> None:
         if hold.job.is_lost:
             return
         if delay_s is not None:  # as the service takes it: a refusal would concern others, too

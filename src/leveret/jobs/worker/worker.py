@@ -27,7 +27,7 @@ from leveret.jobs.client.address import DEFAULT_NAMESPACE, address_of
 from leveret.jobs.client.async_client import AsyncClient
 from leveret.jobs.client.async_connections import LINKS_MAX
 from leveret.jobs.client.tokens import AsyncTokenSource
-from leveret.jobs.worker.topic_runner import Handler, Lane, Task
+from leveret.jobs.worker.topic_runner import Handler, Task, TopicRunner
 
 _LOG = logging.getLogger("leveret.jobs")
 CONCURRENCY: Final = 10
@@ -125,7 +125,7 @@ class Worker:
         )
         async with client, asyncio.TaskGroup() as group:
             for task in self._tasks.values():
-                group.create_task(Lane(client, task).run(self._stop, self.stop_s))
+                group.create_task(TopicRunner(client, task).run(self._stop, self.stop_s))
         _LOG.info("the worker has stopped")
 
     async def _run_with_signals(self) -> None:

@@ -17,7 +17,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from leveret.errors import NotFound, PreconditionFailed, ResourceLocked
+from leveret.errors import NotFoundError, PreconditionFailedError, ResourceLockedError
 from leveret.pipeline.lake import FORMAT
 from leveret.pipeline.layout import BRONZE, MANIFEST, PARTITIONS, Lake, table_name
 from leveret.pipeline.progress import OnProgress, Progress, Watch
@@ -86,7 +86,7 @@ def started_again(start: Callable[[], StreamingQuery], watch: Watch) -> Progress
 
 
 def _require_whole(lake: Lake, table: str) -> None:
-    """Manifest and checkpoint are both there, or neither is: PreconditionFailed.
+    """Manifest and checkpoint are both there, or neither is: PreconditionFailedError.
 
     With the manifest alone Spark would skip batches whose numbers it has, and with the checkpoint
     alone all messages that were archived before.
@@ -96,9 +96,9 @@ def _require_whole(lake: Lake, table: str) -> None:
     is_planned = any((checkpoint / "bronze" / "offsets").glob("[0-9]*"))
     is_committed = any((checkpoint / "bronze" / "commits").glob("[0-9]*"))
     if is_written and not is_planned:
-        raise PreconditionFailed(f"{checkpoint} is missing for {folder}: {_BOTH}")
+        raise PreconditionFailedError(f"{checkpoint} is missing for {folder}: {_BOTH}")
     if is_committed and not is_written:
-        raise PreconditionFailed(f"{folder} is missing for {checkpoint}: {_BOTH}")
+        raise PreconditionFailedError(f"{folder} is missing for {checkpoint}: {_BOTH}")
 
 
 def _start(
@@ -125,12 +125,12 @@ def _start(
 
 
 def remembered_stream(site: Site, queue: str) -> str:
-    """The stream with the life events of a queue; NotFound where it does not remember."""
+    """The stream with the life events of a queue; NotFoundError where it does not remember."""
     broker = Broker(parse(site.options(queue=queue)))
     found = broker.ask("GET", broker.path("queues", queue))
     stream = found.get("arguments", {}).get("x-remember")
     if stream is None:
-        raise NotFound(
+        raise NotFoundError(
             f"the queue '{queue}' remembers nothing: declare it with x-remember (docs/remember.md)"
         )
     return str(stream)
@@ -144,5 +144,5 @@ def only_one(path: Path, reason: str) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise ResourceLocked(reason) from None
+            raise ResourceLockedError(reason) from None
         yield

@@ -15,7 +15,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from leveret.errors import PreconditionFailed
+from leveret.errors import PreconditionFailedError
 from leveret.pipeline.lake import read_bronze
 from leveret.pipeline.layout import BRONZE, Lake, table_name
 from leveret.pipeline.moment import Chronicle, Moment, Queue, take_moment
@@ -122,7 +122,7 @@ def _archived(spark: SparkSession, site: Site, one: Chronicle) -> tuple[DataFram
     if first + count != one.first:
         missing = one.first - first - count
         text = f"{missing} events of '{one.name}' are neither at the broker nor in the lake"
-        raise PreconditionFailed(f"{text}: archive it before its retention passes, or audit")
+        raise PreconditionFailedError(f"{text}: archive it before its retention passes, or audit")
     return older.select(*COLUMNS), int(first)
 
 

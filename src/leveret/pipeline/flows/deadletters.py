@@ -13,7 +13,7 @@ from urllib.parse import quote
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from leveret.errors import NotFound
+from leveret.errors import NotFoundError
 from leveret.pipeline.lake import read_bronze
 from leveret.pipeline.layout import BRONZE, Lake, table_name
 from leveret.pipeline.readiness import require_broker, require_queue, require_stream
@@ -87,7 +87,7 @@ def report(frame: DataFrame, most: int) -> dict[str, Any]:
 
 
 def dead_letter_queues(site: Site) -> list[str]:
-    """The queues in which dead letters end up; NotFound where there are none."""
+    """The queues in which dead letters end up; NotFoundError where there are none."""
     broker = Broker(parse(site.options(retrySeconds=LOOK_S)))
     vhost = quote(site.vhost, safe="")
     queues = broker.ask("GET", f"/api/queues/{vhost}")
@@ -102,7 +102,9 @@ def dead_letter_queues(site: Site) -> list[str]:
             found |= {each["destination"] for each in bindings if each["source"] == exchange}
     kept = sorted(n for n in found if n in rules and "dead-letter-exchange" not in rules[n])
     if not kept:
-        raise NotFound("no queue with dead letters was found: name one, or --stream or --table")
+        raise NotFoundError(
+            "no queue with dead letters was found: name one, or --stream or --table"
+        )
     return kept
 
 

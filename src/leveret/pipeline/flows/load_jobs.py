@@ -18,7 +18,13 @@ from typing import Any, Final
 from pyspark import Accumulator
 from pyspark.sql import DataFrame, SparkSession
 
-from leveret.jobs.client.errors import CallFailed, OverRate, ServiceDraining, TimedOut, Unreachable
+from leveret.jobs.client.errors import (
+    CallError,
+    CallTimeoutError,
+    RateLimitError,
+    ServiceDrainingError,
+    UnreachableError,
+)
 from leveret.jobs.client.job import NewJob
 from leveret.pipeline.flows.load import tables_of
 from leveret.pipeline.jobs_access import JobsAccess
@@ -29,7 +35,7 @@ BATCH_JOBS: Final = 1_000  # of one call; the service takes no more
 BATCH_BYTES: Final = 16 * 1024 * 1024
 RETRY_S: Final = 60.0  # for how long a service that does not take jobs is asked again
 PAUSE_S: Final = 1.0
-_NOT_NOW: Final = (OverRate, ServiceDraining, TimedOut, Unreachable)
+_NOT_NOW: Final = (RateLimitError, ServiceDrainingError, CallTimeoutError, UnreachableError)
 
 
 @dataclass(frozen=True)
@@ -127,10 +133,10 @@ def _enqueue(access: JobsAccess, batch: list[NewJob]) -> int:
     while True:
         try:
             return access.client().enqueue_batch(batch).known or 0
-        except CallFailed as fault:
+        except CallError as fault:
             if not isinstance(fault, _NOT_NOW) or time.monotonic() > until_s:
                 raise
-            time.sleep(fault.retry_after_s if isinstance(fault, OverRate) else PAUSE_S)
+            time.sleep(fault.retry_after_s if isinstance(fault, RateLimitError) else PAUSE_S)
 
 
 def _labels(files: Sequence[Path]) -> list[str]:

@@ -9,7 +9,7 @@ from leveret.engine.arguments.queue_arguments import (
     require_equivalent_exchange,
     require_equivalent_queue,
 )
-from leveret.errors import PreconditionFailed
+from leveret.errors import PreconditionFailedError
 from leveret.wire.tables import Field, table_of
 
 Arguments = dict[str, object]
@@ -26,7 +26,7 @@ def redeclare(
     have_table, want_table = table_of(have), table_of(want)
     try:
         require_equivalent_queue("q", "/", *have_flags, have_table, *want_flags, want_table, kind)
-    except PreconditionFailed as refused:
+    except PreconditionFailedError as refused:
         head = "inequivalent arg "
         assert str(refused).startswith(head)
         key, _, rest = str(refused)[len(head) :].partition(" for queue 'q' in vhost '/': ")
@@ -245,6 +245,6 @@ def test_same_exchange_may_be_declared_again() -> None:
 def test_difference_of_exchanges_is_told(
     want: tuple[str, bool, bool, bool, dict[str, Field]], told: str
 ) -> None:
-    with pytest.raises(PreconditionFailed) as refused:
+    with pytest.raises(PreconditionFailedError) as refused:
         require_equivalent_exchange("x", "/", HAVE, want)
     assert str(refused.value) == f"inequivalent arg {told}"

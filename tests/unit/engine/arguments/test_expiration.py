@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.engine.arguments.expiration import read_expiration
-from leveret.errors import PreconditionFailed
+from leveret.errors import PreconditionFailedError
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_number_of_milliseconds_is_read(text: str, milliseconds: int) -> None:
     ],
 )
 def test_other_text_is_refused_in_rabbitmqs_words(text: str, reason: str) -> None:
-    with pytest.raises(PreconditionFailed) as refused:
+    with pytest.raises(PreconditionFailedError) as refused:
         read_expiration(text)
     assert str(refused.value) == f"invalid expiration '{text}': {reason}"
 
@@ -76,7 +76,7 @@ def test_other_text_is_refused_in_rabbitmqs_words(text: str, reason: str) -> Non
 def test_any_text_gives_a_time_in_range_or_a_refusal(text: str) -> None:
     try:
         milliseconds = read_expiration(text)
-    except PreconditionFailed:
+    except PreconditionFailedError:
         return
     assert 0 <= milliseconds <= 315_360_000_000
     assert milliseconds == int(text)

@@ -18,7 +18,7 @@ from leveret.engine.arguments.queue_arguments import (
     queue_settings,
 )
 from leveret.engine.arguments.rules import QUEUE_RULES, TIME_MS_MAX
-from leveret.errors import PreconditionFailed
+from leveret.errors import PreconditionFailedError
 from leveret.wire.tables import Field, Table, table_of
 
 
@@ -42,7 +42,7 @@ def stream(arguments: dict[str, object], **flags: bool) -> QueueSettings:
 
 
 def refusal(arguments: dict[str, object], **flags: bool) -> str:
-    with pytest.raises(PreconditionFailed) as refused:
+    with pytest.raises(PreconditionFailedError) as refused:
         settings(arguments, **flags)
     return str(refused.value)
 
@@ -467,7 +467,7 @@ def test_replicated_kinds_must_be_there_to_stay(
 @pytest.mark.parametrize("name", ["", "amq.gen-abc"])
 def test_only_classic_queues_are_named_by_the_server(name: str) -> None:
     for kind in ("quorum", "stream"):
-        with pytest.raises(PreconditionFailed) as refused:
+        with pytest.raises(PreconditionFailedError) as refused:
             queue_settings(name, "/", False, False, False, table_of({"x-queue-type": kind}))
         text = f"Cannot declare a server-named queue for type rabbit_{kind}_queue"
         assert str(refused.value) == text
@@ -533,7 +533,7 @@ def test_offset_of_a_stream_is_a_word_an_age_a_number_or_a_time(offset: object) 
     ],
 )
 def test_bad_consumer_argument_is_refused(kind: str, name: str, value: object, end: str) -> None:
-    with pytest.raises(PreconditionFailed) as refused:
+    with pytest.raises(PreconditionFailedError) as refused:
         consumer(kind, {name: value})
     assert str(refused.value) == f"invalid arg '{name}' for queue 'q' in vhost '/'{end}"
 
@@ -542,7 +542,7 @@ def test_alternate_exchange_is_text_or_absent() -> None:
     assert exchange_alternate("x", "/", {}) is None
     assert exchange_alternate("x", "/", table_of({"alternate-exchange": "other"})) == "other"
     assert exchange_alternate("x", "/", table_of({"alternate-exchange": ""})) == ""
-    with pytest.raises(PreconditionFailed) as refused:
+    with pytest.raises(PreconditionFailedError) as refused:
         exchange_alternate("x", "/", table_of({"alternate-exchange": 5}))
     assert str(refused.value) == (
         "invalid type 'signedint' for arg 'alternate-exchange' in exchange 'x' in vhost '/'"
@@ -569,7 +569,7 @@ def test_any_arguments_give_settings_in_range_or_a_refusal(
 ) -> None:
     try:
         made = settings(arguments, durable=durable, exclusive=exclusive, auto_delete=auto_delete)
-    except PreconditionFailed:
+    except PreconditionFailedError:
         return
     assert made.kind in ("classic", "quorum", "stream")
     assert -1 <= made.ttl_ms <= TIME_MS_MAX

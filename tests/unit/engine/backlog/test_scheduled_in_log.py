@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from leveret.engine.backlog import scheduled_in_log as module
-from leveret.engine.backlog.scheduled_in_log import CHUNK, Distant, Entry
+from leveret.engine.backlog.scheduled_in_log import CHUNK, Entry, ScheduledInLog
 from leveret.journal.records import OFFSET_BITS
 
 
@@ -13,7 +13,7 @@ def entry(due_ms: int, serial: int, file: int = 1) -> Entry:
     return (due_ms, serial, serial + 7, file << OFFSET_BITS | serial, serial % 50)
 
 
-def add(distant: Distant, one: Entry) -> None:
+def add(distant: ScheduledInLog, one: Entry) -> None:
     due_ms, serial, seq, position, size = one
     distant.add(due_ms, serial, seq, position, size)
 
@@ -22,7 +22,7 @@ def add(distant: Distant, one: Entry) -> None:
 def test_order_is_that_of_a_sorted_list(seed: int, spread_ms: int) -> None:
     print(f"seed {seed}, due within {spread_ms} ms")
     rng = Random(f"{seed} {spread_ms}")
-    distant = Distant()
+    distant = ScheduledInLog()
     model: list[Entry] = []
     serial = 0
     while serial < 3 * CHUNK:
@@ -49,7 +49,7 @@ def test_order_is_that_of_a_sorted_list(seed: int, spread_ms: int) -> None:
 
 
 def test_short_delays_between_long_ones_do_not_leave_many_chunks() -> None:
-    distant = Distant()
+    distant = ScheduledInLog()
     for serial in range(1, 3001):
         add(distant, entry(serial if serial % 2 else 10**9 + serial, serial))
         if serial % 2:
@@ -61,7 +61,7 @@ def test_short_delays_between_long_ones_do_not_leave_many_chunks() -> None:
 def test_messages_of_a_file_are_found_and_moved(seed: int) -> None:
     print(f"seed {seed}")
     rng = Random(seed)
-    distant = Distant()
+    distant = ScheduledInLog()
     count = module.CHUNK + 1000
     for serial in range(1, count + 1):
         add(distant, entry(rng.randrange(10**6), serial, file=serial % 3))

@@ -2,14 +2,14 @@
 
 from random import Random
 
-from leveret.engine.backlog.settled_numbers import Gone
+from leveret.engine.backlog.settled_numbers import SettledNumbers
 
 
 def test_missing_numbers_are_those_that_a_set_does_not_have(seed: int) -> None:
     print(f"seed {seed}")
     rng = Random(seed)
     for _ in range(200):
-        gone = Gone()
+        gone = SettledNumbers()
         model: set[int] = set()
         for seq in rng.sample(range(60), rng.randrange(60)):
             gone.add(seq)

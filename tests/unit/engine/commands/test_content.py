@@ -4,7 +4,7 @@ import pytest
 
 from leveret.engine.commands.content import Content
 from leveret.engine.message import PERSISTENT
-from leveret.errors import PreconditionFailed
+from leveret.errors import PreconditionFailedError
 from leveret.wire.properties import Properties, decode_properties, encode_header
 from leveret.wire.tables import table_of
 
@@ -65,5 +65,5 @@ def test_a_delay_is_turned_around_once_it_is_over() -> None:
 def test_what_rabbitmq_refuses_is_refused(
     headers: dict[str, object] | None, values: dict[str, object], text: str
 ) -> None:
-    with pytest.raises(PreconditionFailed, match=text):
+    with pytest.raises(PreconditionFailedError, match=text):
         content(headers, **values)

@@ -9,7 +9,7 @@ import pytest
 from leveret.engine.exchanges.consistent_hash import ConsistentHashExchange
 from leveret.engine.exchanges.exchange import Exchange, Headers
 from leveret.engine.target import Target
-from leveret.errors import PreconditionFailed
+from leveret.errors import PreconditionFailedError
 from leveret.wire.properties import Properties
 from leveret.wire.tables import table_of
 from tests.unit.engine.exchanges.stage import (
@@ -150,7 +150,7 @@ def test_bindings_come_and_go_without_a_trace(seed: int) -> None:
     ],
 )
 def test_unusable_weight_is_refused(key: str, text: str) -> None:
-    with pytest.raises(PreconditionFailed, match=f"^{re.escape(text)}$"):
+    with pytest.raises(PreconditionFailedError, match=f"^{re.escape(text)}$"):
         make().check_binding(key, {})
 
 
@@ -161,19 +161,21 @@ def test_usable_weight_is_accepted(key: str) -> None:
 
 def test_header_and_property_exclude_each_other() -> None:
     with pytest.raises(
-        PreconditionFailed, match=r"^hash-header and hash-property are mutually exclusive$"
+        PreconditionFailedError, match=r"^hash-header and hash-property are mutually exclusive$"
     ):
         exchange("x-consistent-hash", {"hash-header": "h", "hash-property": "message_id"})
 
 
 def test_unknown_property_is_refused() -> None:
-    with pytest.raises(PreconditionFailed, match=r"^Unsupported property: app_id$"):
+    with pytest.raises(PreconditionFailedError, match=r"^Unsupported property: app_id$"):
         make({"hash-property": "app_id"})
 
 
 @pytest.mark.parametrize("name", ["hash-header", "hash-property"])
 def test_argument_that_is_no_string_is_refused(name: str) -> None:
-    with pytest.raises(PreconditionFailed, match=f"^invalid type 'signedint' for arg '{name}'$"):
+    with pytest.raises(
+        PreconditionFailedError, match=f"^invalid type 'signedint' for arg '{name}'$"
+    ):
         make({name: 5})
 
 

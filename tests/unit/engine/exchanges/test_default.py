@@ -4,7 +4,7 @@ import pytest
 
 from leveret.engine.exchanges.default import DefaultExchange
 from leveret.engine.target import Target
-from leveret.errors import AccessRefused
+from leveret.errors import AccessRefusedError
 from tests.unit.engine.exchanges.stage import matched
 
 
@@ -27,7 +27,9 @@ def test_queues_of_the_vhost_are_seen_as_they_come_and_go() -> None:
 
 
 def test_binding_is_refused() -> None:
-    with pytest.raises(AccessRefused, match=r"^operation not permitted on the default exchange$"):
+    with pytest.raises(
+        AccessRefusedError, match=r"^operation not permitted on the default exchange$"
+    ):
         DefaultExchange({}).check_binding("k", {})
 
 

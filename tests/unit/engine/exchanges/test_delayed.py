@@ -4,7 +4,7 @@ import pytest
 
 from leveret.engine.exchanges.delayed import delay_ms
 from leveret.engine.target import Target
-from leveret.errors import PreconditionFailed
+from leveret.errors import PreconditionFailedError
 from leveret.wire.tables import Field, table_of
 from tests.unit.engine.exchanges.stage import bind, exchange, matched, message, queues
 
@@ -31,9 +31,9 @@ def test_it_shows_its_own_type_and_bindings() -> None:
 
 def test_inner_type_checks_bindings_and_arguments() -> None:
     source = exchange("x-delayed-message", {"x-delayed-type": "headers"})
-    with pytest.raises(PreconditionFailed, match="Invalid x-match field value"):
+    with pytest.raises(PreconditionFailedError, match="Invalid x-match field value"):
         source.check_binding("", table_of({"x-match": "nope"}))
-    with pytest.raises(PreconditionFailed, match="mutually exclusive"):
+    with pytest.raises(PreconditionFailedError, match="mutually exclusive"):
         exchange(
             "x-delayed-message",
             {"x-delayed-type": "x-consistent-hash", "hash-header": "a", "hash-property": "b"},
@@ -43,18 +43,18 @@ def test_inner_type_checks_bindings_and_arguments() -> None:
 @pytest.mark.parametrize("arguments", [{}, {"x-delayed-type": 5}, {"x-delayed-type": None}])
 def test_inner_type_is_required(arguments: dict[str, object]) -> None:
     text = "^Invalid argument, 'x-delayed-type' must be an existing exchange type$"
-    with pytest.raises(PreconditionFailed, match=text):
+    with pytest.raises(PreconditionFailedError, match=text):
         exchange("x-delayed-message", arguments)
 
 
 def test_inner_type_must_be_known() -> None:
-    with pytest.raises(PreconditionFailed, match=r"^unknown exchange type 'nope'$"):
+    with pytest.raises(PreconditionFailedError, match=r"^unknown exchange type 'nope'$"):
         exchange("x-delayed-message", {"x-delayed-type": "nope"})
 
 
 def test_inner_type_cannot_be_delayed_again() -> None:
     text = "^Invalid argument, 'x-delayed-message' can't be used for 'x-delayed-type'$"
-    with pytest.raises(PreconditionFailed, match=text):
+    with pytest.raises(PreconditionFailedError, match=text):
         exchange("x-delayed-message", {"x-delayed-type": "x-delayed-message"})
 
 

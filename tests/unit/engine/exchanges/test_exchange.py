@@ -5,7 +5,7 @@ import pytest
 from leveret.engine.exchanges.exchange import Exchange, Headers
 from leveret.engine.exchanges.registry import KINDS
 from leveret.engine.target import Target
-from leveret.errors import SyntaxFault
+from leveret.errors import FieldSyntaxError
 from leveret.wire.properties import Properties
 from tests.unit.engine.exchanges.stage import (
     bind,
@@ -131,9 +131,9 @@ def test_one_header_is_found_with_and_without_the_table() -> None:
 
 def test_broken_headers_raise_a_syntax_fault() -> None:
     payload = b"\x05ab"
-    with pytest.raises(SyntaxFault):
+    with pytest.raises(FieldSyntaxError):
         Headers(payload, 0, len(payload)).table()
-    with pytest.raises(SyntaxFault):
+    with pytest.raises(FieldSyntaxError):
         Headers(payload, 0, len(payload)).field("a")
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from leveret.engine.exchanges.headers import HeadersExchange
 from leveret.engine.target import Target
-from leveret.errors import PreconditionFailed
+from leveret.errors import PreconditionFailedError
 from leveret.wire.tables import Field, Table, equal_values, table_of
 from tests.unit.engine.exchanges.stage import Arguments, bind, matched, queues
 
@@ -102,7 +102,9 @@ def test_message_without_headers_matches_what_asks_for_nothing() -> None:
 )
 def test_unusable_x_match_is_refused_in_the_words_of_rabbitmq(value: object, text: str) -> None:
     exchange = HeadersExchange("x")
-    with pytest.raises(PreconditionFailed, match=f"^{re.escape('Invalid x-match field ' + text)}$"):
+    with pytest.raises(
+        PreconditionFailedError, match=f"^{re.escape('Invalid x-match field ' + text)}$"
+    ):
         exchange.check_binding("", table_of({"x-match": value}))
 
 

@@ -8,7 +8,7 @@ import pytest
 from leveret.engine.exchanges.exchange import Exchange
 from leveret.engine.exchanges.registry import make_exchange
 from leveret.engine.target import Target
-from leveret.errors import PreconditionFailed
+from leveret.errors import PreconditionFailedError
 from tests.unit.engine.exchanges.stage import bind, matched, queues, unbind
 
 KINDS = ["x-random", "x-local-random"]
@@ -68,7 +68,7 @@ def test_random_takes_any_binding_key() -> None:
 
 def test_local_random_refuses_binding_keys() -> None:
     exchange = make("x-local-random", 1, 0)
-    with pytest.raises(PreconditionFailed, match=r"^Non empty binding 'k' key not permitted$"):
+    with pytest.raises(PreconditionFailedError, match=r"^Non empty binding 'k' key not permitted$"):
         exchange.check_binding("k", {})
     assert exchange.classic_only
 

@@ -5,7 +5,7 @@ import pytest
 from leveret.engine.exchanges.exchange import Exchange
 from leveret.engine.exchanges.registry import KINDS, PREDECLARED, make_exchange, predeclared
 from leveret.engine.target import Target
-from leveret.errors import PreconditionFailed
+from leveret.errors import PreconditionFailedError
 from leveret.wire.tables import table_of
 from tests.unit.engine.exchanges.stage import exchange, matched
 
@@ -32,7 +32,7 @@ def test_flags_are_off_unless_asked_for() -> None:
 
 @pytest.mark.parametrize("kind", ["nope", "", "Direct", "x-recent-history"])
 def test_unknown_type_is_refused(kind: str) -> None:
-    with pytest.raises(PreconditionFailed, match=f"^unknown exchange type '{kind}'$"):
+    with pytest.raises(PreconditionFailedError, match=f"^unknown exchange type '{kind}'$"):
         exchange(kind)
 
 

@@ -9,7 +9,7 @@ from leveret.engine.exchanges.random_choice import RandomExchange
 from leveret.engine.exchanges.registry import make_exchange, predeclared
 from leveret.engine.exchanges.router import Router
 from leveret.engine.target import Target
-from leveret.errors import SyntaxFault
+from leveret.errors import FieldSyntaxError
 from leveret.wire.tables import table_of
 from tests.unit.engine.exchanges.stage import Arguments, bind, message
 
@@ -255,7 +255,7 @@ def test_headers_that_cannot_be_decoded_do_not_harm_the_next_routing() -> None:
         bind(first, by_headers)
         bind(by_headers, scene.queue("q"), "", {"a": 1})
         bind(by_headers, scene.queue("always"))
-    with pytest.raises(SyntaxFault):
+    with pytest.raises(FieldSyntaxError):
         scene.route(first, "k", headers=Headers(b"\x05a", 0, 2))
     assert scene.route(scene.exchange("empty"), "k") == []
     assert scene.route(first, "k", headers=message({"a": 1})) == ["always", "q"]

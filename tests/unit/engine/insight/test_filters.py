@@ -4,7 +4,7 @@ import pytest
 
 from leveret.engine.insight.filters import CONDITIONS_MAX, Filter, age_of, find_header
 from leveret.engine.message import Address, Message
-from leveret.errors import PreconditionFailed
+from leveret.errors import PreconditionFailedError
 from leveret.wire.properties import Properties, encode_header
 from leveret.wire.tables import table_of
 
@@ -142,6 +142,6 @@ def test_needle_is_of_a_value_where_there_is_one() -> None:
 
 def test_too_many_conditions_are_refused() -> None:
     wanted = Filter()
-    with pytest.raises(PreconditionFailed, match=f"at most {CONDITIONS_MAX}"):
+    with pytest.raises(PreconditionFailedError, match=f"at most {CONDITIONS_MAX}"):
         for number in range(CONDITIONS_MAX + 1):
             wanted.require_header(f"h{number}", 1)

@@ -1,7 +1,7 @@
 """Whose turn it is: round robin, priorities, and consumers without room."""
 
 from leveret.engine.pulse import Pulse
-from leveret.engine.queues.round_robin import Rota
+from leveret.engine.queues.round_robin import RoundRobin
 from leveret.engine.turns.session import Consumer, Outlet, Session, Turn
 
 
@@ -12,7 +12,7 @@ class Scene:
         self.outlet = Outlet()
         self.outlet.credit = 1000
         self.session = Session(self.outlet, Turn(Pulse()))
-        self.rota = Rota()
+        self.rota = RoundRobin()
         self.consumers: dict[str, Consumer] = {}
         for name, priority in priorities.items():
             self.add(name, priority)

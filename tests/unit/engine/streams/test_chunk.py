@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from leveret.engine.message import Address
 from leveret.engine.streams.chunk import Envelope, chunk_bytes, read_chunk
-from leveret.errors import Corrupt
+from leveret.errors import CorruptionError
 from leveret.journal.chunks import CHUNK_BYTES_MAX, CHUNK_COUNT_MAX, CHUNK_HEAD_BYTES
 from leveret.wire.properties import Properties, decode_properties, encode_header
 from leveret.wire.tables import Field, Table, table_of
@@ -116,14 +116,14 @@ def test_every_bit_that_was_turned_is_noticed() -> None:
     for bit in range(len(data) * 8):
         turned = bytearray(data)
         turned[bit // 8] ^= 1 << bit % 8
-        with pytest.raises(Corrupt):
+        with pytest.raises(CorruptionError):
             read_chunk(bytes(turned), 0, 0)
 
 
 def test_every_cut_is_noticed() -> None:
     data = written(writer(), [b"one", b"two"]).data
     for size in range(len(data)):
-        with pytest.raises(Corrupt):
+        with pytest.raises(CorruptionError):
             read_chunk(data[:size], 0, 0)
     assert chunk_bytes(data[:CHUNK_HEAD_BYTES]) == len(data)
     assert chunk_bytes(data[: CHUNK_HEAD_BYTES - 1]) == 0

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from leveret.engine.streams.segments import FAR_MS, Index, MemorySegments
-from leveret.errors import Corrupt
+from leveret.errors import CorruptionError
 from leveret.journal.chunks import Place, Written
 from leveret.storage.blocks import HEAD_BYTES
 from leveret.storage.segments import DiskSegments
@@ -85,7 +85,7 @@ def test_chunks_are_found_by_offset_and_by_time(seed: int) -> None:
         for chunk in chunks[1:]:
             following = segments.next(following)
             assert following.first_offset == chunk.first_offset
-        with pytest.raises(Corrupt):
+        with pytest.raises(CorruptionError):
             segments.next(following)
 
 
@@ -94,7 +94,7 @@ def test_nothing_is_found_where_nothing_is() -> None:
     assert segments.find_time(5, 17) == 17
     assert segments.skip_damage(3, 17) == 17
     assert segments.first_ms(0) == FAR_MS
-    with pytest.raises(Corrupt):
+    with pytest.raises(CorruptionError):
         segments.find(0)
 
 
@@ -129,7 +129,7 @@ class Files:
         self.most = max(self.most, size)
         assert stream == 9
         if segment not in self.data:
-            raise Corrupt("missing")
+            raise CorruptionError("missing")
         return bytes(self.data[segment][at : at + size])
 
 
@@ -168,7 +168,7 @@ def test_time_of_a_segment_that_cannot_be_read_is_that_of_the_next() -> None:
     files.data[2][HEAD_BYTES + 17] ^= 0xFF  # of the time of the second segment
     del files.data[6]
     assert [int(segments.first_ms(number)) for number in range(4)] == [100, 300, 300, FAR_MS]
-    with pytest.raises(Corrupt):  # the stream begins at its first message then
+    with pytest.raises(CorruptionError):  # the stream begins at its first message then
         segments.find_time(150, 8)
 
 
@@ -186,7 +186,7 @@ def test_head_with_another_time_does_not_hide_messages() -> None:
             right = max(0, (time_ms + 99) // 100 - 1)
             try:
                 assert fresh.find_time(time_ms, 8) <= right
-            except Corrupt:
+            except CorruptionError:
                 continue
 
 
@@ -233,7 +233,7 @@ def test_size_that_was_turned_is_not_believed() -> None:
     files, segments = on_disk([written(writer(1 << 30, 0, HEAD_BYTES), [b"a" * 60])])
     files.data[0][HEAD_BYTES + 3] = 0xFF
     before = files.most
-    with pytest.raises(Corrupt):
+    with pytest.raises(CorruptionError):
         segments.find(0)
     assert files.most <= max(before, 1 << 16)
 

@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
-from leveret.engine.turns.loss_counts import Fates
+from leveret.engine.turns.loss_counts import LossCounts
 from tests.unit.engine.commands.test_dead_letter import REASONS
 from tests.unit.engine.front import Client
 
 
-def fates(client: Client, name: str = "q") -> Fates:
+def fates(client: Client, name: str = "q") -> LossCounts:
     found = client.stage.broker.vhost("/").queues[name].fates
     assert found is not None
     return found

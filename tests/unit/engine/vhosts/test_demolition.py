@@ -4,7 +4,7 @@ import pytest
 
 from leveret.engine.broker import Broker
 from leveret.engine.vhosts.demolition import SLICE
-from leveret.errors import NotFound
+from leveret.errors import NotFoundError
 from leveret.wire.tables import table_of
 from tests.unit.engine.front import Client
 
@@ -31,14 +31,14 @@ def test_a_deleted_vhost_is_gone_and_leaves_nothing() -> None:
     filled(broker, "v")
     broker.delete_vhost("v")
     assert sorted(broker.vhosts) == sorted(broker.governors) == ["/"]
-    with pytest.raises(NotFound, match="vhost v not found"):
+    with pytest.raises(NotFoundError, match="vhost v not found"):
         broker.vhost("v")
     client.advance(0)
     assert len([queue for queue in broker.slots.queues if queue is not None]) == slots
 
 
 def test_a_vhost_that_does_not_exist_cannot_be_deleted() -> None:
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         Broker(1).delete_vhost("v")
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 
 from leveret.engine.arguments.policies import Policy
-from leveret.engine.history.tracing import TracedChronicle, Trails
+from leveret.engine.history.tracing import TracedChronicle, TracedMessages
 from leveret.engine.streams.chronicle import StreamChronicle
 from leveret.engine.vhosts.policy_enforcer import SLICE
 from leveret.wire.tables import plain_table, table_of
@@ -279,7 +279,7 @@ def test_a_stream_forgets_as_the_policy_says() -> None:
 
 def test_a_policy_that_remembers_leaves_the_tracing_of_a_queue() -> None:
     client = Client()
-    client.stage.broker.turn.trails = Trails()
+    client.stage.broker.turn.trails = TracedMessages()
     queue = client.queue("q")
     put(client, "^q$", remember="history")
     assert isinstance(queue.chronicle, TracedChronicle)

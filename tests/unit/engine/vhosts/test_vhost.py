@@ -9,7 +9,13 @@ from leveret.engine.streams.stream import Stream
 from leveret.engine.turns.session import Outlet
 from leveret.engine.vhosts.making import PARKED, parked_queue
 from leveret.engine.vhosts.vhost import Vhost
-from leveret.errors import AccessRefused, EngineError, NotFound, PreconditionFailed, ResourceLocked
+from leveret.errors import (
+    AccessRefusedError,
+    EngineError,
+    NotFoundError,
+    PreconditionFailedError,
+    ResourceLockedError,
+)
 from leveret.wire.tables import Table, table_of
 
 
@@ -70,21 +76,21 @@ def test_refused_definitions_change_nothing(vhost: Vhost) -> None:
     bad, odd = table_of({"x-max-length": -1}), table_of({"x-match": "odd"})
     before = state(vhost)
     refused: list[tuple[Callable[[], object], type[EngineError]]] = [
-        (lambda: declare(vhost, "q", durable=True), PreconditionFailed),
-        (lambda: declare(vhost, "new", bad), PreconditionFailed),
-        (lambda: declare(vhost, "mine", owner=others), ResourceLocked),
-        (lambda: declare(vhost, "q", owner=mine), ResourceLocked),
-        (lambda: vhost.queue("mine", others), ResourceLocked),
-        (lambda: vhost.queue("none", mine), NotFound),
-        (lambda: exchange(vhost, "e", "fanout"), PreconditionFailed),
-        (lambda: exchange(vhost, "f", "odd"), PreconditionFailed),
-        (lambda: exchange(vhost, "amq.x", "topic"), AccessRefused),
-        (lambda: exchange(vhost, "", "direct"), AccessRefused),
-        (lambda: vhost.delete_exchange("amq.topic", False), AccessRefused),
-        (lambda: vhost.delete_exchange("e", True), PreconditionFailed),
-        (lambda: vhost.bind("none", queue, "", {}), NotFound),
-        (lambda: vhost.bind("amq.headers", queue, "", odd), PreconditionFailed),
-        (lambda: vhost.delete_queue("mine", False, False, others), ResourceLocked),
+        (lambda: declare(vhost, "q", durable=True), PreconditionFailedError),
+        (lambda: declare(vhost, "new", bad), PreconditionFailedError),
+        (lambda: declare(vhost, "mine", owner=others), ResourceLockedError),
+        (lambda: declare(vhost, "q", owner=mine), ResourceLockedError),
+        (lambda: vhost.queue("mine", others), ResourceLockedError),
+        (lambda: vhost.queue("none", mine), NotFoundError),
+        (lambda: exchange(vhost, "e", "fanout"), PreconditionFailedError),
+        (lambda: exchange(vhost, "f", "odd"), PreconditionFailedError),
+        (lambda: exchange(vhost, "amq.x", "topic"), AccessRefusedError),
+        (lambda: exchange(vhost, "", "direct"), AccessRefusedError),
+        (lambda: vhost.delete_exchange("amq.topic", False), AccessRefusedError),
+        (lambda: vhost.delete_exchange("e", True), PreconditionFailedError),
+        (lambda: vhost.bind("none", queue, "", {}), NotFoundError),
+        (lambda: vhost.bind("amq.headers", queue, "", odd), PreconditionFailedError),
+        (lambda: vhost.delete_queue("mine", False, False, others), ResourceLockedError),
     ]
     for command, kind in refused:
         with pytest.raises(EngineError) as failure:

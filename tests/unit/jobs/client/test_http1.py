@@ -4,7 +4,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from leveret.jobs.client.errors import BadAnswer
+from leveret.jobs.client.errors import BadAnswerError
 from leveret.jobs.client.http1 import BODY_BYTES_MAX, HEAD_BYTES_MAX, Answer, AnswerReader, Requests
 
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-Odd:  a:b \r\n\r\nhello"
@@ -63,7 +63,7 @@ def test_an_answer_without_a_body_ends_with_its_head() -> None:
     ],
 )
 def test_what_is_no_answer_or_too_large_is_refused(data: bytes) -> None:
-    with pytest.raises(BadAnswer):
+    with pytest.raises(BadAnswerError):
         AnswerReader().feed(data)
 
 

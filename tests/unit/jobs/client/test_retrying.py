@@ -4,20 +4,20 @@ from typing import Any
 
 from leveret.jobs.client import calls
 from leveret.jobs.client.errors import (
-    CallFailed,
-    InvalidCall,
-    OverRate,
-    ServiceDraining,
-    StaleLease,
-    TimedOut,
-    Unreachable,
+    CallError,
+    CallTimeoutError,
+    InvalidCallError,
+    RateLimitError,
+    ServiceDrainingError,
+    StaleLeaseError,
+    UnreachableError,
     fault_of,
 )
 from leveret.jobs.client.job import NewJob
 from leveret.jobs.client.retrying import RETRIES_MAX, maybe_pause_s
 
-NOT_SENT = Unreachable("refused", was_sent=False)
-SENT = Unreachable("lost", was_sent=True)
+NOT_SENT = UnreachableError("refused", was_sent=False)
+SENT = UnreachableError("lost", was_sent=True)
 PLAIN = calls.enqueue([NewJob(topic="t", payload=b"")], "n")
 KEYED = calls.enqueue([NewJob(topic="t", payload=b"", idempotency_key="k")], "n")
 HALF_KEYED = calls.enqueue(
@@ -27,7 +27,7 @@ TAKE = calls.dequeue("n", "t", 1, 0, None)
 LOOK = calls.stats(None)
 
 
-def is_repeated(fault: CallFailed, call: calls.Call[Any]) -> bool:
+def is_repeated(fault: CallError, call: calls.Call[Any]) -> bool:
     return maybe_pause_s(fault, call, 1, 100.0) is not None
 
 
@@ -42,27 +42,27 @@ def test_what_may_have_been_done_is_repeated_only_where_that_is_harmless() -> No
 
 
 def test_what_was_not_done_is_repeated() -> None:
-    for fault in (NOT_SENT, OverRate("wait"), ServiceDraining("stopping")):
+    for fault in (NOT_SENT, RateLimitError("wait"), ServiceDrainingError("stopping")):
         assert is_repeated(fault, PLAIN)
 
 
 def test_what_would_fail_again_is_not_repeated() -> None:
-    for fault in (InvalidCall("no"), StaleLease("no"), TimedOut("late")):
+    for fault in (InvalidCallError("no"), StaleLeaseError("no"), CallTimeoutError("late")):
         assert not is_repeated(fault, LOOK)
 
 
 def test_no_pause_goes_beyond_the_deadline_and_tries_are_limited() -> None:
-    assert maybe_pause_s(OverRate("wait", retry_after_s=5.0), LOOK, 1, 4.0) is None
-    assert maybe_pause_s(OverRate("wait", retry_after_s=5.0), LOOK, 1, 6.0) == 5.0
+    assert maybe_pause_s(RateLimitError("wait", retry_after_s=5.0), LOOK, 1, 4.0) is None
+    assert maybe_pause_s(RateLimitError("wait", retry_after_s=5.0), LOOK, 1, 6.0) == 5.0
     assert maybe_pause_s(NOT_SENT, LOOK, RETRIES_MAX + 1, 100.0) is None
 
 
 def test_an_error_is_the_exception_of_its_cause_with_the_words_of_the_service() -> None:
     body = b'{"type": "about:blank", "title": "Conflict", "detail": "the lease is over"}'
     fault = fault_of(409, body, None)
-    assert isinstance(fault, StaleLease)
+    assert isinstance(fault, StaleLeaseError)
     assert (str(fault), fault.status) == ("the lease is over", 409)
     limited = fault_of(429, b"slow down", "2.5")
-    assert isinstance(limited, OverRate)
+    assert isinstance(limited, RateLimitError)
     assert (str(limited), limited.retry_after_s) == ("slow down", 2.5)
     assert str(fault_of(502, b"", None)) == "the service answered 502"

@@ -11,14 +11,14 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from leveret.errors import Corrupt, JobsUnavailable
+from leveret.errors import CorruptionError, JobsUnavailableError
 from leveret.job_service.shards import entries
 from leveret.job_service.shards.bells import Bells
 from leveret.job_service.shards.entries import Entry
 from leveret.job_service.shards.memory import Memory, Topic
 from leveret.job_service.shards.routing import ShardMap
 from leveret.job_service.shards.settings import FLUSH_BYTES
-from leveret.job_service.shards.shard import Shard, TopicStopped
+from leveret.job_service.shards.shard import Shard, TopicStoppedError
 from leveret.job_service.shards.tables import Tables
 from leveret.job_service.shards.wal import Wal
 
@@ -90,7 +90,7 @@ class Flusher:
             for topic in await self._memory.buffers():
                 if self._routes.is_on(topic, self.shard):
                     self._asked.setdefault(topic, None)
-        except JobsUnavailable as error:
+        except JobsUnavailableError as error:
             log.info("no look at the buffers: %s", error)
 
     async def _round(self) -> None:
@@ -102,7 +102,7 @@ class Flusher:
                 todo = await self._flush_some(todo)
                 if todo:
                     self._tables.behind.add(self.shard.index)
-            except (JobsUnavailable, TopicStopped) as error:
+            except (JobsUnavailableError, TopicStoppedError) as error:
                 fault = error
             except Exception as error:
                 log.exception("jobs could not be flushed to %s", self.shard.name)
@@ -137,14 +137,14 @@ class Flusher:
     async def _insert(self, taken: dict[Topic, list[Entry]]) -> None:
         try:
             await self._tables.put(self.shard, [job for jobs in taken.values() for job in jobs])
-        except TopicStopped:
+        except TopicStoppedError:
             if len(taken) == 1:
                 await self._on_stopped(next(iter(taken)))
                 raise
             for topic, jobs in taken.items():  # those that are not being moved
                 try:
                     await self._insert({topic: jobs})
-                except TopicStopped:
+                except TopicStoppedError:
                     log.info("the topic %s of %s is being moved", topic[1], topic[0])
             return
         now_ms = self._tables.clock.now_ms()
@@ -167,7 +167,7 @@ class Flusher:
             return
         try:
             await self.shard.fetch("SELECT leveret_take_back($1, $2, $3::BIGINT[])", *topic, ids)
-        except TopicStopped:
+        except TopicStoppedError:
             log.info("prefetched jobs of %s are ready again when their leases end", topic[1])
 
 
@@ -189,7 +189,7 @@ def _decoded(raw: list[bytes]) -> list[Entry]:
     for data in raw:
         try:
             found.append(entries.decode(data))
-        except Corrupt as error:
+        except CorruptionError as error:
             log.error("a buffer in Redis holds what is no job: %s", error)
             break
     return found

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final
 
-from leveret.errors import JobsError, JobsUnavailable
+from leveret.errors import JobsError, JobsUnavailableError
 from leveret.job_service.shards.bells import Bells
 from leveret.job_service.shards.entries import Entry
 from leveret.job_service.shards.intake import by_topic
@@ -20,7 +20,7 @@ from leveret.job_service.shards.memory import Topic
 from leveret.job_service.shards.moments import moment
 from leveret.job_service.shards.routing import ShardMap
 from leveret.job_service.shards.settings import FLOOR_LAG_MS, FLUSH_BYTES, ORIGIN_KEPT_MS
-from leveret.job_service.shards.shard import Shard, TopicStopped
+from leveret.job_service.shards.shard import Shard, TopicStoppedError
 from leveret.job_service.shards.tables import Tables
 from leveret.job_service.shards.wal import Wal
 from leveret.job_service.snowflake import EPOCH_MS, time_ms_of
@@ -103,7 +103,7 @@ class Sweeper:
     async def _put_to(self, shard: Shard, jobs: list[Entry]) -> None:
         try:
             await self._tables.put(shard, jobs)
-        except TopicStopped:
+        except TopicStoppedError:
             await self._routes.refresh()
             topics = by_topic(jobs)
             if len(topics) > 1:  # those that are not being moved
@@ -150,7 +150,7 @@ class Sweeper:
             self._tables.forced.add(shard.index)
         self.floor_ms = max(self.floor_ms, time_ms_of(row["floor_id"]))
         if row["floor_id"] >= (now_ms - EPOCH_MS) << 22:
-            raise JobsUnavailable(
+            raise JobsUnavailableError(
                 f"the clock of this node is behind that of others at {shard.name}"
             )
 

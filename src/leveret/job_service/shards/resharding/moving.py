@@ -24,7 +24,7 @@ from typing import Any, Final
 
 import asyncpg
 
-from leveret.errors import JobsUnavailable
+from leveret.errors import JobsUnavailableError
 from leveret.job_model import TopicSettings
 from leveret.job_service.shards.memory import Topic
 from leveret.job_service.shards.resharding.carrying import (
@@ -48,7 +48,7 @@ DELETE_ROWS: Final = 5_000
 LEFT: Final = ("items", "keys", "turns", "rounds", "schedules")
 
 
-class Differs(JobsUnavailable):
+class CopyDiffersError(JobsUnavailableError):
     """What was copied is not what was there."""
 
 
@@ -110,13 +110,15 @@ class Mover:
         for rows in self._tables(topic):
             here, there = await asyncio.gather(sums(source, rows), sums(target, rows))
             if here != there:
-                raise Differs(
+                raise CopyDiffersError(
                     f"{rows.table} of the topic {topic[1]} of {topic[0]} differ: {here.told()} on"
                     f" its shard, {there.told()} on shard {shard}; it stays where it is"
                 )
             counts[rows.table] = here.count
         if await missing_marks(source, target, signed(slot_of(topic))):
-            raise Differs(f"flush marks of the topic {topic[1]} are missing on shard {shard}")
+            raise CopyDiffersError(
+                f"flush marks of the topic {topic[1]} are missing on shard {shard}"
+            )
         return counts
 
     async def switch(self, topic: Topic, shard: int) -> None:
@@ -161,7 +163,7 @@ class Mover:
                 await self.carry(topic, shard)
                 await self.verify(topic, shard)
                 await self.switch(topic, shard)
-            except Differs:
+            except CopyDiffersError:
                 await self.thaw(topic)
                 raise
         await self.thaw(topic)
@@ -175,14 +177,14 @@ class Mover:
     async def _require_elsewhere(self, topic: Topic, shard: int) -> int:
         current = await self.current(topic)
         if current == shard:
-            raise JobsUnavailable(f"the topic {topic[1]} is on shard {shard} already")
+            raise JobsUnavailableError(f"the topic {topic[1]} is on shard {shard} already")
         return current
 
     async def _require_frozen(self, topic: Topic, shard: int) -> Any:
         """The database of a topic, which is frozen and not the one of `shard`."""
         current = await self._require_elsewhere(topic, shard)
         if await self.state(current, topic) != "frozen":
-            raise JobsUnavailable(f"the topic {topic[1]} is not frozen")
+            raise JobsUnavailableError(f"the topic {topic[1]} is not frozen")
         return self.databases[current]
 
     async def _set_state(self, shard: int, topic: Topic, state: str) -> None:
@@ -240,7 +242,9 @@ async def mover(dsns: Sequence[str]) -> AsyncIterator[Mover]:
             await migrate(opened[-1])
         yield Mover(opened)
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-        raise JobsUnavailable(f"a shard fails: {str(error) or type(error).__name__}") from error
+        raise JobsUnavailableError(
+            f"a shard fails: {str(error) or type(error).__name__}"
+        ) from error
     finally:
         for connection in opened:
             connection.terminate()

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import asyncpg
 
-from leveret.errors import JobsUnavailable
+from leveret.errors import JobsUnavailableError
 
 CONNECT_S: Final = 10.0
 BATCH_ROWS: Final = 2_000
@@ -50,7 +50,7 @@ class Range(NamedTuple):
 
 
 def ranges(dsns: Sequence[str], where: str, rows: int) -> list[Range]:
-    """Every shard in pieces of about so many jobs that fulfil a condition; JobsUnavailable."""
+    """Every shard in pieces of about so many jobs that fulfil a condition; JobsUnavailableError."""
 
     async def work() -> list[Range]:
         bounds = await asyncio.gather(*(_bounds(dsn, where, rows) for dsn in dsns))
@@ -63,7 +63,9 @@ def ranges(dsns: Sequence[str], where: str, rows: int) -> list[Range]:
     try:
         return asyncio.run(work())
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-        raise JobsUnavailable(f"a shard fails: {str(error) or type(error).__name__}") from error
+        raise JobsUnavailableError(
+            f"a shard fails: {str(error) or type(error).__name__}"
+        ) from error
 
 
 async def _bounds(dsn: str, where: str, rows: int) -> list[int]:
