@@ -391,7 +391,7 @@ class Channel(Session):
         """Somebody traces what is delivered."""
         tracer = self.turn.tracer
         assert tracer is not None
-        tracer.on_deliveries(self, messages)
+        tracer.on_deliveries(self.outlet, self.number, messages)
 
     def send_confirms(self) -> None:
         self._confirm_through(self.publish_seq)

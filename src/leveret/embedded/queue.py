@@ -46,7 +46,8 @@ from leveret.engine.queues.queue import NO_TTL
 from leveret.engine.queues.queue import Queue as Machine
 from leveret.engine.queues.slots import Slots
 from leveret.engine.queues.state import BATCH
-from leveret.engine.turns.session import Outlet, Session, Turn
+from leveret.engine.turns.session import Outlet, Session
+from leveret.engine.turns.turn import Turn
 from leveret.errors import ClosedError, PreconditionFailedError, StaleReceiptError
 
 _NOWHERE: Final = Address("", "")  # messages are pushed to their queue, not routed

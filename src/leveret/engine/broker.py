@@ -33,7 +33,8 @@ from leveret.engine.turns.loss_counts import (
     DISABLED,
     UNROUTED_DEATH,
 )
-from leveret.engine.turns.session import DELIVERY_LIMIT, DUE, EXPIRED, REJECTED, Leaving, Turn
+from leveret.engine.turns.session import Consumer, Session
+from leveret.engine.turns.turn import DELIVERY_LIMIT, DUE, EXPIRED, REJECTED, Leaving, Turn
 from leveret.engine.vhosts.definition_records import vhost_made
 from leveret.engine.vhosts.demolition import Demolition
 from leveret.engine.vhosts.making import parked_queue
@@ -141,6 +142,7 @@ class Broker:
                 roomy = turn.roomy
                 turn.roomy = []
                 for session in roomy:
+                    assert isinstance(session, Session)
                     wake_parked(self.slots, session)
             if turn.dirty:
                 self._pump_dirty()
@@ -168,6 +170,7 @@ class Broker:
             ended = turn.ended
             turn.ended = []
             for consumer in ended:
+                assert isinstance(consumer, Consumer)
                 consumer.session.send_ended(consumer)
         if turn.confirms:
             confirms = turn.confirms

@@ -15,7 +15,7 @@ from typing import Final
 
 from leveret.engine.broker import Broker
 from leveret.engine.checkpoint import checkpoint_records
-from leveret.engine.turns.session import Session
+from leveret.engine.turns.turn import SessionBase
 from leveret.journal.journal import Journal
 from leveret.storage.backup import NodeBackup
 from leveret.storage.damage import ADVICE
@@ -43,7 +43,7 @@ class Store:
         self.durability = durability
         self._broker = broker
         self.journal = Journal()
-        self._waiting: deque[tuple[int, Session, int]] = deque()  # block, session, publish
+        self._waiting: deque[tuple[int, SessionBase, int]] = deque()  # block, session, publish
         self.fault: OSError | None = None
 
     def open(
@@ -118,7 +118,7 @@ class Store:
             self.log.let_go()
             raise
 
-    def wait_for_sync(self, session: Session) -> None:
+    def wait_for_sync(self, session: SessionBase) -> None:
         """At the end of this turn: tell a session when everything up to here is on disk."""
         self.journal.must_sync = True
         self._broker.turn.unsynced.append(session)

@@ -5,7 +5,8 @@ Sessions are what is woken here: one that is due puts itself on its turn's list 
 
 from leveret.engine.backlog.trash import Trash
 from leveret.engine.pulse import NEVER, Pulse
-from leveret.engine.turns.session import Outlet, Session, Turn
+from leveret.engine.turns.session import Outlet, Session
+from leveret.engine.turns.turn import SessionBase, Turn
 
 
 class Scene:
@@ -14,7 +15,7 @@ class Scene:
     def __init__(self) -> None:
         self.pulse = Pulse()
         self.turn = Turn(self.pulse)
-        self.sessions = [Session(Outlet(), self.turn) for _ in range(4)]
+        self.sessions: list[SessionBase] = [Session(Outlet(), self.turn) for _ in range(4)]
 
     def arm(self, number: int, due_ms: int) -> None:
         self.pulse.arm(self.sessions[number], due_ms)

@@ -18,7 +18,7 @@ from leveret.engine.commands.publishing import spread
 from leveret.engine.exchanges.registry import TRACE
 from leveret.engine.message import ADDRESS_NAME_BYTES_MAX, REDELIVERED, Address, Message
 from leveret.engine.queues.slots import Slots
-from leveret.engine.turns.session import Session, Tracer, Turn
+from leveret.engine.turns.turn import OutletBase, Tracer, Turn
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.wire.properties import Properties, decode_properties, encode_header
 from leveret.wire.tables import Field, Table, field_of
@@ -48,7 +48,7 @@ class Firehose(Tracer):
         facts["routed_queues"] = _texts(queues)
         self._publish(vhost, f"publish.{address.exchange}", facts, address, body)
 
-    def on_deliveries(self, session: Session, messages: list[Message]) -> None:
+    def on_deliveries(self, outlet: OutletBase, channel: i64, messages: list[Message]) -> None:
         for message in messages:
             slot = message.queue
             queue = self._slots.queues[slot] if slot >= 0 else None
@@ -59,9 +59,9 @@ class Firehose(Tracer):
                 continue
             facts = self._facts(queue.vhost, message.address, message.header)
             facts["redelivered"] = Field(_INT, 1 if message.flags & REDELIVERED else 0)
-            facts["connection"] = field_of(session.outlet.name)
-            facts["user"] = field_of(session.outlet.user_name)
-            facts["channel"] = Field(_INT, int(session.number))
+            facts["connection"] = field_of(outlet.name)
+            facts["user"] = field_of(outlet.user_name)
+            facts["channel"] = Field(_INT, int(channel))
             key = f"deliver.{queue.name}"
             self._publish(queue.vhost, key, facts, message.address, message.body)
 

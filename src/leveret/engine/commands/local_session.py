@@ -11,7 +11,8 @@ from mypy_extensions import i64
 from leveret.engine.commands.content import Content
 from leveret.engine.commands.publishing import REFUSED, UNROUTED, Route, publish
 from leveret.engine.message import Message
-from leveret.engine.turns.session import Consumer, Outlet, Session, Turn
+from leveret.engine.turns.session import Consumer, Outlet, Session
+from leveret.engine.turns.turn import Turn
 from leveret.engine.vhosts.vhost import Vhost
 
 
@@ -52,7 +53,7 @@ class LocalSession(Session):
         self.outbox = []
         tracer = self.turn.tracer
         if self.turn.traced != 0 and tracer is not None:
-            tracer.on_deliveries(self, outbox)
+            tracer.on_deliveries(self.outlet, self.number, outbox)
         self._on_deliveries(outbox)
         for message in outbox:
             holder = message.holder

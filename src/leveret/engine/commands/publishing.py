@@ -21,7 +21,8 @@ from leveret.engine.message import Address, Message
 from leveret.engine.queues.queue import Queue
 from leveret.engine.target import Target
 from leveret.engine.turns.loss_counts import UNREAD_REPLY
-from leveret.engine.turns.session import DELIVERY_BYTES, Turn
+from leveret.engine.turns.session import DELIVERY_BYTES
+from leveret.engine.turns.turn import Turn
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import AccessRefusedError
 from leveret.wire.scan import LONGSTR

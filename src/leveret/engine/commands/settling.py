@@ -15,7 +15,8 @@ from leveret.engine.message import Address, Message
 from leveret.engine.pulse import NEVER
 from leveret.engine.queues.queue import Queue
 from leveret.engine.queues.slots import Slots
-from leveret.engine.turns.session import TIMED_OUT, Consumer, Session, Turn
+from leveret.engine.turns.session import TIMED_OUT, Consumer, Session
+from leveret.engine.turns.turn import Turn
 from leveret.errors import PreconditionFailedError
 
 # Stands in for a message that its holder kept too long: the late ack is accepted and does nothing.
@@ -197,6 +198,7 @@ def take_back_late(slots: Slots, turn: Turn) -> None:
     late = turn.late
     turn.late = []
     for session in late:
+        assert isinstance(session, Session)
         if not session.closed:
             _take_back(slots, session)
 

@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 from mypy_extensions import i64
 
-from leveret.engine.turns.session import Outlet, Session, Turn
+from leveret.engine.turns.session import Outlet, Session
+from leveret.engine.turns.turn import Turn
 
 
 class Waiting(Session):

@@ -14,7 +14,7 @@ from leveret.engine.history.life_events import copy_id
 from leveret.engine.message import LOGGED, Message
 from leveret.engine.pulse import NEVER, earlier
 from leveret.engine.queues.state import BATCH, QueueState
-from leveret.engine.turns.session import DUE, EXPIRED
+from leveret.engine.turns.turn import DUE, EXPIRED
 from leveret.errors import CorruptionError
 from leveret.journal.records import NOWHERE
 

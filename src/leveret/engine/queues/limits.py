@@ -14,7 +14,7 @@ from leveret.engine.message import Message
 from leveret.engine.queues.state import BATCH, QueueState
 from leveret.engine.queues.telling import note_queued
 from leveret.engine.turns.loss_counts import REFUSED
-from leveret.engine.turns.session import MAXLEN
+from leveret.engine.turns.turn import MAXLEN
 from leveret.errors import CorruptionError
 
 

@@ -47,7 +47,8 @@ from leveret.engine.queues.limits import drop_heads, is_over, refuse
 from leveret.engine.queues.state import BATCH, QueueState
 from leveret.engine.queues.telling import note_delivered, note_queued
 from leveret.engine.turns.events import consumer_changed
-from leveret.engine.turns.session import DELIVERY_BYTES, DELIVERY_LIMIT, REJECTED, Consumer, Session
+from leveret.engine.turns.session import DELIVERY_BYTES, Consumer, Session
+from leveret.engine.turns.turn import DELIVERY_LIMIT, REJECTED
 from leveret.errors import CorruptionError
 from leveret.journal.journal import Journal
 

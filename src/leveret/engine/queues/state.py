@@ -24,7 +24,8 @@ from leveret.engine.pulse import Timed
 from leveret.engine.queues.consumers import Subscribers
 from leveret.engine.target import Target
 from leveret.engine.turns.loss_counts import LossCounts
-from leveret.engine.turns.session import Consumer, Leaving, Outlet, Turn
+from leveret.engine.turns.session import Consumer, Outlet
+from leveret.engine.turns.turn import Leaving, Turn
 from leveret.errors import CorruptionError
 from leveret.wire.tables import Table
 

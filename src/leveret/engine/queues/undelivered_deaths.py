@@ -13,7 +13,7 @@ from leveret.engine.history.life_events import DELETED
 from leveret.engine.message import Message
 from leveret.engine.pulse import NEVER, Timed
 from leveret.engine.queues.queue import Queue
-from leveret.engine.turns.session import Leaving, Turn
+from leveret.engine.turns.turn import Leaving, Turn
 
 RETRY_MS: Final = 10_000
 

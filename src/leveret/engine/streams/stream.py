@@ -23,7 +23,8 @@ from leveret.engine.queues.queue import Queue
 from leveret.engine.streams.chunk import Chunk
 from leveret.engine.streams.reader import Reader
 from leveret.engine.streams.segments import FAR_MS, MemorySegments, Segments
-from leveret.engine.turns.session import Consumer, Turn
+from leveret.engine.turns.session import Consumer
+from leveret.engine.turns.turn import Turn
 from leveret.errors import CorruptionError, UnsupportedError
 from leveret.journal.chunks import ChunkWriter, Place, Written
 from leveret.journal.journal import Journal

@@ -16,7 +16,8 @@ from mypy_extensions import i64
 
 from leveret.engine.exchanges.binding import Binding
 from leveret.engine.exchanges.exchange import Exchange
-from leveret.engine.turns.session import Consumer, Turn
+from leveret.engine.turns.session import Consumer
+from leveret.engine.turns.turn import Turn
 from leveret.wire.properties import Properties, encode_header
 from leveret.wire.tables import Field, Table, field_of
 

@@ -9,7 +9,7 @@ A key of several parts is a JSON array of them, so that no character is special.
 """
 
 from leveret.engine.turns.events import entry_changed
-from leveret.engine.turns.session import Turn
+from leveret.engine.turns.turn import Turn
 from leveret.engine.vhosts.definition_records import entry_gone, entry_made
 
 

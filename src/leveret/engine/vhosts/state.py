@@ -19,7 +19,8 @@ from leveret.engine.streams.segments import SegmentStore
 from leveret.engine.target import Target
 from leveret.engine.turns.events import EVENT_EXCHANGE
 from leveret.engine.turns.retired_counts import Counts
-from leveret.engine.turns.session import Consumer, Outlet, Turn
+from leveret.engine.turns.session import Consumer, Outlet
+from leveret.engine.turns.turn import Turn
 from leveret.engine.vhosts.governor import Governor
 from leveret.engine.vhosts.register import Register
 from leveret.errors import NotFoundError, ResourceLockedError

@@ -2,7 +2,8 @@
 
 from leveret.engine.pulse import Pulse
 from leveret.engine.queues.round_robin import RoundRobin
-from leveret.engine.turns.session import Consumer, Outlet, Session, Turn
+from leveret.engine.turns.session import Consumer, Outlet, Session
+from leveret.engine.turns.turn import Turn
 
 
 class Scene:
