@@ -29,15 +29,14 @@ from leveret.amqp.writer import Writer
 from leveret.auth import WRITE
 from leveret.engine.commands.content import Content
 from leveret.engine.commands.publishing import (
-    REFUSED,
     REPLY_NAME,
-    UNROUTED,
     Route,
     publish,
     require_public,
 )
 from leveret.engine.commands.settling import ack, take
 from leveret.engine.message import Message
+from leveret.engine.turns.outcomes import IN_LOG, QUEUE_FULL, UNROUTED
 from leveret.engine.turns.session import TIMED_OUT, Consumer, Session
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import (
@@ -316,20 +315,18 @@ class Channel(Session):
         """Publish, return what cannot be routed, note the confirm; False if a queue refused."""
         route.exchange.published_in += 1
         self.published += 1
-        turn = self.turn
-        turn.logged = False
         result = publish(self.vhost, route, content, body)
         if result == UNROUTED:
             self.return_unrouted(route, content, body)
         if self.confirming:
             self.publish_seq += 1
-            if result == REFUSED:
+            if result & QUEUE_FULL:
                 self.refused.append(self.publish_seq)
-            if turn.logged:
+            if result & IN_LOG:
                 self._wait_for_log()
             if not self.in_confirms:
                 self.turn.note_confirm(self)
-        return result != REFUSED
+        return result & QUEUE_FULL == 0
 
     def _wait_for_log(self) -> None:
         """The last publish is safe when the log is synced."""

@@ -285,11 +285,7 @@ class AmqpProtocol:
         route = publisher.route if publisher is not None else None
         if route is None:
             return False
-        queues = route.queues
-        pushed = self._front.broker.turn.pushed
-        if not route.fixed and isinstance(pushed, Queue):
-            queues = [pushed]  # where the last message went that was routed by itself
-        for queue in queues:
+        for queue in route.queues:
             if queue.ready.count > most and queue.consumers and not queue.paused:
                 self._pressing = queue
                 return True

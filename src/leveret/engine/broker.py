@@ -17,7 +17,7 @@ from leveret.engine.commands.consuming import wake_parked
 from leveret.engine.commands.content import Content
 from leveret.engine.commands.dead_letter import record_death
 from leveret.engine.commands.firehose import Firehose
-from leveret.engine.commands.publishing import CYCLED, REFUSED, UNROUTED, spread
+from leveret.engine.commands.publishing import route_and_push
 from leveret.engine.commands.settling import take_back_late
 from leveret.engine.history.life_events import DEAD_LETTERED, DROPPED, PARKED, copy_id
 from leveret.engine.message import PERSISTENT, Address, Message
@@ -33,6 +33,7 @@ from leveret.engine.turns.loss_counts import (
     DISABLED,
     UNROUTED_DEATH,
 )
+from leveret.engine.turns.outcomes import CYCLED, QUEUE_FULL, UNROUTED
 from leveret.engine.turns.session import Consumer, Session
 from leveret.engine.turns.turn import DELIVERY_LIMIT, DUE, EXPIRED, REJECTED, Leaving, Turn
 from leveret.engine.vhosts.definition_records import vhost_made
@@ -193,7 +194,7 @@ class Broker:
         for key, facts in events:
             content = Content(event_header(facts, self.turn.now_ms))
             address = Address(EVENT_EXCHANGE, key)
-            spread(vhost, exchange, address, content, b"", [], False, False)
+            route_and_push(vhost, exchange, address, content, b"")
 
     def _write_log(self) -> None:
         for ledger in self.turn.unlogged:
@@ -237,7 +238,8 @@ class Broker:
             turn.cause_id = copy_id(queue.ledger.id, message.seq)
             result = _dead_letter(vhost, queue, message, gone.reason)
             turn.cause_id = 0
-            if result in (UNROUTED, REFUSED) and queue.settings.dead_letter_at_least_once:
+            is_lost = result == UNROUTED or result & QUEUE_FULL != 0
+            if is_lost and queue.settings.dead_letter_at_least_once:
                 vhost.stuck.add(gone)
                 return
             _count_death(queue, gone.reason, result)
@@ -280,7 +282,7 @@ def _route_due(vhost: Vhost, queue: Queue, message: Message) -> None:
     exchange = vhost.exchanges.get(queue.name)
     if exchange is not None:
         content = Content(message.header)
-        spread(vhost, exchange, message.address, content, message.body, [], False, False)
+        route_and_push(vhost, exchange, message.address, content, message.body)
 
 
 def _dead_letter(vhost: Vhost, queue: Queue, message: Message, reason: str) -> i64:
@@ -301,8 +303,8 @@ def _dead_letter(vhost: Vhost, queue: Queue, message: Message, reason: str) -> i
         assert properties.headers is not None
         properties.headers.pop("CC", None)
     content = Content(encode_header(properties, len(message.body)))
-    avoid = [] if reason == REJECTED else deaths
-    return spread(vhost, exchange, address, content, message.body, avoid, False, False)
+    avoid = None if reason == REJECTED else deaths
+    return route_and_push(vhost, exchange, address, content, message.body, deaths=avoid)
 
 
 def _park(vhost: Vhost, queue: Queue, message: Message) -> None:

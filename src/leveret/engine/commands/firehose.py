@@ -14,7 +14,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from leveret.engine.commands.content import Content
-from leveret.engine.commands.publishing import spread
+from leveret.engine.commands.publishing import route_and_push
 from leveret.engine.exchanges.registry import TRACE
 from leveret.engine.message import ADDRESS_NAME_BYTES_MAX, REDELIVERED, Address, Message
 from leveret.engine.queues.slots import Slots
@@ -82,7 +82,7 @@ class Firehose(Tracer):
         properties = Properties()
         properties.headers = facts
         content = Content(encode_header(properties, len(body)))
-        spread(vhost, exchange, Address(TRACE, _cut(key)), content, body, [], False, False)
+        route_and_push(vhost, exchange, Address(TRACE, _cut(key)), content, body)
 
 
 def _cut(key: str) -> str:

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from mypy_extensions import i64
 
 from leveret.engine.commands.content import Content
-from leveret.engine.commands.publishing import REFUSED, UNROUTED, Route, publish
+from leveret.engine.commands.publishing import Route, publish
 from leveret.engine.message import Message
+from leveret.engine.turns.outcomes import IN_LOG, QUEUE_FULL, UNROUTED
 from leveret.engine.turns.session import Consumer, Outlet, Session
 from leveret.engine.turns.turn import Turn
 from leveret.engine.vhosts.vhost import Vhost
@@ -35,12 +36,11 @@ class LocalSession(Session):
     def publish(self, vhost: Vhost, route: Route, header: bytes, body: bytes) -> int:
         """Publish; the number by which it will be confirmed. What nobody takes is refused."""
         turn = self.turn
-        turn.logged = False
         result = publish(vhost, route, Content(header), body)
         self.publish_seq += 1
-        if result == REFUSED or (result == UNROUTED and route.mandatory):
+        if result & QUEUE_FULL or (result == UNROUTED and route.mandatory):
             self.refused.append(self.publish_seq)
-        if turn.logged:
+        if result & IN_LOG:
             journal = turn.journal
             assert journal is not None
             journal.must_sync = True

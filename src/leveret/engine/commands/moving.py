@@ -17,7 +17,7 @@ from mypy_extensions import i64
 
 from leveret.engine.commands.content import Content
 from leveret.engine.commands.picking import Picked, remove
-from leveret.engine.commands.publishing import queues_of, spread
+from leveret.engine.commands.publishing import queues_of, route_and_push
 from leveret.engine.commands.redriving import redriven
 from leveret.engine.history.life_events import MOVED, PURGED, copy_id
 from leveret.engine.message import NO_EXPIRY, Address
@@ -226,7 +226,7 @@ class Mover:
         content = aim.content
         body = aim.picked.message.body
         if aim.via is not None:
-            spread(vhost, vhost.exchanges[aim.via], aim.address, content, body, [], False, False)
+            route_and_push(vhost, vhost.exchanges[aim.via], aim.address, content, body)
             return
         delay_ms: i64 = 0
         if aim.picked.due_ms != 0:

@@ -47,6 +47,7 @@ from leveret.engine.queues.limits import drop_heads, is_over, refuse
 from leveret.engine.queues.state import BATCH, QueueState
 from leveret.engine.queues.telling import note_delivered, note_queued
 from leveret.engine.turns.events import consumer_changed
+from leveret.engine.turns.outcomes import IN_LOG, QUEUE_FULL, QUEUED
 from leveret.engine.turns.session import DELIVERY_BYTES, Consumer, Session
 from leveret.engine.turns.turn import DELIVERY_LIMIT, REJECTED
 from leveret.errors import CorruptionError
@@ -119,8 +120,8 @@ class Queue(QueueState):
         priority: i64,
         flags: i64,
         delay_ms: i64,
-    ) -> bool:
-        """Add a message at the end of its priority; False when the queue refuses it."""
+    ) -> i64:
+        """Add a message at the end of its priority. Return QUEUED, with IN_LOG, or QUEUE_FULL."""
         turn = self.turn
         if self.ttl_ms >= 0 and (ttl_ms < 0 or self.ttl_ms < ttl_ms):
             ttl_ms = self.ttl_ms
@@ -135,11 +136,12 @@ class Queue(QueueState):
         message = Message(address, header, body, seq, expires_ms, priority, flags, self.slot)
         if self.limited and self.settings.overflow != DROP_HEAD and self._is_full(len(body)):
             refuse(self, message)
-            return False
+            return QUEUE_FULL
         self.published += 1
         due_ms = turn.now_ms + delay_ms if delay_ms > 0 else NEVER
+        outcome: i64 = QUEUED
         if self.ledger.journal is not None:
-            self._keep(message, due_ms)
+            outcome = self._keep(message, due_ms)
         if self.chronicle is not None:
             note_queued(self, message)
         if due_ms != NEVER:
@@ -152,15 +154,20 @@ class Queue(QueueState):
         if not self.dirty:
             self.dirty = True
             turn.dirty.append(self)
-        return True
+        return outcome
 
-    def _keep(self, message: Message, due_ms: i64) -> None:
-        """Write a message to the log, if it must survive or does not fit in memory."""
+    def _keep(self, message: Message, due_ms: i64) -> i64:
+        """Write a message to the log, if it must survive or does not fit in memory.
+
+        Return the outcome of the push. A message that was written only because memory is short
+        need not be synced.
+        """
         if self.durable and (message.flags & PERSISTENT or self.is_quorum):
             self.ledger.write_message(message, due_ms)
-            self.turn.logged = True
-        elif self.scheduled.is_full() if due_ms != NEVER else self.ready.is_full(message.priority):
+            return QUEUED | IN_LOG
+        if self.scheduled.is_full() if due_ms != NEVER else self.ready.is_full(message.priority):
             self.ledger.spill(message)
+        return QUEUED
 
     def has_room(self, more: i64, more_bytes: i64) -> bool:
         """Whether so many messages can come without breaking a limit, by refusal or by drops."""

@@ -23,6 +23,7 @@ from leveret.engine.queues.queue import Queue
 from leveret.engine.streams.chunk import Chunk
 from leveret.engine.streams.reader import Reader
 from leveret.engine.streams.segments import FAR_MS, MemorySegments, Segments
+from leveret.engine.turns.outcomes import IN_LOG, QUEUED
 from leveret.engine.turns.session import Consumer
 from leveret.engine.turns.turn import Turn
 from leveret.errors import CorruptionError, UnsupportedError
@@ -162,14 +163,14 @@ class Stream(Queue):
         priority: i64,
         flags: i64,
         delay_ms: i64,
-    ) -> bool:
-        """Append a message; it is kept whatever its delivery mode."""
+    ) -> i64:
+        """Append a message. It is kept whatever its delivery mode."""
         self.append(address.record(), header, body)
         journal = self.ledger.journal
-        if journal is not None:
-            self.turn.logged = True
-            journal.must_sync = True
-        return True
+        if journal is None:
+            return QUEUED
+        journal.must_sync = True
+        return QUEUED | IN_LOG
 
     def append(self, address: bytes, header: bytes, body: bytes) -> None:
         """Add a message that nobody waits for, but those who read."""

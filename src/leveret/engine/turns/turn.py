@@ -102,10 +102,8 @@ class Turn:
         self.journal: Journal | None = None  # takes everything durable; None: no log
         self.pages: Pages | None = None  # reads messages back from the log
         self.is_restoring = False  # definitions come from the log: they have no effects
-        self.logged = False  # the last publish wrote to it
         self.publish_id: i64 = 0  # of the publish that is carried out, where it is remembered
         self.cause_id: i64 = 0  # of the copy whose dead-lettering is carried out
-        self.pushed: Target | None = None  # the last queue that was found by routing anew
         self.unlogged: list[Ledger] = []  # ledgers of queues that have records to write
         self.outlet: OutletBase | None = None  # the connection whose input started the turn
         # For observers

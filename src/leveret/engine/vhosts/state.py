@@ -49,7 +49,6 @@ class VhostState:
         self.governor: Governor | None = None  # sees to it that policies are obeyed
         # What operators said of it
         self.tracing = False  # what passes is shown to whoever listens; see `set_tracing`
-        self.routed: list[str] = []  # where the last message went, while it is traced
         self.event_exchange: Exchange | None = None  # of the vhost that has it
         self.default_kind = ""  # of queues whose declaration names none; empty: classic
         self.queues_max: i64 = -1  # none may be declared beyond; -1: no limit

@@ -20,10 +20,11 @@ from leveret.auth import READ, WRITE
 from leveret.engine.commands.consuming import get
 from leveret.engine.commands.content import Content
 from leveret.engine.commands.dead_letter import counted_header
-from leveret.engine.commands.publishing import REFUSED, REPLY_NAME, ROUTED, Route, publish
+from leveret.engine.commands.publishing import REPLY_NAME, Route, publish
 from leveret.engine.commands.settling import ack, close_session, recover, reject
 from leveret.engine.message import COUNTED, REDELIVERED, Message
 from leveret.engine.queues.queue import Queue
+from leveret.engine.turns.outcomes import IN_LOG, QUEUE_FULL, ROUTED
 from leveret.engine.turns.session import Outlet, Session
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import (
@@ -138,14 +139,14 @@ async def publish_message(request: Request) -> Response:
         raise HTTPException(400, _amqp_text(fault)) from None
     _require_keys(request, vhost, name, [key, *content.extra_keys])
     try:
-        is_logged, result = _publish(facts, vhost, name, key, content, payload)
+        result = _publish(facts, vhost, name, key, content, payload)
     except LeveretError as fault:
         raise HTTPException(400, _amqp_text(fault)) from None
-    if is_logged:
+    if result & IN_LOG:
         await facts.synced()
-    if result == REFUSED:
+    if result & QUEUE_FULL:
         raise HTTPException(400, "rejected: a queue that it was routed to is full")
-    return json(Routed(result == ROUTED))
+    return json(Routed(result & ROUTED != 0))
 
 
 def _require_keys(request: Request, vhost: Vhost, name: str, keys: list[str]) -> None:
@@ -157,15 +158,13 @@ def _require_keys(request: Request, vhost: Vhost, name: str, keys: list[str]) ->
 
 def _publish(
     facts: NodeView, vhost: Vhost, name: str, key: str, content: Content, payload: bytes
-) -> tuple[bool, int]:
-    """Publish in a turn of its own; whether it went to the log, and what became of it."""
+) -> int:
+    """Publish in a turn of its own. Return the outcome."""
     with facts.turn():
         exchange = vhost.exchange(name)
-        turn = facts.broker.turn
-        turn.logged = False
         result = publish(vhost, Route(exchange, key, True), content, payload)
         exchange.published_in += 1
-        return turn.logged, result
+        return result
 
 
 def _payload(body: Publish) -> bytes:

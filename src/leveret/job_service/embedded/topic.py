@@ -28,6 +28,7 @@ from leveret.engine.pulse import Waking
 from leveret.engine.queues.getting import take_next
 from leveret.engine.queues.queue import NO_TTL, Queue
 from leveret.engine.queues.state import BATCH
+from leveret.engine.turns.outcomes import QUEUED
 from leveret.engine.turns.session import Outlet
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.job_model import (
@@ -103,7 +104,7 @@ class Topic:
         if envelope.fair_key is not None and self.queue.settings.has_jobs:
             self.queue.ready.open_lanes()
         delay_ms = max(envelope.after_ms - self.queue.turn.now_ms, 0)
-        return self.queue.push(
+        outcome = self.queue.push(
             self._address,
             envelope.header(len(payload)),
             payload,
@@ -112,6 +113,7 @@ class Topic:
             PERSISTENT,
             delay_ms,
         )
+        return outcome & QUEUED != 0
 
     def _pushed_priority(self, priority: int) -> int:
         if self.queue.settings.has_jobs:
