@@ -37,8 +37,8 @@ class Book:
         self.policies.load()
         self.operator_policies.load()
         self.vhost_limits.load()
-        for governor in self.broker.governors.values():
-            governor.review_now()
+        for enforcer in self.broker.enforcers.values():
+            enforcer.review_now()
 
     @property
     def cluster_name(self) -> str:
@@ -48,12 +48,12 @@ class Book:
 
     def is_applying(self) -> bool:
         """Whether some objects do not yet obey a policy that has changed."""
-        return any(governor.is_busy for governor in self.broker.governors.values())
+        return any(enforcer.is_busy for enforcer in self.broker.enforcers.values())
 
     def apply_some(self) -> None:
         """Let some more of them obey; the pulse does so too, for those who do not wait."""
-        for governor in self.broker.governors.values():
-            governor.work()
+        for enforcer in self.broker.enforcers.values():
+            enforcer.work()
 
     def delete_vhost(self, name: str) -> None:
         """Delete a vhost and everything that is said of it. Whoever worked there is gone.

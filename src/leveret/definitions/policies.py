@@ -41,7 +41,7 @@ class PolicyBook:
             vhost, name = json.loads(key)
             value = json.loads(text)
             self._values.setdefault(vhost, {})[name] = value
-            if vhost in self._broker.governors:
+            if vhost in self._broker.enforcers:
                 self._tell(vhost, name, value)
 
     def get(self, vhost: str, name: str) -> Value | None:
@@ -84,7 +84,7 @@ class PolicyBook:
         of_vhost[name] = value
         self._broker.register.put(self.kind, _key(vhost, name), json.dumps(value))
         self._tell(vhost, name, value)
-        self._broker.governors[vhost].review()
+        self._broker.enforcers[vhost].review()
         return is_new
 
     def drop(self, vhost: str, name: str) -> bool:
@@ -92,9 +92,9 @@ class PolicyBook:
         if self._values.get(vhost, {}).pop(name, None) is None:
             return False
         self._broker.register.drop(self.kind, _key(vhost, name))
-        governor = self._broker.governors[vhost]
-        governor.policies.drop(name, self._is_operator)
-        governor.review()
+        enforcer = self._broker.enforcers[vhost]
+        enforcer.policies.drop(name, self._is_operator)
+        enforcer.review()
         return True
 
     def forget_vhost(self, vhost: str) -> None:
@@ -110,7 +110,7 @@ class PolicyBook:
             _priority(value["priority"]),
             _definition(value["definition"]),
         )
-        self._broker.governors[vhost].policies.put(policy, self._is_operator)
+        self._broker.enforcers[vhost].policies.put(policy, self._is_operator)
 
 
 def _key(vhost: str, name: str) -> str:

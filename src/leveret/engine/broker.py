@@ -61,7 +61,7 @@ class Broker:
         self.segment_store: SegmentStore | None = None  # None: streams are in memory
         self.vhosts: dict[str, Vhost] = {}
         self.parks = True  # messages over their delivery limit are parked, not dropped
-        self.governors: dict[str, PolicyEnforcer] = {}  # of the policies, by vhost
+        self.enforcers: dict[str, PolicyEnforcer] = {}  # of the policies, by vhost
         # Called by a start when all definitions are there, and before any message is.
         self.on_defined: Callable[[], None] | None = None
         self.turn.tracer = Firehose(self.vhosts, self.slots, self.turn)
@@ -75,9 +75,9 @@ class Broker:
         self.vhosts[name] = vhost
         if name == FIRST_VHOST:
             vhost.add_event_exchange()
-        governor = PolicyEnforcer(vhost)
-        vhost.governor = governor
-        self.governors[name] = governor
+        enforcer = PolicyEnforcer(vhost)
+        vhost.enforcer = enforcer
+        self.enforcers[name] = enforcer
         return vhost
 
     def make_vhost(self, name: str) -> Vhost:
@@ -97,7 +97,7 @@ class Broker:
         tell(self.turn, "vhost.deleted", facts_of({"name": name}))
         vhost.set_tracing(False)
         del self.vhosts[name]
-        self.governors.pop(name).stop()
+        self.enforcers.pop(name).stop()
         Demolition(vhost).start()
 
     def vhost(self, name: str) -> Vhost:

@@ -34,7 +34,7 @@ from leveret.amqp.writer import Writer
 from leveret.auth import READ
 from leveret.engine.commands.settling import end_consumer
 from leveret.engine.pulse import NEVER
-from leveret.engine.turns.session import REFUSED
+from leveret.engine.turns.session import PERMISSION_LOST
 from leveret.errors import ChannelError, LeveretError, NotAllowedError
 
 
@@ -127,4 +127,4 @@ def on_access_changed(connection: ConnectionState) -> None:
         for consumer in list(channel.consumers.values()):
             queue = slots.queue(consumer.queue)
             if not user.may(READ, channel.vhost.name, "queue", queue.name):
-                end_consumer(slots, channel, consumer, REFUSED)
+                end_consumer(slots, channel, consumer, PERMISSION_LOST)

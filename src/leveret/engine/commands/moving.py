@@ -41,7 +41,7 @@ NO_EXCHANGE: Final = "no_such_exchange"
 EXCLUSIVE: Final = "exclusive_queue"
 SAME_QUEUE: Final = "same_queue"  # it is where it would go
 UNROUTABLE: Final = "unroutable"
-REFUSED: Final = "not_permitted"
+NOT_PERMITTED: Final = "not_permitted"
 
 
 class Goal:
@@ -162,7 +162,7 @@ class Mover:
         if queue.owner is not None:
             return EXCLUSIVE
         if not self._may_write(vhost.name, "queue", name, ""):
-            return REFUSED
+            return NOT_PERMITTED
         aim.queues.append(queue)
         return ""
 
@@ -177,7 +177,7 @@ class Mover:
         key = aim.address.routing_key if goal.key is None else goal.key
         vhost = goal.vhost.name
         if exchange.internal or not self._may_write(vhost, "exchange", goal.exchange, key):
-            return REFUSED
+            return NOT_PERMITTED
         aim.address = Address(goal.exchange, key)
         aim.via = goal.exchange
         found: list[Target] = []

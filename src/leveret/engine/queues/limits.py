@@ -13,7 +13,7 @@ from leveret.engine.history.life_events import DROPPED
 from leveret.engine.message import Message
 from leveret.engine.queues.state import BATCH, QueueState
 from leveret.engine.queues.telling import note_queued
-from leveret.engine.turns.loss_counts import REFUSED
+from leveret.engine.turns.loss_counts import PUBLISH_REFUSED
 from leveret.engine.turns.turn import MAXLEN
 from leveret.errors import CorruptionError
 
@@ -35,7 +35,7 @@ def refuse(queue: QueueState, message: Message) -> None:
     if queue.settings.overflow == REJECT_PUBLISH_DLX:
         queue.leave(message, MAXLEN)
     else:
-        queue.count_dropped(REFUSED)
+        queue.count_dropped(PUBLISH_REFUSED)
         queue.note(DROPPED, message, MAXLEN)
         queue.ledger.forget(message)
 

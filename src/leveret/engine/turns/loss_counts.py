@@ -9,7 +9,9 @@ from typing import Final
 from mypy_extensions import i64
 
 # Reasons why a message is dropped besides those for which it leaves its queue (`session`).
-REFUSED: Final = "refused"  # the queue is full and said no; with confirms the publisher knows
+PUBLISH_REFUSED: Final = (
+    "refused"  # the queue is full and said no; with confirms the publisher knows
+)
 UNROUTED_DEATH: Final = "dead_letter_unroutable"  # its dead-letter exchange led nowhere
 CYCLE: Final = "dead_letter_cycle"  # it would only come back to the queue that it died in
 UNREAD_REPLY: Final = "reply_unread"  # a direct reply to a peer that does not read

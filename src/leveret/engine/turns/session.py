@@ -24,7 +24,7 @@ DELIVERY_BYTES: Final = 64
 # Why the broker ended a consumer.
 QUEUE_GONE: Final = 1
 TIMED_OUT: Final = 2
-REFUSED: Final = 3  # it may not read from its queue any more
+PERMISSION_LOST: Final = 3  # it may not read from its queue any more
 
 
 class Outlet(OutletBase):
@@ -105,7 +105,7 @@ class Consumer(Holder):
         self.prefetch: i64 = session.prefetch
         self.prefetch_bytes: i64 = session.prefetch_bytes
         self.active = True  # False while it waits behind a single active consumer
-        self.ended: i64 = 0  # QUEUE_GONE, TIMED_OUT, REFUSED
+        self.ended: i64 = 0  # QUEUE_GONE, TIMED_OUT, PERMISSION_LOST
         self.delivered: i64 = 0
         # How long it may hold a message: its own time, else the queue's, else the node's; 0 = any
         self.own_timeout_ms: i64 = -1

@@ -53,8 +53,8 @@ def make_queue(
     vhost.targets[name] = queue
     vhost.turn.churn.queues_created += 1
     vhost.changed()
-    if vhost.governor is not None and not vhost.turn.is_restoring:
-        vhost.governor.apply(queue)
+    if vhost.enforcer is not None and not vhost.turn.is_restoring:
+        vhost.enforcer.apply(queue)
     if owner is not None:
         owner.exclusive_queues[name] = queue
     if vhost.turn.listens:

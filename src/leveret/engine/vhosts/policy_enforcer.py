@@ -30,8 +30,8 @@ from leveret.engine.queues.queue import Queue
 from leveret.engine.streams.chronicle import StreamChronicle
 from leveret.engine.target import Target
 from leveret.engine.vhosts.definition_records import exchange_made
-from leveret.engine.vhosts.governor import Governor
 from leveret.engine.vhosts.making import chronicle_of
+from leveret.engine.vhosts.state import PolicyEnforcerBase
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import EngineError
 from leveret.wire.tables import Table
@@ -39,7 +39,7 @@ from leveret.wire.tables import Table
 SLICE: Final = 32  # objects of one beat: a few milliseconds, interpreted too
 
 
-class PolicyEnforcer(Governor):
+class PolicyEnforcer(PolicyEnforcerBase):
     """Lets the objects of one vhost obey its policies."""
 
     def __init__(self, vhost: Vhost) -> None:

@@ -12,6 +12,7 @@ from mypy_extensions import i64
 from leveret.engine.exchanges.exchange import Exchange
 from leveret.engine.exchanges.registry import make_exchange, predeclared
 from leveret.engine.exchanges.router import Router
+from leveret.engine.pulse import Timed
 from leveret.engine.queues.queue import Queue
 from leveret.engine.queues.slots import Slots
 from leveret.engine.queues.undelivered_deaths import Stuck
@@ -21,9 +22,16 @@ from leveret.engine.turns.events import EVENT_EXCHANGE
 from leveret.engine.turns.retired_counts import Counts
 from leveret.engine.turns.session import Consumer, Outlet
 from leveret.engine.turns.turn import Turn
-from leveret.engine.vhosts.governor import Governor
 from leveret.engine.vhosts.register import Register
 from leveret.errors import NotFoundError, ResourceLockedError
+
+
+class PolicyEnforcerBase(Timed):
+    """The part of `PolicyEnforcer` that a vhost calls for every object that is made in it."""
+
+    def apply(self, target: Target) -> None:
+        """Apply the policies that match a queue or exchange."""
+        raise NotImplementedError
 
 
 class VhostState:
@@ -46,7 +54,7 @@ class VhostState:
         self.holding: dict[str, Queue] = {}  # what delayed exchanges hold back, by exchange
         self.register: Register | None = None  # the broker's
         self.segment_store: SegmentStore | None = None  # where streams are kept, if not in memory
-        self.governor: Governor | None = None  # sees to it that policies are obeyed
+        self.enforcer: PolicyEnforcerBase | None = None  # applies the policies
         # What operators said of it
         self.tracing = False  # what passes is shown to whoever listens; see `set_tracing`
         self.event_exchange: Exchange | None = None  # of the vhost that has it

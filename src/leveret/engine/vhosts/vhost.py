@@ -99,8 +99,8 @@ class Vhost(VhostState):
             exchange_created(self.turn, self.name, made)
         if not self.turn.is_restoring:
             self._add_partitions(made, partitions)
-            if self.governor is not None:
-                self.governor.apply(made)
+            if self.enforcer is not None:
+                self.enforcer.apply(made)
         return made
 
     def _require_streams(self, exchange: str, names: list[str]) -> None:

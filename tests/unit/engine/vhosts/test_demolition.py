@@ -30,7 +30,7 @@ def test_a_deleted_vhost_is_gone_and_leaves_nothing() -> None:
     slots = len([queue for queue in broker.slots.queues if queue is not None])
     filled(broker, "v")
     broker.delete_vhost("v")
-    assert sorted(broker.vhosts) == sorted(broker.governors) == ["/"]
+    assert sorted(broker.vhosts) == sorted(broker.enforcers) == ["/"]
     with pytest.raises(NotFoundError, match="vhost v not found"):
         broker.vhost("v")
     client.advance(0)

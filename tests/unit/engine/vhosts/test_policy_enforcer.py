@@ -27,18 +27,18 @@ def put(
     definition = table_of({key.replace("_", "-"): value for key, value in keys.items()})
     broker = client.stage.broker
     broker.begin_turn(client.stage.now_ms)
-    governor = broker.governors["/"]
-    governor.policies.put(Policy(name, matcher(pattern), "all", 0, definition), operator)
-    governor.review()
+    enforcer = broker.enforcers["/"]
+    enforcer.policies.put(Policy(name, matcher(pattern), "all", 0, definition), operator)
+    enforcer.review()
     client.stage.end_turn()
     client.advance(0)
-    assert not governor.is_busy
+    assert not enforcer.is_busy
 
 
 def drop(client: Client, name: str = "p", *, operator: bool = False) -> None:
-    governor = client.stage.broker.governors["/"]
-    governor.policies.drop(name, operator)
-    governor.review()
+    enforcer = client.stage.broker.enforcers["/"]
+    enforcer.policies.drop(name, operator)
+    enforcer.review()
     client.advance(0)
 
 
@@ -244,14 +244,14 @@ def test_many_queues_are_looked_at_in_slices() -> None:
     vhost = client.stage.broker.vhost("/")
     for number in range(3 * SLICE):
         vhost.declare_queue(f"q{number}", True, None, None, False, {})
-    governor = client.stage.broker.governors["/"]
+    enforcer = client.stage.broker.enforcers["/"]
     definition = table_of({"max-length": 1})
-    governor.policies.put(Policy("p", matcher(""), "queues", 0, definition), False)
-    governor.review()
-    governor.work()
+    enforcer.policies.put(Policy("p", matcher(""), "queues", 0, definition), False)
+    enforcer.review()
+    enforcer.work()
     done = [queue for queue in vhost.queues.values() if queue.policy == "p"]
     assert len(done) <= SLICE
-    assert governor.is_busy
+    assert enforcer.is_busy
     client.advance(0)
     assert all(queue.policy == "p" for queue in vhost.queues.values())
 
