@@ -175,7 +175,7 @@ class Fuzz:
                 vhost.remove_queue(queue)
         for name in set(vhost.exchanges) - self.exchanges:
             if name in vhost.exchanges:  # it may have gone with another one
-                vhost.delete_exchange(name, False)
+                vhost.delete_exchange(name)
         stage.end_turn()
         assert list(vhost.queues) == ["steady"]
         assert not vhost.holding

@@ -29,7 +29,7 @@ def url() -> Iterator[BrokerUrl]:
             with node.turn():
                 vhost = node.broker.vhost("/")
                 for number in range(QUEUES):
-                    vhost.declare_queue(f"queue.{number:05}", False, None, None, False, {})
+                    vhost.declare_queue(f"queue.{number:05}", durable=False, arguments={})
             done.set()
 
         url.node.turns._loop.call_soon_threadsafe(declare)

@@ -277,7 +277,7 @@ def test_a_scrape_of_ten_thousand_queues_lets_others_have_their_turn() -> None:
             with node.turn():
                 vhost = node.broker.vhost("/")
                 for number in range(count):
-                    vhost.declare_queue(f"q{number}", False, None, None, False, {})
+                    vhost.declare_queue(f"q{number}", durable=False, arguments={})
             looks = Looks(Pace(node.broker))
             lines = longest = 0
             async for piece in node.metrics.scrape("per-object", looks):

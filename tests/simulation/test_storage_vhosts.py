@@ -72,12 +72,12 @@ def step(stage: Stage, rng: Random) -> None:
         book.policies.put(name, "p", policy)
     else:
         vhost = broker.vhost(name)
-        queue = vhost.declare_queue(f"q{rng.randrange(4)}", True, None, None, False, {})
-        vhost.declare_exchange("x", "fanout", True, False, False, {})
+        queue = vhost.declare_queue(f"q{rng.randrange(4)}", durable=True, arguments={})
+        vhost.declare_exchange("x", "fanout", durable=True, arguments={})
         vhost.bind("x", queue, "", {})
         if rng.random() < 0.3:
             stream = table_of({"x-queue-type": "stream"})
-            vhost.declare_queue("s", True, None, None, False, stream)
+            vhost.declare_queue("s", durable=True, arguments=stream)
     stage.end_turn()
     stage.advance(0)
 
@@ -109,7 +109,7 @@ def test_messages_of_a_deleted_vhost_do_not_come_back() -> None:
     stage = Stage(FakeDisk())
     stage.turn().vhosts.put("v", {})
     vhost = stage.broker.vhost("v")
-    vhost.declare_queue("q", True, None, None, False, {})
+    vhost.declare_queue("q", durable=True, arguments={})
     stage.end_turn()
     client = Client(stage)
     client.declare("q")
@@ -193,8 +193,10 @@ def test_streams_of_a_deleted_vhost_leave_no_file() -> None:
     stage.turn().vhosts.put("v", {})
     stream = table_of({"x-queue-type": "stream"})
     vhost = stage.broker.vhost("v")
-    vhost.declare_queue("s", True, None, None, False, stream)
-    vhost.queues["s"].push(Address("", "s"), HEADER, b"m", -1, -1, 0, 0)
+    vhost.declare_queue("s", durable=True, arguments=stream)
+    vhost.queues["s"].push(
+        Address("", "s"), HEADER, b"m", ttl_ms=-1, priority=-1, flags=0, delay_ms=0
+    )
     stage.end_turn()
     stage.sync_all()
     assert segments(stage.disk.names())

@@ -354,7 +354,7 @@ class Channel(Session):
         if self.transactional:
             self.settle_later(tag, multiple, True, False, False)
         else:
-            ack(self.link.front.broker.slots, self, tag, multiple)
+            ack(self.link.front.broker.slots, self, tag, multiple=multiple)
 
     def settle_later(
         self, tag: i64, multiple: bool, is_ack: bool, requeue: bool, failed: bool

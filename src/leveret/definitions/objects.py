@@ -58,11 +58,11 @@ class Objects:
         self._exchanges[vhost, name] = make_exchange(
             kind,
             name,
-            flag(row, "durable", True),
-            flag(row, "auto_delete", False),
-            internal,
-            arguments,
-            alternate,
+            durable=flag(row, "durable", True),
+            auto_delete=flag(row, "auto_delete", False),
+            internal=internal,
+            arguments=arguments,
+            alternate=alternate,
         )
 
     def put_exchange(self, row: Row) -> None:
@@ -73,10 +73,10 @@ class Objects:
         vhost.declare_exchange(
             name,
             text(row, "type"),
-            flag(row, "durable", True),
-            flag(row, "auto_delete", False),
-            flag(row, "internal", False),
-            _arguments(row),
+            durable=flag(row, "durable", True),
+            auto_delete=flag(row, "auto_delete", False),
+            internal=flag(row, "internal", False),
+            arguments=_arguments(row),
         )
 
     # Queues
@@ -93,7 +93,14 @@ class Objects:
         kind = self._kinds.get(vhost) or (found.default_kind if found is not None else "")
         if not name.startswith(RESERVED):
             arguments = with_default_kind(kind, durable, auto_delete, arguments)
-            queue_settings(name, vhost, durable, False, auto_delete, arguments)
+            queue_settings(
+                name,
+                vhost,
+                durable=durable,
+                exclusive=False,
+                auto_delete=auto_delete,
+                arguments=arguments,
+            )
             self._queues.add((vhost, name))
 
     def new_queues(self) -> dict[str, tuple[int, int]]:
@@ -112,11 +119,9 @@ class Objects:
         if not name.startswith(RESERVED) and name not in vhost.queues:
             vhost.declare_queue(
                 name,
-                flag(row, "durable", True),
-                None,
-                None,
-                flag(row, "auto_delete", False),
-                _arguments(row),
+                durable=flag(row, "durable", True),
+                auto_delete=flag(row, "auto_delete", False),
+                arguments=_arguments(row),
             )
 
     # Bindings

@@ -76,7 +76,17 @@ class Queue:
         self._slots = Slots()
         slot = self._slots.take()
         self._settings = rules.settings()
-        self._machine = Machine("", name, slot, self._settings, False, False, None, {}, self._turn)
+        self._machine = Machine(
+            "",
+            name,
+            slot,
+            self._settings,
+            durable=False,
+            auto_delete=False,
+            owner=None,
+            arguments={},
+            turn=self._turn,
+        )
         self._slots.put(slot, self._machine)
 
     # Messages
@@ -112,7 +122,15 @@ class Queue:
         self, now_ms: int, header: bytes, body: bytes, machine_priority: int, delay_ms: int
     ) -> int:
         message_id = self._machine.next_seq
-        self._machine.push(_NOWHERE, header, body, NO_TTL, machine_priority, 0, delay_ms)
+        self._machine.push(
+            _NOWHERE,
+            header,
+            body,
+            ttl_ms=NO_TTL,
+            priority=machine_priority,
+            flags=0,
+            delay_ms=delay_ms,
+        )
         if delay_ms > 0:
             self._arm(now_ms + delay_ms)
         elif self._waiting:
@@ -146,7 +164,7 @@ class Queue:
         """Take a message, or wait for one to come, which is then not taken yet."""
         with self._lock:
             now_ms = self._enter()
-            message = take_next(self._session, self._machine, False)
+            message = take_next(self._session, self._machine, no_ack=False)
             if message is not None:
                 return self._lease(message, now_ms + timeout_ms)
             if wait_s > 0 and not self._turn.leaving:
@@ -177,7 +195,7 @@ class Queue:
                 self._enter()
                 self._require_held(received)
                 self._leases.end(received.receipt)
-                ack(self._slots, self._session, received.receipt, False)
+                ack(self._slots, self._session, received.receipt, multiple=False)
         finally:
             if self._turn.leaving:
                 self._bury()
@@ -271,7 +289,7 @@ class Queue:
         # The delay of a retry is a rule of the machine's; the rules are this queue's own.
         self._settings.retry_min_ms = delay_ms
         self._settings.retry_max_ms = delay_ms
-        reject(self._slots, self._session, receipt, False, True, True)
+        reject(self._slots, self._session, receipt, multiple=False, requeue=True, failed=True)
 
     def _arm(self, due_ms: int) -> None:
         if self._due_ms == NEVER or due_ms < self._due_ms:

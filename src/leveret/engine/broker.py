@@ -313,4 +313,6 @@ def _park(vhost: Vhost, queue: Queue, message: Message) -> None:
     record_death(properties, queue.name, DELIVERY_LIMIT, message.address, vhost.turn.now_ms)
     header = encode_header(properties, len(message.body))
     flags = message.flags & PERSISTENT
-    parked_queue(vhost).push(message.address, header, message.body, -1, -1, flags, 0)
+    parked_queue(vhost).push(
+        message.address, header, message.body, ttl_ms=-1, priority=-1, flags=flags, delay_ms=0
+    )

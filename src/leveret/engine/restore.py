@@ -46,7 +46,7 @@ def define(broker: Broker, table: Table) -> None:
             if found is not None:
                 vhost.remove_queue(found)
         elif op == "exchange-":
-            vhost.delete_exchange(_text(table, "name"), False)
+            vhost.delete_exchange(_text(table, "name"))
     except EngineError:
         return
 
@@ -56,10 +56,10 @@ def _exchange(vhost: Vhost, table: Table) -> None:
     made = vhost.declare_exchange(
         name,
         _text(table, "type"),
-        True,
-        _flag(table, "auto_delete"),
-        _flag(table, "internal"),
-        _arguments(table),
+        durable=True,
+        auto_delete=_flag(table, "auto_delete"),
+        internal=_flag(table, "internal"),
+        arguments=_arguments(table),
     )
     holding = vhost.holding.get(name)
     if holding is not None:
@@ -74,7 +74,10 @@ def _exchange(vhost: Vhost, table: Table) -> None:
 
 def _queue(vhost: Vhost, table: Table) -> None:
     queue = vhost.declare_queue(
-        _text(table, "name"), True, None, None, _flag(table, "auto_delete"), _arguments(table)
+        _text(table, "name"),
+        durable=True,
+        auto_delete=_flag(table, "auto_delete"),
+        arguments=_arguments(table),
     )
     _set_id(vhost, queue, _number(table, "id"))
 

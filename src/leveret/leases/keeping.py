@@ -129,7 +129,7 @@ class Leases:
         with _alone(lease), self._turn():
             held = lease.session.unacked.take_all()
             self._drop(lease)
-            give_back(self._broker.slots, held, False)
+            give_back(self._broker.slots, held, failed=False)
         await self._synced()
         return len(held)
 
@@ -175,7 +175,9 @@ class Leases:
         except BaseException:
             with self._turn():
                 taken_back = [lease.session.unacked.take(m.tag) for _, m in epoch.rows]
-                give_back(self._broker.slots, [m for m in taken_back if m is not None], False)
+                give_back(
+                    self._broker.slots, [m for m in taken_back if m is not None], failed=False
+                )
             raise
         return epoch
 
@@ -185,7 +187,7 @@ class Leases:
         while count < most and size < min(bytes_max, TURN_BYTES):
             if queue.paused or queue.deleted or epoch.runs >= EPOCH_RUNS_MAX:
                 break
-            message = take_next(lease.session, queue, False)
+            message = take_next(lease.session, queue, no_ack=False)
             if message is None:
                 break
             came_ms = int(arrived_ms(queue, message.seq)) or int(queue.turn.now_ms)
@@ -221,7 +223,7 @@ class Leases:
                 for lease in gone:
                     held = lease.session.unacked.take_all()
                     self._drop(lease)
-                    give_back(self._broker.slots, held, False)
+                    give_back(self._broker.slots, held, failed=False)
 
     # After a start
 

@@ -177,10 +177,10 @@ class _Restoring:
                 message.address,
                 message.header,
                 message.body,
-                ttl_ms,
-                message.priority,
-                flags,
-                delay_ms,
+                ttl_ms=ttl_ms,
+                priority=message.priority,
+                flags=flags,
+                delay_ms=delay_ms,
             )
             self.count += 1
             at += 1
@@ -197,11 +197,9 @@ class _Restoring:
             arguments = made[0]["arguments"].value
             self._queue = self._vhost.declare_queue(
                 self._name,
-                facts.get("durable") is True,
-                None,
-                None,
-                made[0]["auto_delete"].value is True,
-                arguments if isinstance(arguments, dict) else {},
+                durable=facts.get("durable") is True,
+                auto_delete=made[0]["auto_delete"].value is True,
+                arguments=arguments if isinstance(arguments, dict) else {},
             )
             if self._name == facts.get("queue"):
                 self._bind()

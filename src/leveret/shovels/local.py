@@ -91,15 +91,14 @@ class LocalSource(_LocalEnd, Source):
                 queue = self._bound_queue(vhost)
             slots = self._node.broker.slots
             if settings.ack_mode != NO_ACK:
-                set_prefetch(slots, self._session, settings.prefetch, 0, False)
+                set_prefetch(slots, self._session, count=settings.prefetch, size=0, shared=False)
             consume(
                 self._session,
                 queue,
                 f"shovel-{self._node.token()}",
-                settings.ack_mode == NO_ACK,
-                False,
-                table_of(settings.src_consumer_args),
-                self._node.consumer_timeout_ms,
+                no_ack=settings.ack_mode == NO_ACK,
+                arguments=table_of(settings.src_consumer_args),
+                timeout_ms=self._node.consumer_timeout_ms,
             )
 
     def _bound_queue(self, vhost: Vhost) -> Queue:
@@ -108,7 +107,9 @@ class LocalSource(_LocalEnd, Source):
         assert exchange is not None
         vhost.exchange(exchange)
         name = f"amq.gen-{self._node.token()}"
-        queue = vhost.declare_queue(name, False, self._outlet, self._outlet, False, {})
+        queue = vhost.declare_queue(
+            name, durable=False, owner=self._outlet, user=self._outlet, arguments={}
+        )
         vhost.bind(exchange, queue, self._settings.src_key, {})
         return queue
 
@@ -118,11 +119,11 @@ class LocalSource(_LocalEnd, Source):
         slots = self._node.broker.slots
         with self._node.turn():
             for tag in done:
-                ack(slots, self._session, tag, False)
+                ack(slots, self._session, tag, multiple=False)
             for tag in again:
-                reject(slots, self._session, tag, False, True, False)
+                reject(slots, self._session, tag, multiple=False, requeue=True, failed=False)
             for tag in never:
-                reject(slots, self._session, tag, False, False, False)
+                reject(slots, self._session, tag, multiple=False, requeue=False, failed=False)
 
     def more(self) -> None:
         if self._outlet.credit < CREDIT_BYTES and not self._session.closed:
@@ -211,4 +212,4 @@ def _ensured(vhost: Vhost, name: str, is_predeclared: bool, arguments: dict[str,
     """A queue, made as a durable one where it is missing and may be made."""
     if name in vhost.queues or is_predeclared:
         return vhost.queue(name, None)
-    return vhost.declare_queue(name, True, None, None, False, table_of(arguments))
+    return vhost.declare_queue(name, durable=True, arguments=table_of(arguments))

@@ -162,7 +162,7 @@ def _rescue(broker: Broker, pages: LogPages, found: Recovered, report: Report) -
         if number in known or not log.parts:
             continue
         queue = broker.make_vhost(_ROOT).declare_queue(
-            f"{RESCUED}{number}", True, None, None, False, {}
+            f"{RESCUED}{number}", durable=True, arguments={}
         )
         queue.ledger.id = number
         broker.slots.note_id(number)

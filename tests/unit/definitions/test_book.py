@@ -27,7 +27,7 @@ def test_what_is_kept_is_there_after_a_start() -> None:
     book.policies.put("v", "p", POLICY)
     book.vhost_limits.put("v", {"max-queues": 7})
     book.parameters.put_global("cluster_name", "hares")
-    queue = book.broker.vhost("v").declare_queue("q", True, None, None, False, {})
+    queue = book.broker.vhost("v").declare_queue("q", durable=True, arguments={})
     vhost = book.broker.vhost("v")
     vhost.default_kind, vhost.tracing, vhost.queues_max = "", False, -1
     found = again(book)

@@ -38,7 +38,7 @@ def on_qos(channel: Channel, reader: Reader) -> None:
     count = reader.short()
     shared = reader.bit()
     reader.finish()
-    set_prefetch(channel.link.front.broker.slots, channel, count, size, shared)
+    set_prefetch(channel.link.front.broker.slots, channel, count=count, size=size, shared=shared)
     channel.reply(Writer(BASIC_QOS_OK))
 
 
@@ -62,10 +62,10 @@ def on_consume(channel: Channel, reader: Reader) -> None:
             channel,
             queue,
             tag or _new_tag(channel),
-            no_ack,
-            (flags & _EXCLUSIVE) != 0,
-            arguments,
-            link.front.limits.consumer_timeout_ms,
+            no_ack=no_ack,
+            exclusive=(flags & _EXCLUSIVE) != 0,
+            arguments=arguments,
+            timeout_ms=link.front.limits.consumer_timeout_ms,
         )
     consumer.wire = short_string(consumer.tag)
     if not flags & _NO_WAIT:
@@ -83,7 +83,7 @@ def _consume_replies(channel: Channel, tag: str, no_ack: bool) -> Consumer:
     if channel.reply_consumer is not None:
         raise PreconditionFailedError("reply consumer already set")
     tag = tag or _new_tag(channel)
-    consumer = Consumer(channel, _NO_QUEUE, tag, True, False)
+    consumer = Consumer(channel, _NO_QUEUE, tag, no_ack=True, exclusive=False)
     channel.reply_consumer = consumer
     channel.reply_name = reply_name(channel.link.front.token())
     channel.vhost.replies[channel.reply_name] = consumer
@@ -164,7 +164,14 @@ def _refuse(channel: Channel, tag: int, multiple: bool, requeue: bool, failed: b
     if channel.transactional:
         channel.settle_later(tag, multiple, False, requeue, failed)
     else:
-        reject(channel.link.front.broker.slots, channel, tag, multiple, requeue, failed)
+        reject(
+            channel.link.front.broker.slots,
+            channel,
+            tag,
+            multiple=multiple,
+            requeue=requeue,
+            failed=failed,
+        )
 
 
 def on_recover(channel: Channel, reader: Reader) -> None:

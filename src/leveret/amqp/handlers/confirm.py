@@ -51,7 +51,7 @@ def on_tx_commit(channel: Channel, reader: Reader) -> None:
             channel.acked += len(settle.messages)
             ack_taken(slots, settle.messages)
         else:
-            reject_taken(slots, settle.messages, settle.requeue, settle.failed)
+            reject_taken(slots, settle.messages, requeue=settle.requeue, failed=settle.failed)
     if not accepted:
         raise PreconditionFailedError("partial tx completion")
     journal = channel.turn.journal

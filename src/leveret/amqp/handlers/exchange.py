@@ -48,10 +48,10 @@ def on_declare(channel: Channel, reader: Reader) -> None:
         vhost.declare_exchange(
             name,
             kind,
-            (flags & _DURABLE) != 0,
-            (flags & _AUTO_DELETE) != 0,
-            (flags & _INTERNAL) != 0,
-            arguments,
+            durable=(flags & _DURABLE) != 0,
+            auto_delete=(flags & _AUTO_DELETE) != 0,
+            internal=(flags & _INTERNAL) != 0,
+            arguments=arguments,
         )
     if not flags & _NO_WAIT:
         channel.reply(Writer(EXCHANGE_DECLARE_OK))
@@ -78,7 +78,7 @@ def on_delete(channel: Channel, reader: Reader) -> None:
     require_not_default(name)
     channel.link.require(CONFIGURE, "exchange", name)
     is_there = name in channel.vhost.exchanges
-    channel.vhost.delete_exchange(name, (flags & _IF_UNUSED) != 0)
+    channel.vhost.delete_exchange(name, if_unused=(flags & _IF_UNUSED) != 0)
     if is_there:
         channel.link.note("exchange.delete", name)
     if not flags & _DELETE_NO_WAIT:

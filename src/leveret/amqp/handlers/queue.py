@@ -47,11 +47,11 @@ def on_declare(channel: Channel, reader: Reader) -> None:
         _require_declare(channel, name, arguments)
         queue = channel.vhost.declare_queue(
             name,
-            (flags & _DURABLE) != 0,
-            channel.link if flags & _EXCLUSIVE else None,
-            channel.link,
-            (flags & _AUTO_DELETE) != 0,
-            arguments,
+            durable=(flags & _DURABLE) != 0,
+            owner=channel.link if flags & _EXCLUSIVE else None,
+            user=channel.link,
+            auto_delete=(flags & _AUTO_DELETE) != 0,
+            arguments=arguments,
         )
     queue.catch_up()
     channel.last_queue = queue.name
@@ -182,7 +182,10 @@ def on_delete(channel: Channel, reader: Reader) -> None:
     channel.link.require(CONFIGURE, "queue", name)
     is_own = name in channel.link.exclusive_queues or name not in channel.vhost.queues
     count = channel.vhost.delete_queue(
-        name, (flags & _IF_UNUSED) != 0, (flags & _IF_EMPTY) != 0, channel.link
+        name,
+        if_unused=(flags & _IF_UNUSED) != 0,
+        if_empty=(flags & _IF_EMPTY) != 0,
+        user=channel.link,
     )
     if not is_own:
         channel.link.note("queue.delete", name)

@@ -24,10 +24,11 @@ def consume(
     session: Session,
     queue: Queue,
     tag: str,
+    *,
     no_ack: bool,
-    exclusive: bool,
     arguments: Table,
     timeout_ms: i64,
+    exclusive: bool = False,
 ) -> Consumer:
     """Subscribe a session to a queue. `timeout_ms` is the node's default for quorum queues."""
     require_new_tag(session, tag)
@@ -42,7 +43,7 @@ def consume(
         exclusive and (queue.consumers or queue.settings.single_active)
     ):
         raise AccessRefusedError(f"{where} in exclusive use")
-    consumer = Consumer(session, queue.slot, tag, no_ack, exclusive)
+    consumer = Consumer(session, queue.slot, tag, no_ack=no_ack, exclusive=exclusive)
     consumer.arguments = arguments
     consumer.priority = settings.priority
     consumer.own_timeout_ms = settings.timeout_ms
@@ -95,10 +96,10 @@ def get(session: Session, queue: Queue, no_ack: bool) -> Message | None:
         )
     if isinstance(queue, Stream):
         raise queue.unsupported("basic.get")
-    return take_next(session, queue, no_ack)
+    return take_next(session, queue, no_ack=no_ack)
 
 
-def set_prefetch(slots: Slots, session: Session, count: i64, size: i64, shared: bool) -> None:
+def set_prefetch(slots: Slots, session: Session, *, count: i64, size: i64, shared: bool) -> None:
     """Limit what may be in flight: for each consumer to come, or for all of the session."""
     if not shared:
         session.prefetch = count

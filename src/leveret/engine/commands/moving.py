@@ -236,8 +236,8 @@ class Mover:
                 aim.address,
                 content.header,
                 body,
-                content.ttl_ms,
-                content.priority,
-                content.flags,
-                delay_ms,
+                ttl_ms=content.ttl_ms,
+                priority=content.priority,
+                flags=content.flags,
+                delay_ms=delay_ms,
             )

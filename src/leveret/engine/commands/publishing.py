@@ -81,10 +81,10 @@ def publish(vhost: Vhost, route: Route, content: Content, body: bytes) -> i64:
             route.address,
             content.header,
             body,
-            content.ttl_ms,
-            content.priority,
-            content.flags,
-            0,
+            ttl_ms=content.ttl_ms,
+            priority=content.priority,
+            flags=content.flags,
+            delay_ms=0,
         )
     return outcome
 
@@ -183,7 +183,13 @@ def _push_once(
             queue.chronicle.note(DUPLICATE, number, number, queue.name, "", "", address)
         return duplicate
     outcome = queue.push(
-        address, header, body, content.ttl_ms, content.priority, content.flags, delay_ms
+        address,
+        header,
+        body,
+        ttl_ms=content.ttl_ms,
+        priority=content.priority,
+        flags=content.flags,
+        delay_ms=delay_ms,
     )
     if not outcome & QUEUE_FULL:
         _keep_key(turn, deduplication, key, outcome)
@@ -288,7 +294,13 @@ def _route_and_push(
             outcome |= _push_once(queue, address, header, content, body, delay_ms)
         else:
             outcome |= queue.push(
-                address, header, body, content.ttl_ms, content.priority, content.flags, delay_ms
+                address,
+                header,
+                body,
+                ttl_ms=content.ttl_ms,
+                priority=content.priority,
+                flags=content.flags,
+                delay_ms=delay_ms,
             )
     vhost.turn.publish_id = 0
     return outcome
@@ -325,7 +337,13 @@ def _hold(vhost: Vhost, exchange: Exchange, address: Address, content: Content, 
     """Keep a message in the exchange's own queue until it is due. RabbitMQ: it counts as routed."""
     header = content.after_delay()
     return vhost.holding[exchange.name].push(
-        address, header, body, -1, content.priority, content.flags, content.delay_ms
+        address,
+        header,
+        body,
+        ttl_ms=-1,
+        priority=content.priority,
+        flags=content.flags,
+        delay_ms=content.delay_ms,
     )
 
 

@@ -24,7 +24,7 @@ _NO_QUEUE: Final = -1
 _TAKEN_BACK: Final = Message(Address("", ""), b"", b"", 0, 0, 0, 0, _NO_QUEUE)
 
 
-def ack(slots: Slots, session: Session, tag: i64, multiple: bool) -> None:
+def ack(slots: Slots, session: Session, tag: i64, *, multiple: bool) -> None:
     """The messages are done."""
     if multiple:
         messages = take_through(session, tag)
@@ -63,17 +63,17 @@ def _acked(slots: Slots, queue: Queue, message: Message) -> None:
 
 
 def reject(
-    slots: Slots, session: Session, tag: i64, multiple: bool, requeue: bool, failed: bool
+    slots: Slots, session: Session, tag: i64, *, multiple: bool, requeue: bool, failed: bool
 ) -> None:
     """The messages are refused: back to their queues, or out of them for good.
 
     `failed` says whether a requeue counts against the delivery limit: `basic.reject` does,
     `basic.nack` does not (RabbitMQ 4.3).
     """
-    reject_taken(slots, take(session, tag, multiple), requeue, failed)
+    reject_taken(slots, take(session, tag, multiple), requeue=requeue, failed=failed)
 
 
-def reject_taken(slots: Slots, messages: list[Message], requeue: bool, failed: bool) -> None:
+def reject_taken(slots: Slots, messages: list[Message], *, requeue: bool, failed: bool) -> None:
     """Messages that were taken from their session are refused."""
     for message in messages:
         if message.queue != _NO_QUEUE:
@@ -82,7 +82,7 @@ def reject_taken(slots: Slots, messages: list[Message], requeue: bool, failed: b
                 queue.note(REJECTED if failed else NACKED, message, "")
     if requeue:
         _catch_up(slots, messages)
-        give_back(slots, messages, failed)
+        give_back(slots, messages, failed=failed)
     else:
         _discard(slots, messages)
 
@@ -111,7 +111,7 @@ def _discard(slots: Slots, messages: list[Message]) -> None:
             slots.release(queue.slot)
 
 
-def give_back(slots: Slots, messages: list[Message], failed: bool) -> None:
+def give_back(slots: Slots, messages: list[Message], *, failed: bool) -> None:
     """Return messages to their queues. All are settled first, so that none overtakes another."""
     for message in messages:
         if message.queue != _NO_QUEUE:
@@ -141,7 +141,7 @@ def recover(slots: Slots, session: Session) -> None:
     """Everything in flight on the session goes back to its queue."""
     messages = session.unacked.take_all()
     _catch_up(slots, messages)
-    give_back(slots, messages, False)
+    give_back(slots, messages, failed=False)
 
 
 def take(session: Session, tag: i64, multiple: bool) -> list[Message]:
@@ -171,7 +171,7 @@ def close_session(slots: Slots, session: Session) -> None:
     session.turn.pulse.disarm(session)
     end_consumers(slots, session)
     session.outbox = []
-    give_back(slots, session.unacked.take_all(), True)
+    give_back(slots, session.unacked.take_all(), failed=True)
 
 
 def end_consumers(slots: Slots, session: Session) -> None:
@@ -223,7 +223,7 @@ def _take_back(slots: Slots, session: Session) -> None:
         turn.fates.timed_out += 1
         queue.note(LATE, message, "")
         _end_holder(slots, session, message)
-    give_back(slots, overdue, True)
+    give_back(slots, overdue, failed=True)
     if next_ms != NEVER:
         turn.pulse.arm(session, next_ms)
 

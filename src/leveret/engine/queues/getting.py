@@ -14,7 +14,7 @@ from leveret.engine.turns.session import Session
 from leveret.errors import CorruptionError
 
 
-def take_next(session: Session, queue: Queue, no_ack: bool) -> Message | None:
+def take_next(session: Session, queue: Queue, *, no_ack: bool) -> Message | None:
     """Take the next message of a queue, which is no stream, for a session that asks for one."""
     while True:
         try:

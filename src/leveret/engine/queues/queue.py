@@ -116,6 +116,7 @@ class Queue(QueueState):
         address: Address,
         header: bytes,
         body: bytes,
+        *,
         ttl_ms: i64,
         priority: i64,
         flags: i64,

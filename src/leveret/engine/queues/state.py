@@ -59,6 +59,7 @@ class QueueState(Target):
         name: str,
         slot: i64,
         settings: QueueSettings,
+        *,
         durable: bool,
         auto_delete: bool,
         owner: Outlet | None,
@@ -97,7 +98,6 @@ class QueueState(Target):
         self.unacked_bytes: i64 = 0
         self.stuck: i64 = 0  # dead letters that nobody takes, kept and counted here
         self.damage: list[str] = []  # why messages were set aside as unreadable, if any were
-        # Consumers
         self.subscribers = Subscribers(settings.single_active, settings.kind == "quorum")
         # Time
         self.used_ms: i64 = turn.now_ms  # last use that keeps an unused queue from expiring

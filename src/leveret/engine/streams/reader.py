@@ -19,7 +19,7 @@ class Reader(Consumer):
     """A subscription to a stream."""
 
     def __init__(self, session: Session, queue: i64, tag: str, exclusive: bool) -> None:
-        super().__init__(session, queue, tag, False, exclusive)
+        super().__init__(session, queue, tag, no_ack=False, exclusive=exclusive)
         self.offset: i64 = 0  # of the next message
         self.chunk: Chunk | None = None  # the one being read
         self.filters: list[str] = []

@@ -105,7 +105,17 @@ class Stream(Queue):
         arguments: Table,
         turn: Turn,
     ) -> None:
-        super().__init__(vhost, name, slot, settings, True, False, None, arguments, turn)
+        super().__init__(
+            vhost,
+            name,
+            slot,
+            settings,
+            durable=True,
+            auto_delete=False,
+            owner=None,
+            arguments=arguments,
+            turn=turn,
+        )
         self.cursors = StreamLedger(turn)
         self.ledger = self.cursors
         self.segments: Segments = MemorySegments()
@@ -159,6 +169,7 @@ class Stream(Queue):
         address: Address,
         header: bytes,
         body: bytes,
+        *,
         ttl_ms: i64,
         priority: i64,
         flags: i64,

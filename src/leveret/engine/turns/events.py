@@ -76,6 +76,7 @@ def queue_created(
     turn: Turn,
     vhost: str,
     name: str,
+    *,
     kind: str,
     durable: bool,
     auto_delete: bool,

@@ -92,7 +92,7 @@ class Consumer(Holder):
     """A subscription of a session to a queue."""
 
     def __init__(
-        self, session: Session, queue: i64, tag: str, no_ack: bool, exclusive: bool
+        self, session: Session, queue: i64, tag: str, *, no_ack: bool, exclusive: bool
     ) -> None:
         super().__init__()
         self.session = session

@@ -36,18 +36,34 @@ PARKED: Final = "leveret.parked"  # where messages over their delivery limit go 
 def make_queue(
     vhost: VhostState,
     name: str,
+    *,
     durable: bool,
-    owner: Outlet | None,
-    auto_delete: bool,
     arguments: Table,
+    auto_delete: bool = False,
+    owner: Outlet | None = None,
 ) -> Queue:
     """Make a queue or a stream, as its arguments say; raises where they are not valid."""
-    settings = queue_settings(name, vhost.name, durable, owner is not None, auto_delete, arguments)
+    settings = queue_settings(
+        name,
+        vhost.name,
+        durable=durable,
+        exclusive=owner is not None,
+        auto_delete=auto_delete,
+        arguments=arguments,
+    )
     if settings.kind == STREAM:
         queue: Queue = _new_stream(vhost, name, settings, arguments)
     else:
         chronicle = chronicle_of(vhost, f"queue '{name}'", arguments)
-        queue = _new_queue(vhost, name, settings, durable, auto_delete, owner, arguments)
+        queue = _new_queue(
+            vhost,
+            name,
+            settings,
+            durable=durable,
+            auto_delete=auto_delete,
+            owner=owner,
+            arguments=arguments,
+        )
         queue.chronicle = traced(chronicle, vhost.turn.trails)
     vhost.queues[name] = queue
     vhost.targets[name] = queue
@@ -60,7 +76,16 @@ def make_queue(
     if vhost.turn.listens:
         is_own = owner is not None
         kind = settings.kind
-        queue_created(vhost.turn, vhost.name, name, kind, durable, auto_delete, is_own, arguments)
+        queue_created(
+            vhost.turn,
+            vhost.name,
+            name,
+            kind=kind,
+            durable=durable,
+            auto_delete=auto_delete,
+            exclusive=is_own,
+            arguments=arguments,
+        )
     if durable and not vhost.turn.is_restoring:
         vhost.log(queue_made(queue))
     return queue
@@ -68,8 +93,23 @@ def make_queue(
 
 def add_holding_queue(vhost: VhostState, exchange: Exchange) -> None:
     """A delayed exchange keeps what is not due in a queue that has no name of its own."""
-    settings = queue_settings(exchange.name, vhost.name, exchange.durable, False, False, {})
-    holding = _new_queue(vhost, exchange.name, settings, exchange.durable, False, None, {})
+    settings = queue_settings(
+        exchange.name,
+        vhost.name,
+        durable=exchange.durable,
+        exclusive=False,
+        auto_delete=False,
+        arguments={},
+    )
+    holding = _new_queue(
+        vhost,
+        exchange.name,
+        settings,
+        durable=exchange.durable,
+        auto_delete=False,
+        owner=None,
+        arguments={},
+    )
     holding.holds_for = exchange.name
     vhost.holding[exchange.name] = holding
 
@@ -77,7 +117,7 @@ def add_holding_queue(vhost: VhostState, exchange: Exchange) -> None:
 def parked_queue(vhost: VhostState) -> Queue:
     """The queue for messages over their delivery limit, made when it is first needed."""
     found = vhost.queues.get(PARKED)
-    return found if found is not None else make_queue(vhost, PARKED, True, None, False, {})
+    return found if found is not None else make_queue(vhost, PARKED, durable=True, arguments={})
 
 
 def chronicle_of(vhost: VhostState, what: str, arguments: Table) -> Chronicle | None:
@@ -93,7 +133,7 @@ def chronicle_of(vhost: VhostState, what: str, arguments: Table) -> Chronicle | 
         )
     if have is None and not vhost.turn.is_restoring:
         require_not_reserved("queue", name)
-        make_queue(vhost, name, True, None, False, {"x-queue-type": field_of(STREAM)})
+        make_queue(vhost, name, durable=True, arguments={"x-queue-type": field_of(STREAM)})
     return StreamChronicle(vhost.queues, name)
 
 
@@ -101,6 +141,7 @@ def _new_queue(
     vhost: VhostState,
     name: str,
     settings: QueueSettings,
+    *,
     durable: bool,
     auto_delete: bool,
     owner: Outlet | None,
@@ -108,7 +149,15 @@ def _new_queue(
 ) -> Queue:
     slot = vhost.slots.take()
     queue = Queue(
-        vhost.name, name, slot, settings, durable, auto_delete, owner, arguments, vhost.turn
+        vhost.name,
+        name,
+        slot,
+        settings,
+        durable=durable,
+        auto_delete=auto_delete,
+        owner=owner,
+        arguments=arguments,
+        turn=vhost.turn,
     )
     _enter(vhost, queue)
     return queue

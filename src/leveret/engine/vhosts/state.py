@@ -100,7 +100,15 @@ class VhostState:
 
     def add_event_exchange(self) -> None:
         """This is the vhost where events are told."""
-        exchange = make_exchange("topic", EVENT_EXCHANGE, True, False, True, {}, None)
+        exchange = make_exchange(
+            "topic",
+            EVENT_EXCHANGE,
+            durable=True,
+            auto_delete=False,
+            internal=True,
+            arguments={},
+            alternate=None,
+        )
         self.exchanges[EVENT_EXCHANGE] = exchange
         self.event_exchange = exchange
 

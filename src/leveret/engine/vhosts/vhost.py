@@ -54,10 +54,11 @@ class Vhost(VhostState):
         self,
         name: str,
         kind: str,
+        *,
         durable: bool,
-        auto_delete: bool,
-        internal: bool,
         arguments: Table,
+        auto_delete: bool = False,
+        internal: bool = False,
     ) -> Exchange:
         """Make the exchange, or check that the one of this name is the same."""
         require_not_default(name)
@@ -78,7 +79,14 @@ class Vhost(VhostState):
         self._require_streams(name, partitions)
         deduplication = exchange_deduplication(name, self.name, internal, arguments)
         made = make_exchange(
-            kind, name, durable, auto_delete, internal, arguments, alternate, self.seed
+            kind,
+            name,
+            durable=durable,
+            auto_delete=auto_delete,
+            internal=internal,
+            arguments=arguments,
+            alternate=alternate,
+            seed=self.seed,
         )
         made.chronicle = chronicle_of(self, f"exchange '{name}'", arguments)
         self.exchanges[name] = made
@@ -122,11 +130,11 @@ class Vhost(VhostState):
         for name in names:
             stream = self.queues.get(name)
             if stream is None:
-                stream = make_queue(self, name, True, None, False, arguments)
+                stream = make_queue(self, name, durable=True, arguments=arguments)
             self.bind(exchange.name, stream, str(number), {})
             number += 1
 
-    def delete_exchange(self, name: str, if_unused: bool) -> None:
+    def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
         """Remove an exchange and its bindings; one that does not exist is no error."""
         require_not_default(name)
         exchange = self.exchanges.get(name)
@@ -145,11 +153,12 @@ class Vhost(VhostState):
     def declare_queue(
         self,
         name: str,
+        *,
         durable: bool,
-        owner: Outlet | None,
-        user: Outlet | None,
-        auto_delete: bool,
         arguments: Table,
+        auto_delete: bool = False,
+        owner: Outlet | None = None,
+        user: Outlet | None = None,
     ) -> Queue:
         """Make the queue, or check that the one of this name is the same.
 
@@ -162,19 +171,26 @@ class Vhost(VhostState):
         have = self.queues.get(name)
         if have is None:
             self._require_room(name)
-            return make_queue(self, name, durable, owner, auto_delete, arguments)
+            return make_queue(
+                self,
+                name,
+                durable=durable,
+                owner=owner,
+                auto_delete=auto_delete,
+                arguments=arguments,
+            )
         if have.owner is not owner or (have.owner is not None and have.owner is not user):
             raise self.locked(name)
         require_equivalent_queue(
             name,
             self.name,
-            have.durable,
-            have.auto_delete,
-            have.arguments,
-            durable,
-            auto_delete,
-            arguments,
-            have.settings.kind,
+            have_durable=have.durable,
+            have_auto_delete=have.auto_delete,
+            have_arguments=have.arguments,
+            durable=durable,
+            auto_delete=auto_delete,
+            arguments=arguments,
+            kind=have.settings.kind,
         )
         have.used_ms = self.turn.now_ms
         return have
@@ -186,7 +202,14 @@ class Vhost(VhostState):
                 f"({self.queues_max}) is reached"
             )
 
-    def delete_queue(self, name: str, if_unused: bool, if_empty: bool, user: Outlet | None) -> int:
+    def delete_queue(
+        self,
+        name: str,
+        *,
+        if_unused: bool = False,
+        if_empty: bool = False,
+        user: Outlet | None = None,
+    ) -> int:
         """Remove a queue, its bindings and its messages; how many were ready.
 
         One that does not exist is no error.

@@ -120,7 +120,14 @@ async def declare_exchange(request: Request) -> Response:
     facts = facts_of(request)
     durable, auto_delete = is_set(body.durable), is_set(body.auto_delete)
     with facts.turn():
-        vhost.declare_exchange(name, kind, durable, auto_delete, is_set(body.internal), arguments)
+        vhost.declare_exchange(
+            name,
+            kind,
+            durable=durable,
+            auto_delete=auto_delete,
+            internal=is_set(body.internal),
+            arguments=arguments,
+        )
     if durable:
         await facts.synced()
     return Response(status_code=201 if is_new else 204)
@@ -134,7 +141,7 @@ async def delete_exchange(request: Request) -> Response:
     require(request, CONFIGURE, vhost, "exchange", name)
     facts = facts_of(request)
     with facts.turn():
-        vhost.delete_exchange(name, flag_of(request, "if-unused"))
+        vhost.delete_exchange(name, if_unused=flag_of(request, "if-unused"))
     await facts.synced()
     return Response(status_code=204)
 

@@ -285,9 +285,16 @@ class _Taking:
             elif not self._is_whole or self._mode == "ack_requeue_true":
                 recover(slots, session)
             elif self._mode == "ack_requeue_false":
-                ack(slots, session, 0, True)
+                ack(slots, session, 0, multiple=True)
             else:
-                reject(slots, session, 0, True, self._mode == "reject_requeue_true", True)
+                reject(
+                    slots,
+                    session,
+                    0,
+                    multiple=True,
+                    requeue=self._mode == "reject_requeue_true",
+                    failed=True,
+                )
             close_session(slots, session)
 
 

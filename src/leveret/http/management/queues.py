@@ -109,7 +109,9 @@ async def declare_queue(request: Request) -> Response:
     facts = facts_of(request)
     durable = is_set(body.durable)
     with facts.turn():
-        vhost.declare_queue(name, durable, None, None, is_set(body.auto_delete), arguments)
+        vhost.declare_queue(
+            name, durable=durable, auto_delete=is_set(body.auto_delete), arguments=arguments
+        )
     if durable:
         await facts.synced()
     return Response(status_code=201 if is_new else 204)
@@ -122,7 +124,7 @@ async def delete_queue(request: Request) -> Response:
     if_unused, if_empty = flag_of(request, "if-unused"), flag_of(request, "if-empty")
     facts = facts_of(request)
     with facts.turn():
-        vhost.delete_queue(queue.name, if_unused, if_empty, None)
+        vhost.delete_queue(queue.name, if_unused=if_unused, if_empty=if_empty)
     if queue.durable:
         await facts.synced()
     return Response(status_code=204)

@@ -43,7 +43,7 @@ def memory(vhost: Vhost) -> Deduplication:
     if exchange is None:
         settings = {"header": KEY, "window_ms": TIME_MS_MAX, "size": KEYS_MAX}
         arguments: dict[str, Field] = {"x-deduplication": field_of(settings)}
-        exchange = vhost.declare_exchange(EXCHANGE, "direct", True, False, False, arguments)
+        exchange = vhost.declare_exchange(EXCHANGE, "direct", durable=True, arguments=arguments)
     found = exchange.deduplication
     assert found is not None
     return found

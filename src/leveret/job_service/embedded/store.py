@@ -352,7 +352,7 @@ class EmbeddedStore:
         vhost = self._host.make_vhost(namespace)
         queue = vhost.queues.get(topic)
         if queue is None:
-            queue = vhost.declare_queue(topic, True, None, None, False, TOPIC_ARGUMENTS)
+            queue = vhost.declare_queue(topic, durable=True, arguments=TOPIC_ARGUMENTS)
         return self._enter(vhost, queue)
 
     def _known(self, namespace: str, topic: str) -> Topic | None:

@@ -108,10 +108,10 @@ class Topic:
             self._address,
             envelope.header(len(payload)),
             payload,
-            NO_TTL,
-            self._pushed_priority(envelope.priority),
-            PERSISTENT,
-            delay_ms,
+            ttl_ms=NO_TTL,
+            priority=self._pushed_priority(envelope.priority),
+            flags=PERSISTENT,
+            delay_ms=delay_ms,
         )
         return outcome & QUEUED != 0
 
@@ -127,7 +127,9 @@ class Topic:
         leased: list[LeasedJob] = []
         size = 0
         while len(leased) < limit and size < BATCH_BYTES_MAX and self._has_slot():
-            message = None if self.queue.paused else take_next(self.session, self.queue, False)
+            message = (
+                None if self.queue.paused else take_next(self.session, self.queue, no_ack=False)
+            )
             if message is None:
                 break
             size += len(message.body)
@@ -195,7 +197,7 @@ class Topic:
                 if lease is not None and lease.token == job.token:
                     self.leases.end(lease)
                     self.session.unacked.take(lease.message.tag)
-                    give_back(self._broker.slots, [lease.message], False)
+                    give_back(self._broker.slots, [lease.message], failed=False)
             self.serve_waiters()
 
     def serve_waiters(self) -> None:
@@ -302,15 +304,23 @@ class Topic:
         else:  # over a limit of its queue's: as it was, rather than lost
             self._end(lease, is_gone=False)
             self.session.unacked.take(lease.message.tag)
-            give_back(self._broker.slots, [lease.message], True)
+            give_back(self._broker.slots, [lease.message], failed=True)
 
     def _bury(self, envelope: Envelope, body: bytes) -> None:
         dead = self.dead_queue()
         if dead is None:
             name = self.queue.name + DEAD_SUFFIX
-            dead = self.vhost.declare_queue(name, True, None, None, False, _DEAD_ARGUMENTS)
+            dead = self.vhost.declare_queue(name, durable=True, arguments=_DEAD_ARGUMENTS)
         address = Address("", dead.name)
-        dead.push(address, envelope.header(len(body)), body, NO_TTL, 0, PERSISTENT, 0)
+        dead.push(
+            address,
+            envelope.header(len(body)),
+            body,
+            ttl_ms=NO_TTL,
+            priority=0,
+            flags=PERSISTENT,
+            delay_ms=0,
+        )
 
     def _settle(self, lease: Lease, *, is_gone: bool) -> None:
         self._end(lease, is_gone=is_gone)

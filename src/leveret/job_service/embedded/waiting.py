@@ -75,7 +75,7 @@ class Bell:
         self._outlet.credit = _CREDIT_BYTES
         self._session.prefetch = 1
         try:
-            consume(self._session, self._queue, TAG, False, False, {}, 0)
+            consume(self._session, self._queue, TAG, no_ack=False, arguments={}, timeout_ms=0)
         except EngineError:  # somebody has the queue for themselves: waiting ends by its time
             return
 
@@ -95,4 +95,4 @@ class Bell:
         rung = self.take()
         for message in rung:
             self._session.unacked.take(message.tag)
-        give_back(self._slots, rung, False)
+        give_back(self._slots, rung, failed=False)

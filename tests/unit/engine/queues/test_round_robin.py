@@ -19,7 +19,7 @@ class Scene:
             self.add(name, priority)
 
     def add(self, name: str, priority: int = 0) -> None:
-        consumer = Consumer(self.session, 0, name, False, False)
+        consumer = Consumer(self.session, 0, name, no_ack=False, exclusive=False)
         consumer.priority = priority
         consumer.prefetch = 1
         self.consumers[name] = consumer
@@ -100,7 +100,7 @@ def test_nothing_is_left_of_priorities_that_nobody_has_any_more() -> None:
     assert scene.turns(1) == "-"
     for name in ("a", "b"):
         scene.rota.remove(scene.consumers[name])
-    waiting = Consumer(scene.session, 0, "c", False, False)
+    waiting = Consumer(scene.session, 0, "c", no_ack=False, exclusive=False)
     waiting.priority = 7
     scene.rota.remove(waiting)  # a consumer that waits behind a single active one never joined
     assert scene.rota.groups == []

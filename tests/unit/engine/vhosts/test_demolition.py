@@ -11,10 +11,10 @@ from tests.unit.engine.front import Client
 
 def filled(broker: Broker, name: str) -> None:
     vhost = broker.make_vhost(name)
-    vhost.declare_queue("q", True, None, None, False, {})
-    vhost.declare_queue("s", True, None, None, False, table_of({"x-queue-type": "stream"}))
+    vhost.declare_queue("q", durable=True, arguments={})
+    vhost.declare_queue("s", durable=True, arguments=table_of({"x-queue-type": "stream"}))
     remembering = table_of({"x-deduplication": {}, "x-delayed-type": "fanout"})
-    vhost.declare_exchange("x", "x-delayed-message", True, False, False, remembering)
+    vhost.declare_exchange("x", "x-delayed-message", durable=True, arguments=remembering)
     vhost.bind("x", vhost.queues["q"], "", {})
 
 
@@ -59,8 +59,7 @@ def test_many_queues_are_closed_in_slices() -> None:
     broker = client.stage.broker
     vhost = broker.make_vhost("v")
     queues = [
-        vhost.declare_queue(f"q{number}", True, None, None, False, {})
-        for number in range(3 * SLICE)
+        vhost.declare_queue(f"q{number}", durable=True, arguments={}) for number in range(3 * SLICE)
     ]
     broker.delete_vhost("v")
     broker.on_pulse(client.stage.now_ms)
@@ -72,11 +71,14 @@ def test_many_queues_are_closed_in_slices() -> None:
 def test_a_default_kind_is_taken_where_a_declaration_names_none_and_it_fits() -> None:
     vhost = Broker(1).vhost("/")
     vhost.default_kind = "quorum"
-    durable = vhost.declare_queue("durable", True, None, None, False, {})
+    durable = vhost.declare_queue("durable", durable=True, arguments={})
     assert durable.settings.kind == "quorum"
     assert durable.arguments["x-queue-type"].value == "quorum"
-    assert vhost.declare_queue("durable", True, None, None, False, {}) is durable
-    assert vhost.declare_queue("short", False, None, None, False, {}).settings.kind == "classic"
-    assert vhost.declare_queue("auto", True, None, None, True, {}).settings.kind == "classic"
+    assert vhost.declare_queue("durable", durable=True, arguments={}) is durable
+    assert vhost.declare_queue("short", durable=False, arguments={}).settings.kind == "classic"
+    assert (
+        vhost.declare_queue("auto", durable=True, auto_delete=True, arguments={}).settings.kind
+        == "classic"
+    )
     named = table_of({"x-queue-type": "classic"})
-    assert vhost.declare_queue("named", True, None, None, False, named).settings.kind == "classic"
+    assert vhost.declare_queue("named", durable=True, arguments=named).settings.kind == "classic"

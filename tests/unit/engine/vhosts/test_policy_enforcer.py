@@ -243,7 +243,7 @@ def test_many_queues_are_looked_at_in_slices() -> None:
     client = Client()
     vhost = client.stage.broker.vhost("/")
     for number in range(3 * SLICE):
-        vhost.declare_queue(f"q{number}", True, None, None, False, {})
+        vhost.declare_queue(f"q{number}", durable=True, arguments={})
     enforcer = client.stage.broker.enforcers["/"]
     definition = table_of({"max-length": 1})
     enforcer.policies.put(Policy("p", matcher(""), "queues", 0, definition), False)
