@@ -8,7 +8,7 @@ from leveret.auth import Authority, Directory, FixedAuthority
 from leveret.config.settings import Settings
 from leveret.definitions import Book
 from leveret.engine.broker import Broker
-from leveret.engine.turns.retired_counts import Counts
+from leveret.engine.turns.retired_counts import TrafficCounts
 from leveret.engine.turns.session import Outlet, Session
 from leveret.http.framework.node import Connected, Jobs, Listener, LoopFacts, Machine, Opened
 from leveret.http.framework.pace import Slices
@@ -49,7 +49,7 @@ class NoConnections:
     def opened(self, session: Session) -> Opened:
         raise NotImplementedError
 
-    def add_counts(self, counts: Counts, vhost: str) -> None:
+    def add_counts(self, counts: TrafficCounts, vhost: str) -> None:
         pass
 
     def close(self, outlet: Outlet, reason: str) -> None:

@@ -143,9 +143,9 @@ BUGS: Final = (
     ),
     Bug(
         "durability of the queue not asked for",
-        "engine/vhosts/making.py",
-        "    if durable and not vhost.turn.is_restoring:\n        vhost.log(queue_made(",
-        "    if not vhost.turn.is_restoring:\n        vhost.log(queue_made(",
+        "engine/vhosts/queue_creation.py",
+        "    if durable and not vhost.turn.is_restoring:\n        vhost.log(encode_queue(",
+        "    if not vhost.turn.is_restoring:\n        vhost.log(encode_queue(",
         (_RESTART + "test_what_is_not_durable_does_not_come_back",),
     ),
     # Checkpoints and files
@@ -159,7 +159,7 @@ BUGS: Final = (
     Bug(
         "checkpoint without queues",
         "engine/checkpoint.py",
-        "            journal.define(queue_made(queue))",
+        "            journal.define(encode_queue(queue))",
         "            pass",
         (_RESTART + "test_acked_message_is_gone_and_its_neighbours_are_not",),
     ),
@@ -173,7 +173,7 @@ BUGS: Final = (
     Bug(
         "checkpoint that forgets the numbers of deleted queues",
         "engine/checkpoint.py",
-        "    journal.define(last_id(broker.slots.last_id))\n",
+        "    journal.define(encode_last_id(broker.slots.last_id))\n",
         "",
         (_FILES + "test_number_of_a_deleted_queue_is_not_used_again",),
     ),
@@ -265,15 +265,16 @@ BUGS: Final = (
     # What operators define
     Bug(
         "deleted vhost not told to the log",
-        "engine/vhosts/demolition.py",
-        "        journal.define(vhost_gone(self._vhost.name))\n",
+        "engine/vhosts/vhost_deletion.py",
+        "        journal.define(encode_vhost_deletion(self._vhost.name))\n",
         "",
         (_VHOSTS + "test_after_a_crash_each_vhost_is_whole_or_not_there",),
     ),
     Bug(
         "queue of a deleted vhost told to the log later",
-        "engine/vhosts/demolition.py",
-        "            if queue.durable:\n                journal.define(queue_gone(queue))\n",
+        "engine/vhosts/vhost_deletion.py",
+        "            if queue.durable:\n"
+        "                journal.define(encode_queue_deletion(queue))\n",
         "            pass\n",
         (_VHOSTS + "test_streams_of_a_deleted_vhost_leave_no_file",),
     ),

@@ -10,8 +10,8 @@ from typing import Final
 
 import pytest
 
-from leveret.engine.commands.moving import COPY, DELETE, MOVE, REDRIVE, Goal, Mover
-from leveret.engine.commands.picking import Look, plan
+from leveret.engine.commands.moving import COPY, DELETE, MOVE, REDRIVE, Destination, Mover
+from leveret.engine.commands.picking import Lookup, plan
 from leveret.engine.insight.peek import peek
 from leveret.engine.queues.queue import Queue
 from leveret.testing.disk import FakeDisk
@@ -51,9 +51,11 @@ def scheduled(stage: StorageStage, name: str) -> list[tuple[int, bytes]]:
 def carry_out(stage: StorageStage, kind: str, source: str, target: str, seqs: list[int]) -> Mover:
     """Do it in one turn, and tell what became of it."""
     vhost = stage.broker.vhost("/")
-    mover = Mover(queue_of(stage, source), kind, Goal(vhost, target, None, None), False, anybody)
+    mover = Mover(
+        queue_of(stage, source), kind, Destination(vhost, target, None, None), False, anybody
+    )
     stage.broker.begin_turn(stage.now_ms)
-    look = Look(queue_of(stage, source), seqs, ALL)
+    look = Lookup(queue_of(stage, source), seqs, ALL)
     assert look.count == len(seqs)
     assert mover.carry_out(look.picked, False) == len(look.picked)
     stage.end_turn()
@@ -133,7 +135,7 @@ class Story:
         if rng.random() < 0.5:
             chosen = sorted(rng.sample(seqs, rng.randrange(len(seqs) + 1)), key=seqs.index)
         asked = [*chosen, 1 << 39] if rng.random() < 0.2 else chosen
-        picked = Look(queue_of(stage, "source"), chosen, ALL).picked
+        picked = Lookup(queue_of(stage, "source"), chosen, ALL).picked
         bodies = [one.message.body for one in picked if not one.due_ms]
         dues = [(int(one.due_ms), one.message.body) for one in picked if one.due_ms]
         assert carry_out(stage, kind, "source", "target", asked).done == len(chosen)

@@ -12,7 +12,7 @@ import pytest
 
 from leveret.engine.insight.filters import READY, SCHEDULED, STATES, UNACKED, Filter
 from leveret.engine.insight.seek import lines_of
-from leveret.engine.insight.walk import Cursor, Walk
+from leveret.engine.insight.walk import Walk, WalkCursor
 from leveret.engine.queues.queue import Queue
 from leveret.engine.turns.session import Session
 from leveret.testing.disk import FakeDisk
@@ -71,7 +71,7 @@ class Walking:
         self.seen: list[Place] = []
         self.stayed: dict[str, set[Place]] = {}  # by state, since the walk got there
 
-    def _made(self, cursor: Cursor | None) -> Walk:
+    def _made(self, cursor: WalkCursor | None) -> Walk:
         stuck = self.stage.broker.vhost("/").stuck
         return Walk(self.queue, stuck, self.wanted, sessions_of(self.stage), cursor)
 

@@ -9,7 +9,7 @@ from typing import Final
 from leveret.amqp.methods import BASIC_ACK
 from leveret.amqp.writer import Writer
 from leveret.engine.broker import Broker
-from leveret.engine.restore import define
+from leveret.engine.restore import apply_definition
 from leveret.journal.journal import Journal
 from leveret.perf.protocol import Publishes, Template
 from leveret.storage.pages import LogPages
@@ -204,7 +204,7 @@ class RecoveryPath(Path):
         replay = Replay()
         replay.read(self.data, 0, len(self.data), LOG_FILE, False)
         for table in replay.definitions:
-            define(self.broker, table)
+            apply_definition(self.broker, table)
         queue = self.broker.vhost("/").queues["q"]
         queue.open_pages(self.pages)
         restore(queue, replay.queues[int(queue.ledger.id)], True, set(), {})

@@ -124,7 +124,7 @@ def _end_channel(connection: ConnectionState, channel: Channel) -> None:
         channel.vhost.replies.pop(channel.reply_name, None)
     broker = connection.front.broker
     broker.turn.churn.channels_closed += 1
-    add_session(channel.vhost.gone, channel)
+    add_session(channel.vhost.retired_counts, channel)
     close_session(broker.slots, channel)
     if broker.turn.listens:
         tell_channel(connection, channel.number, "channel.closed")
@@ -168,5 +168,5 @@ def _keep_counts(connection: ConnectionState, vhost: Vhost) -> None:
     """The totals of the vhost keep what the connection has counted."""
     connection.is_released = True
     connection.front.broker.turn.churn.connections_closed += 1
-    vhost.gone.received_bytes += connection.received_bytes
-    vhost.gone.sent_bytes += connection.sent_bytes
+    vhost.retired_counts.received_bytes += connection.received_bytes
+    vhost.retired_counts.sent_bytes += connection.sent_bytes

@@ -5,7 +5,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from leveret.amqp.link import Link
-from leveret.engine.turns.events import facts_of, tell
+from leveret.engine.turns.events import facts_of, note_event
 
 _PROTOCOL: Final = "{0,9,1}"  # RabbitMQ
 
@@ -20,11 +20,11 @@ def tell_opened(link: Link) -> None:
     facts["timeout"] = int(link.heartbeat_s)
     facts["connected_at"] = int(link.front.broker.turn.now_ms)
     facts["client_properties"] = link.client_properties
-    tell(link.front.broker.turn, "connection.created", facts_of(facts))
+    note_event(link.front.broker.turn, "connection.created", facts_of(facts))
 
 
 def tell_closed(link: Link) -> None:
-    tell(link.front.broker.turn, "connection.closed", facts_of(_facts(link)))
+    note_event(link.front.broker.turn, "connection.closed", facts_of(_facts(link)))
 
 
 def tell_channel(link: Link, number: i64, key: str) -> None:
@@ -33,7 +33,7 @@ def tell_channel(link: Link, number: i64, key: str) -> None:
     facts["number"] = int(number)
     facts["connection"] = link.name
     facts["name"] = f"{link.name} ({number})"
-    tell(link.front.broker.turn, key, facts_of(facts))
+    note_event(link.front.broker.turn, key, facts_of(facts))
 
 
 def _facts(link: Link) -> dict[str, object]:

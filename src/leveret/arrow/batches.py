@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from leveret.arrow.envelopes import envelope_array
 from leveret.arrow.schema import TIME, schema_of
-from leveret.engine.streams.rows import Rows
+from leveret.engine.streams.row_batch import RowBatch
 
 NUMBER_BITS: Final = 40  # of a broker id, for the offset; the stream's number stands above
 ROW_COLUMNS: Final = frozenset(("stream", "offset", "timestamp", "body"))  # no envelope is needed
@@ -23,7 +23,7 @@ _CLASS: Final = b"\x00\x3c\x00\x00"  # class and weight of a content header
 
 
 def make_batch(
-    stream: str, number: int, columns: list[str], rows: Rows, given: bytes = b""
+    stream: str, number: int, columns: list[str], rows: RowBatch, given: bytes = b""
 ) -> pa.RecordBatch:
     """Some columns of some rows, of the stream that has this name and this number in the log.
 
@@ -37,7 +37,7 @@ def make_batch(
 class _Table:
     """The columns of some rows, each made when it is asked for."""
 
-    def __init__(self, stream: str, number: int, rows: Rows, given: bytes) -> None:
+    def __init__(self, stream: str, number: int, rows: RowBatch, given: bytes) -> None:
         self._given = pa.py_buffer(given) if given else None
         self._stream = stream
         self._number = number

@@ -10,8 +10,8 @@ from leveret.arrow.packing import Pack
 from leveret.arrow.requests import Request
 from leveret.arrow.schema import schema_of
 from leveret.engine.streams.chunk import Chunk, read_chunk
-from leveret.engine.streams.columns import shown
-from leveret.engine.streams.rows import Rows, rows_within
+from leveret.engine.streams.envelope_columns import text_of_bytes
+from leveret.engine.streams.row_batch import RowBatch, rows_within
 
 # A message of no bytes. Without it a reader knows that the stream was cut short.
 END_MARKER: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
@@ -19,7 +19,7 @@ END_MARKER: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 def encode(request: Request, chunks: Iterator[Chunk]) -> Iterator[bytes | pa.Buffer]:
     """The pieces of the stream. What `chunks` raises comes out of here."""
-    name = shown(request.stream.encode("utf-8", "surrogateescape"))
+    name = text_of_bytes(request.stream.encode("utf-8", "surrogateescape"))
     yield schema_of(request.columns).serialize()
     for rows in gather(request, chunks):
         yield make_batch(name, request.number, request.columns, rows).serialize()
@@ -28,7 +28,7 @@ def encode(request: Request, chunks: Iterator[Chunk]) -> Iterator[bytes | pa.Buf
 
 def encode_packs(request: Request, packs: Iterator[Pack]) -> Iterator[bytes | pa.Buffer]:
     """The same for messages of a queue."""
-    name = shown(request.stream.encode("utf-8", "surrogateescape"))
+    name = text_of_bytes(request.stream.encode("utf-8", "surrogateescape"))
     yield schema_of(request.columns).serialize()
     for given, data in packs:
         yield from _encode_pack(request, name, given, read_chunk(data, 0, 0))
@@ -39,7 +39,7 @@ def _encode_pack(request: Request, name: str, given: bytes, chunk: Chunk) -> Ite
     """Mostly one batch; more where the rows share a long envelope."""
     low, count = 0, int(chunk.count)
     while low < count:
-        rows = Rows(not ROW_COLUMNS.issuperset(request.columns), "body" in request.columns)
+        rows = RowBatch(not ROW_COLUMNS.issuperset(request.columns), "body" in request.columns)
         high = low + int(rows.room(chunk, low, count))
         rows.add(chunk, low, high)
         part = given[8 * low : 8 * high] + given[8 * (count + low) : 8 * (count + high)]
@@ -47,17 +47,17 @@ def _encode_pack(request: Request, name: str, given: bytes, chunk: Chunk) -> Ite
         low = high
 
 
-def gather(request: Request, chunks: Iterator[Chunk]) -> Iterator[Rows]:
+def gather(request: Request, chunks: Iterator[Chunk]) -> Iterator[RowBatch]:
     """The range in portions of the size of a batch; only the last may be small."""
     wants_envelopes = not ROW_COLUMNS.issuperset(request.columns)
     wants_bodies = "body" in request.columns
-    rows = Rows(wants_envelopes, wants_bodies)
+    rows = RowBatch(wants_envelopes, wants_bodies)
     for chunk, low, high in _trimmed(request, chunks):
         while low < high:
             count = rows.room(chunk, low, high)
             if count == 0:
                 yield rows
-                rows = Rows(wants_envelopes, wants_bodies)
+                rows = RowBatch(wants_envelopes, wants_bodies)
             else:
                 rows.add(chunk, low, low + count)
                 low += count

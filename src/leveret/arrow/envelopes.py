@@ -10,14 +10,14 @@ import pyarrow.compute as pc
 
 from leveret.arrow.schema import DEATHS, HEADERS, TIME, TYPES
 from leveret.engine.commands.dead_letter import deaths_of
-from leveret.engine.streams.columns import (
+from leveret.engine.streams.envelope_columns import (
     Column,
     EnvelopeColumns,
-    Headers,
-    Numbers,
-    Texts,
+    HeadersColumn,
+    NumberColumn,
+    TextColumn,
     field_text,
-    shown,
+    text_of_bytes,
 )
 from leveret.wire.scan import TIMESTAMP
 from leveret.wire.tables import INTEGERS, Table
@@ -47,25 +47,25 @@ def _valid(column: Column) -> pa.Buffer | None:
     return pa.py_buffer(column.valid()) if column.null_count else None
 
 
-def _bytes_array(column: Texts, kind: pa.DataType) -> pa.Array:
+def _bytes_array(column: TextColumn, kind: pa.DataType) -> pa.Array:
     if column.null_count == column.count:
         return pa.nulls(column.count, kind)
     buffers = [_valid(column), pa.py_buffer(column.ends()), pa.py_buffer(column.values())]
     return pa.Array.from_buffers(kind, column.count, buffers, column.null_count)
 
 
-def text_array(column: Texts) -> pa.Array:
+def text_array(column: TextColumn) -> pa.Array:
     array = _bytes_array(column, pa.string())
     if not column.values().isascii():
         try:
             array.validate(full=True)
         except pa.ArrowInvalid:
             values = _bytes_array(column, pa.binary()).to_pylist()
-            array = pa.array([None if v is None else shown(v) for v in values], pa.string())
+            array = pa.array([None if v is None else text_of_bytes(v) for v in values], pa.string())
     return array
 
 
-def number_array(column: Numbers) -> pa.Array:
+def number_array(column: NumberColumn) -> pa.Array:
     if column.null_count == column.count:
         return pa.nulls(column.count, pa.int64())
     buffers = [_valid(column), pa.py_buffer(column.values())]
@@ -81,7 +81,7 @@ def time_array(seconds: pa.Array) -> pa.Array:
     return pc.multiply(known, _MICROS).cast(TIME)
 
 
-def headers_array(column: Headers) -> pa.Array:
+def headers_array(column: HeadersColumn) -> pa.Array:
     if column.null_count == column.count:
         return pa.nulls(column.count, HEADERS)
     names, values = text_array(column.names), text_array(column.values)

@@ -12,7 +12,7 @@ from typing import Final
 
 from leveret.arrow.requests import RetentionPassedError, SegmentPart
 from leveret.engine.streams.chunk import Chunk, chunk_bytes, read_chunk
-from leveret.engine.streams.segments import Index
+from leveret.engine.streams.segments import SegmentIndex
 from leveret.errors import CorruptionError
 from leveret.journal.chunks import CHUNK_HEAD_BYTES
 from leveret.storage.blocks import HEAD_BYTES, check_head
@@ -26,7 +26,7 @@ class Indexes:
     """What the worker has learnt of segments: where some of their chunks stand. For all threads."""
 
     def __init__(self) -> None:
-        self._indexes: OrderedDict[str, Index] = OrderedDict()
+        self._indexes: OrderedDict[str, SegmentIndex] = OrderedDict()
         self._guard = threading.Lock()
 
     def place(self, path: str, offset: int) -> int:
@@ -40,7 +40,7 @@ class Indexes:
     def note(self, path: str, offset: int, at: int) -> None:
         """A chunk that begins with this offset stands here."""
         with self._guard:
-            index = self._indexes.setdefault(path, Index())
+            index = self._indexes.setdefault(path, SegmentIndex())
             self._indexes.move_to_end(path)
             if not index.places or at > index.places[-1]:
                 index.note(offset, 0, at)

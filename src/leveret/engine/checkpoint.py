@@ -1,32 +1,32 @@
-"""The records from which a broker's state, but for its messages, can be built anew."""
+"""Encode the state of a broker, without its messages, as records of a checkpoint."""
 
 from leveret.engine.broker import FIRST_VHOST, Broker
 from leveret.engine.exchanges.exchange import Exchange
 from leveret.engine.queues.queue import Queue
 from leveret.engine.streams.stream import Stream
 from leveret.engine.vhosts.definition_records import (
-    binding_made,
-    entry_made,
-    exchange_made,
-    last_id,
-    queue_made,
-    vhost_gone,
-    vhost_made,
+    encode_binding,
+    encode_entry,
+    encode_exchange,
+    encode_last_id,
+    encode_queue,
+    encode_vhost,
+    encode_vhost_deletion,
 )
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.journal.journal import Journal
 
 
 def checkpoint_records(broker: Broker, last_block: int) -> list[bytes]:
-    """Definitions of all vhosts, and the state of every durable queue."""
+    """Return the definitions of all vhosts, and the state of every durable queue."""
     journal = Journal()
     journal.block(last_block)
-    journal.define(last_id(broker.slots.last_id))
+    journal.define(encode_last_id(broker.slots.last_id))
     for kind in broker.register.kinds():
         for key, value in broker.register.entries(kind).items():
-            journal.define(entry_made(kind, key, value))
+            journal.define(encode_entry(kind, key, value))
     if FIRST_VHOST not in broker.vhosts:
-        journal.define(vhost_gone(FIRST_VHOST))
+        journal.define(encode_vhost_deletion(FIRST_VHOST))
     for vhost in broker.vhosts.values():
         _write_vhost(journal, vhost)
     for queue in broker.slots.queues:
@@ -41,29 +41,29 @@ def checkpoint_records(broker: Broker, last_block: int) -> list[bytes]:
 
 
 def _write_vhost(journal: Journal, vhost: Vhost) -> None:
-    journal.define(vhost_made(vhost.name))
+    journal.define(encode_vhost(vhost.name))
     durable = [e for e in vhost.exchanges.values() if e.durable and not _is_own(e)]
     for exchange in durable:
         holding = vhost.holding.get(exchange.name)
         number = int(holding.ledger.id) if holding is not None else 0
-        journal.define(exchange_made(vhost.name, exchange, number))
+        journal.define(encode_exchange(vhost.name, exchange, number))
         if exchange.deduplication is not None:
             exchange.deduplication.write(journal)
     for queue in vhost.queues.values():
         if queue.durable:
-            journal.define(queue_made(queue))
+            journal.define(encode_queue(queue))
     for exchange in vhost.exchanges.values():
         if exchange.durable:
             for binding in exchange.bindings.values():
                 target = binding.target
                 if isinstance(target, Queue) and target.durable:
-                    journal.define(binding_made(vhost.name, binding))
+                    journal.define(encode_binding(vhost.name, binding))
                 elif isinstance(target, Exchange) and target.durable:
-                    journal.define(binding_made(vhost.name, binding))
+                    journal.define(encode_binding(vhost.name, binding))
 
 
 def _is_own(exchange: Exchange) -> bool:
-    """Exchanges that every vhost has anyway, and of which there is no more to say."""
+    """Return True for an exchange that every vhost has, without settings of its own."""
     is_given = not exchange.name or exchange.name.startswith("amq.")
     return is_given and exchange.deduplication_id == 0
 

@@ -18,7 +18,7 @@ from typing import Final
 
 from leveret.engine.broker import Broker
 from leveret.engine.commands.local_session import LocalSession
-from leveret.engine.commands.picking import Look, remove
+from leveret.engine.commands.picking import Lookup, remove
 from leveret.engine.commands.settling import ack_taken, give_back
 from leveret.engine.insight.walk import arrived_ms
 from leveret.engine.message import Message
@@ -154,7 +154,7 @@ class Leases:
         outlet.name = f"lease '{reader}'"
         outlet.user_name = user
         session = LocalSession(outlet, self._broker.turn, _no_deliveries, _no_confirm, _no_end)
-        session.keeps = True
+        session.has_no_timeout = True
         lease = Lease(queue, reader, session)
         self._leases[queue.vhost, queue.name, reader] = lease
         return lease
@@ -246,7 +246,7 @@ class Leases:
     def _hold(self, lease: Lease, epoch: Epoch) -> Epoch:
         """Take the messages of an epoch out of their queue."""
         queue = lease.queue
-        picked = Look(queue, list(epoch.seqs), _ALL_BYTES).picked
+        picked = Lookup(queue, list(epoch.seqs), _ALL_BYTES).picked
         remove(queue, picked)
         times = dict(zip(epoch.seqs, epoch.times_ms, strict=True))
         for one in picked:

@@ -147,10 +147,10 @@ def _rest(queue: Queue, number: i64) -> i64:
         return queue.expired
     if number == SEGMENTS:
         return len(queue.segments.segments) if isinstance(queue, Stream) else 0
-    fates = queue.fates
-    if fates is None:
+    losses = queue.losses
+    if losses is None:
         return 0
-    return fates.timed_out if number == TIMED_OUT else fates.parked
+    return losses.timed_out if number == TIMED_OUT else losses.parked
 
 
 def write_lines(

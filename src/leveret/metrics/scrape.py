@@ -268,10 +268,10 @@ class Scrape:
 
     def _fates(self, family: Family, part: Part) -> None:
         for queue in part.queues:
-            fates = queue.fates
-            if fates is None:
+            losses = queue.losses
+            if losses is None:
                 continue
-            counts = fates.dropped if family is queues.DROPPED else fates.dead_lettered
+            counts = losses.dropped if family is queues.DROPPED else losses.dead_lettered
             for reason, count in counts.items():
                 labels = {"vhost": queue.vhost, "queue": queue.name, "reason": reason}
                 self._write(sample(family.name, labels, count))

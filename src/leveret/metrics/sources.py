@@ -13,7 +13,7 @@ from leveret.engine.backlog.ages import UNKNOWN
 from leveret.engine.message import Message
 from leveret.engine.queues.queue import Queue
 from leveret.engine.streams.stream import Stream
-from leveret.engine.turns.retired_counts import Counts
+from leveret.engine.turns.retired_counts import TrafficCounts
 from leveret.engine.turns.session import Session
 from leveret.histogram import Histogram
 from leveret.http.framework.node import Connected, Machine, NodeView
@@ -48,7 +48,7 @@ class Reading:
     machine: Machine
     now_ms: int
     sums: list[int] = field(default_factory=lambda: [0] * figures.FIGURES)
-    counts: Counts = field(default_factory=Counts)
+    counts: TrafficCounts = field(default_factory=TrafficCounts)
     queues: int = 0
     streams: int = 0
     stream_bytes: int = 0
@@ -94,7 +94,7 @@ async def read(sources: Sources, slices: Slices) -> Reading:
     """Add everything up."""
     reading = Reading(sources, sources.facts.machine(), sources.facts.now_ms())
     for vhost in list(sources.facts.broker.vhosts.values()):
-        reading.counts.add(vhost.gone)
+        reading.counts.add(vhost.retired_counts)
         async for exchanges in in_turn(list(vhost.exchanges.values()), slices):
             for exchange in exchanges:
                 reading.counts.published += exchange.published_in

@@ -144,7 +144,7 @@ _CHANNELS: Final = (
 
 def _deaths(reason: str) -> Read:
     def read(r: Reading) -> Samples:
-        deaths = r.sources.facts.broker.turn.fates.deaths
+        deaths = r.sources.facts.broker.turn.losses.deaths
         found = [
             ({"queue_type": f"rabbit_{kind}_queue", "dead_letter_strategy": strategy}, count)
             for (kind, strategy, why), count in deaths.items()
@@ -157,7 +157,7 @@ def _deaths(reason: str) -> Read:
 
 
 def _confirmed_deaths(r: Reading) -> Samples:
-    confirmed = r.sources.facts.broker.turn.fates.deaths_confirmed
+    confirmed = r.sources.facts.broker.turn.losses.deaths_confirmed
     empty = {"queue_type": "rabbit_quorum_queue", "dead_letter_strategy": "at_least_once"}
     return [
         ({**empty, "queue_type": f"rabbit_{kind}_queue"}, n) for kind, n in confirmed.items()
@@ -171,8 +171,8 @@ def _by_reason(counts: dict[str, int]) -> Samples:
 
 def _dropped(r: Reading) -> Samples:
     """Everything that was lost; what nobody took is counted by the channels."""
-    fates = r.sources.facts.broker.turn.fates
-    return _by_reason({**fates.dropped, "unroutable": r.counts.unroutable})
+    losses = r.sources.facts.broker.turn.losses
+    return _by_reason({**losses.dropped, "unroutable": r.counts.unroutable})
 
 
 def _age_s(r: Reading, since_ms: int) -> float:
@@ -200,19 +200,19 @@ _FATES: Final = (
         COUNTER,
         "leveret_dead_lettered_total",
         "Messages sent on to a dead-letter exchange, by reason.",
-        lambda r: _by_reason(r.sources.facts.broker.turn.fates.dead_lettered),
+        lambda r: _by_reason(r.sources.facts.broker.turn.losses.dead_lettered),
     ),
     node_family(
         COUNTER,
         "leveret_parked_total",
         "Messages parked over their delivery limit.",
-        lambda r: r.sources.facts.broker.turn.fates.parked,
+        lambda r: r.sources.facts.broker.turn.losses.parked,
     ),
     node_family(
         COUNTER,
         "leveret_consumer_timeouts_total",
         "Messages taken back from consumers that held them for too long.",
-        lambda r: r.sources.facts.broker.turn.fates.timed_out,
+        lambda r: r.sources.facts.broker.turn.losses.timed_out,
     ),
     node_family(
         COUNTER,

@@ -12,7 +12,7 @@ from typing import Final
 from leveret.engine.broker import Broker
 from leveret.engine.message import PERSISTENT, REDELIVERED, Message
 from leveret.engine.queues.queue import Queue
-from leveret.engine.restore import define
+from leveret.engine.restore import apply_definition
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import CorruptionError, PreconditionFailedError, StorageError
 from leveret.runtime.sync_barrier import SYNC_WITHIN_S, Syncing
@@ -208,7 +208,7 @@ class _Restoring:
     def _bind(self) -> None:
         for table in self._tables:
             if table["op"].value == "bind" and table["vhost"].value == self._vhost.name:
-                define(self._broker, table)
+                apply_definition(self._broker, table)
 
     def undo(self) -> None:
         """The backup is not whole: a queue that was made for it goes again."""

@@ -11,7 +11,7 @@ from leveret.amqp.connection import Connection
 from leveret.amqp.connection_state import RUNNING, STATE_NAMES
 from leveret.amqp.server import AmqpServer
 from leveret.engine.insight.totals import add_session
-from leveret.engine.turns.retired_counts import Counts
+from leveret.engine.turns.retired_counts import TrafficCounts
 from leveret.engine.turns.session import Outlet, Session
 from leveret.http.framework.node import Connected, Opened
 
@@ -82,7 +82,7 @@ class Connections:
             delivered_no_ack=delivered,
         )
 
-    def add_counts(self, counts: Counts, vhost: str) -> None:
+    def add_counts(self, counts: TrafficCounts, vhost: str) -> None:
         for connection in self._server.protocols:
             if connection.vhost is None or connection.vhost.name != vhost:
                 continue

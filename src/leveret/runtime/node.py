@@ -20,7 +20,7 @@ from leveret.definitions import Book
 from leveret.engine.broker import Broker
 from leveret.engine.history.tracing import TracedMessages
 from leveret.engine.message import Message
-from leveret.engine.turns.events import facts_of, tell
+from leveret.engine.turns.events import facts_of, note_event
 from leveret.engine.turns.session import Session
 from leveret.engine.vhosts import pausing
 from leveret.errors import ConfigError
@@ -104,7 +104,7 @@ class Node:
         if settings.otel_endpoint:
             trails = TracedMessages()
             self._tracer = Tracer(trails, otlp_exporter(settings.otel_endpoint, settings.node))
-            self.broker.turn.trails = trails
+            self.broker.turn.traced_messages = trails
         self._clock = clock
         self._started_ms = clock.now_ms()
         self._serves_http = serves_http
@@ -163,7 +163,7 @@ class Node:
         self._load_users()
         await self._take_tokens()
         self.turns.begin()
-        pausing.load(self.broker.register, self.broker.slots.queues)
+        pausing.load_pauses(self.broker.register, self.broker.slots.queues)
         self.leases.load()
         self.turns.on_pulse()  # what became due meanwhile comes before anything new
         await self._listen_amqp()
@@ -358,7 +358,7 @@ class Node:
 
     def _tell(self, key: str, facts: dict[str, object]) -> None:
         with self.turn():
-            tell(self.broker.turn, key, facts_of(facts))
+            note_event(self.broker.turn, key, facts_of(facts))
 
     def _on_login(self, credentials: Credentials, succeeded: bool) -> None:
         facts: dict[str, object] = {

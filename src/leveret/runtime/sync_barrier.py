@@ -4,7 +4,7 @@ import asyncio
 from typing import Final
 
 from leveret.engine.broker import Broker
-from leveret.engine.commands.sync_waiter import Waiting
+from leveret.engine.commands.sync_waiter import SyncWaiter
 from leveret.errors import StorageError
 from leveret.runtime.turns import Turns
 from leveret.storage.store import Store
@@ -31,7 +31,7 @@ class Syncing:
                 done.set_result(is_safe)
 
         self._turns.begin()
-        self._store.wait_for_sync(Waiting(self._broker.turn, tell))
+        self._store.wait_for_sync(SyncWaiter(self._broker.turn, tell))
         self._turns.end()
         async with asyncio.timeout(SYNC_WITHIN_S):
             if not await done:

@@ -16,7 +16,12 @@ from leveret.engine.backlog.paged import QueuePages, Run
 from leveret.engine.insight.peek import read_on
 from leveret.engine.message import PERSISTENT, REDELIVERED, Message
 from leveret.engine.queues.queue import Queue
-from leveret.engine.vhosts.definition_records import binding_made, last_id, queue_made, vhost_made
+from leveret.engine.vhosts.definition_records import (
+    encode_binding,
+    encode_last_id,
+    encode_queue,
+    encode_vhost,
+)
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import CorruptionError
 from leveret.journal.journal import Journal
@@ -138,11 +143,11 @@ class QueueSnapshot:
 
 
 def _definitions(vhost: Vhost, queue: Queue) -> list[bytes]:
-    made = [last_id(int(queue.ledger.id)), vhost_made(vhost.name), queue_made(queue)]
+    made = [encode_last_id(int(queue.ledger.id)), encode_vhost(vhost.name), encode_queue(queue)]
     for exchange in vhost.sources.get(queue, {}).values():
         if exchange.name:
             bindings = [b for b in exchange.bindings.values() if b.target is queue]
-            made.extend(binding_made(vhost.name, binding) for binding in bindings)
+            made.extend(encode_binding(vhost.name, binding) for binding in bindings)
     return made
 
 

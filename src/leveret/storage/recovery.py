@@ -15,7 +15,7 @@ which block the log was on disk then: if it ends before that, the disk has forgo
 from leveret.engine.backlog.paged import Pages
 from leveret.engine.broker import Broker
 from leveret.engine.queues.queue import Queue
-from leveret.engine.restore import define
+from leveret.engine.restore import apply_definition
 from leveret.engine.streams.stream import Stream
 from leveret.engine.target import Target
 from leveret.engine.turns.retired_counts import Churn
@@ -106,7 +106,7 @@ def rebuild(
     found.next_file = max([start, *found.files]) + 1
     broker.turn.is_restoring = True
     for table in replay.definitions:
-        define(broker, table)
+        apply_definition(broker, table)
     if broker.on_defined is not None:
         broker.on_defined()
     broker.turn.is_restoring = False

@@ -14,7 +14,7 @@ from librt.strings import read_i64_le
 from mypy_extensions import i64
 
 from leveret.engine.streams.chunk import Chunk, chunk_bytes, read_chunk
-from leveret.engine.streams.segments import Index, Segment, Segments, SegmentStore
+from leveret.engine.streams.segments import Segment, SegmentIndex, Segments, SegmentStore
 from leveret.errors import CorruptionError
 from leveret.journal.chunks import CHUNK_HEAD_BYTES, Written
 from leveret.storage.blocks import HEAD_BYTES
@@ -33,7 +33,7 @@ class DiskSegments(Segments):
         super().__init__(HEAD_BYTES)
         self._stream = stream
         self._read = read
-        self._indexes: dict[int, Index] = {}  # by segment, the one used last at the end
+        self._indexes: dict[int, SegmentIndex] = {}  # by segment, the one used last at the end
         # What was read last, for the small chunks that follow each other.
         self._ahead = b""
         self._ahead_segment: i64 = -1
@@ -64,7 +64,7 @@ class DiskSegments(Segments):
         self._ahead = b""
         self._ahead_segment = -1
 
-    def index(self, segment: Segment) -> Index:
+    def index(self, segment: Segment) -> SegmentIndex:
         found = self._indexes.pop(segment.first_offset, None)
         if found is None:
             found = self._scan(segment)
@@ -73,9 +73,9 @@ class DiskSegments(Segments):
             del self._indexes[next(iter(self._indexes))]
         return found
 
-    def _scan(self, segment: Segment) -> Index:
+    def _scan(self, segment: Segment) -> SegmentIndex:
         """Read the heads of all chunks; those behind one that does not fit are not found."""
-        index = Index()
+        index = SegmentIndex()
         at: i64 = HEAD_BYTES
         start: i64 = 0  # of the bytes at hand
         data = b""
@@ -103,7 +103,7 @@ class DiskSegments(Segments):
         if index is None:
             if written.at != HEAD_BYTES:
                 return  # nobody has asked yet
-            index = Index()
+            index = SegmentIndex()
             self._indexes[written.segment] = index
         index.note(written.first_offset, written.first_ms, written.at)
 

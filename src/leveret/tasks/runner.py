@@ -19,8 +19,8 @@ from typing import Final
 
 from leveret.auth import READ, WRITE, User
 from leveret.engine.broker import Broker
-from leveret.engine.commands.moving import DELETE, Goal, Mover
-from leveret.engine.commands.picking import Look, Picked, plan
+from leveret.engine.commands.moving import DELETE, Destination, Mover
+from leveret.engine.commands.picking import Lookup, PickedMessage, plan
 from leveret.engine.insight.filters import READY, SCHEDULED, Filter
 from leveret.engine.insight.walk import arrived_ms
 from leveret.engine.message import Message
@@ -219,9 +219,9 @@ class _Work:
         self.missing: list[int] = []  # not there, of the messages of the last step
         goal_vhost = broker.vhost(order.to.vhost) if order.to is not None else vhost
         self.goal_vhost = goal_vhost.name
-        goal = Goal(goal_vhost, "", None, None)
+        goal = Destination(goal_vhost, "", None, None)
         if order.to is not None:
-            goal = Goal(goal_vhost, order.to.queue, order.to.exchange, order.to.routing_key)
+            goal = Destination(goal_vhost, order.to.queue, order.to.exchange, order.to.routing_key)
         self._user = user
         self.mover = Mover(self.queue, order.kind, goal, order.keep_attempts, self._may_write)
         states = order.filter.states if order.filter is not None else [READY, SCHEDULED]
@@ -257,7 +257,7 @@ class _Work:
         filtering = self.order.filter
         count = self._turn_messages if filtering is None else LOOK_MESSAGES
         seqs = list(self._plan[self.at : self.at + count])
-        look = Look(self.queue, seqs, TURN_BYTES)
+        look = Lookup(self.queue, seqs, TURN_BYTES)
         meant = self._meant(look.picked, filtering)
         carried = self.mover.carry_out(meant[: min(self._turn_messages, self._left())], is_trial)
         self.matched += carried
@@ -267,7 +267,7 @@ class _Work:
             self.missing = [seq for seq in seqs[:looked] if seq not in there]
         self.at += looked
 
-    def _meant(self, found: list[Picked], filtering: Filter | None) -> list[Picked]:
+    def _meant(self, found: list[PickedMessage], filtering: Filter | None) -> list[PickedMessage]:
         if filtering is None:
             return found
         now_ms = self.queue.turn.now_ms

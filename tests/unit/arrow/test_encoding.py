@@ -9,7 +9,7 @@ import pytest
 
 from leveret.arrow.requests import COLUMNS
 from leveret.arrow.schema import TYPES
-from leveret.engine.streams.rows import ROWS_MAX
+from leveret.engine.streams.row_batch import ROWS_MAX
 from leveret.errors import CorruptionError
 from leveret.wire.properties import Properties, decode_properties
 from leveret.wire.tables import Field, field_of, table_of

@@ -35,7 +35,7 @@ class Collector:
 def traced_client() -> tuple[Client, Tracer, Collector]:
     stage = Stage()
     trails = TracedMessages()
-    stage.broker.turn.trails = trails
+    stage.broker.turn.traced_messages = trails
     collector = Collector()
     return Client(stage), Tracer(trails, collector.export), collector
 

@@ -81,14 +81,14 @@ def require_new_tag(session: Session, tag: str) -> None:
 
 
 def cancel(slots: Slots, session: Session, tag: str) -> None:
-    """End a subscription; what it holds stays in flight. An unknown tag is no error."""
+    """End a subscription. Its messages stay in flight. An unknown tag is no error."""
     consumer = session.consumers.pop(tag, None)
     if consumer is not None:
         slots.queue(consumer.queue).remove_consumer(consumer)
 
 
 def get(session: Session, queue: Queue, no_ack: bool) -> Message | None:
-    """Take the next ready message."""
+    """Take the next ready message. Return None if there is none."""
     if queue.is_quorum and queue.settings.single_active:
         raise ResourceLockedError(
             f"cannot obtain access to locked queue '{queue.name}' in vhost '{queue.vhost}'. "
@@ -100,7 +100,7 @@ def get(session: Session, queue: Queue, no_ack: bool) -> Message | None:
 
 
 def set_prefetch(slots: Slots, session: Session, *, count: i64, size: i64, shared: bool) -> None:
-    """Limit what may be in flight: for each consumer to come, or for all of the session."""
+    """Limit the messages in flight: of each later consumer, or of the session (`shared`)."""
     if not shared:
         session.prefetch = count
         session.prefetch_bytes = size
@@ -118,7 +118,7 @@ def wake_parked(slots: Slots, session: Session) -> None:
 
 
 def refill(slots: Slots, outlet: Outlet, credit: i64) -> None:
-    """The peer has read: the outlet may carry this many bytes more."""
+    """Set the credit of an outlet whose peer has read, and wake its starved consumers."""
     outlet.credit = credit
     if outlet.starved:
         starved = outlet.starved

@@ -1,12 +1,12 @@
-"""The firehose: a copy of all that passes a vhost, for whoever binds to `amq.rabbitmq.trace`.
+"""The firehose: a copy of every message that passes a traced vhost, at `amq.rabbitmq.trace`.
 
-Routing keys are `publish.<exchange>` and `deliver.<queue>`; the body is the message's, its address
-and properties are headers. A vhost is traced while its flag says so (`Vhost.set_tracing`); then its
-routes are not kept, so that every publish comes by, and sessions show what they are about to send.
-While no vhost is traced, that costs one look at a flag for each session and turn, and nothing for a
-publish.
+Routing keys are `publish.<exchange>` and `deliver.<queue>`. The body is that of the message; its
+address and properties are headers. A vhost is traced while its flag is set (`Vhost.set_tracing`).
+Its routes are not cached then, so that every publish comes by, and sessions show the messages that
+they are about to send. While no vhost is traced, this costs one look at a flag for each session and
+turn, and nothing for a publish.
 
-What the trace exchange itself carries is not traced again.
+Messages of the trace exchange itself are not traced again.
 """
 
 from typing import Final
@@ -30,7 +30,7 @@ _INT: Final = ord("I")
 
 
 class Firehose(Tracer):
-    """Publishes traces."""
+    """Publishes the copies."""
 
     def __init__(self, vhosts: dict[str, Vhost], slots: Slots, turn: Turn) -> None:
         self._vhosts = vhosts
@@ -86,7 +86,7 @@ class Firehose(Tracer):
 
 
 def _cut(key: str) -> str:
-    """A routing key of at most 255 bytes."""
+    """Return a routing key cut to at most 255 bytes."""
     data = key.encode("utf-8", "surrogateescape")
     if len(data) <= ADDRESS_NAME_BYTES_MAX:
         return key
@@ -98,7 +98,7 @@ def _texts(texts: list[str]) -> Field:
 
 
 def _properties(properties: Properties) -> Table:
-    """Those that are set."""
+    """Return the properties that are set, as a table."""
     values: dict[str, object] = {
         "content_type": properties.content_type,
         "content_encoding": properties.content_encoding,

@@ -1,7 +1,7 @@
-"""A session inside the node: consumes and publishes as a channel does, without a peer.
+"""A session inside the node: it consumes and publishes as a channel does, without a peer.
 
-It has no permissions of its own: whoever makes one has asked for them. Deliveries and confirms are
-told by calls inside a turn; the one who is called notes them and gives commands in a later turn.
+It checks no permissions: the code that makes a session has checked them. Deliveries and confirms
+are callbacks inside a turn. A callback must only note them; commands follow in a later turn.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from leveret.engine.vhosts.vhost import Vhost
 
 
 class LocalSession(Session):
-    """Tells what a channel would send."""
+    """A session that calls back where a channel would send."""
 
     def __init__(
         self,
@@ -30,11 +30,14 @@ class LocalSession(Session):
     ) -> None:
         super().__init__(outlet, turn)
         self._on_deliveries = on_deliveries
-        self._on_confirm = on_confirm  # a publish and all before it that were not confirmed yet
+        self._on_confirm = on_confirm  # for a publish and all earlier ones that are unconfirmed
         self._on_ended = on_ended
 
     def publish(self, vhost: Vhost, route: Route, header: bytes, body: bytes) -> int:
-        """Publish; the number by which it will be confirmed. What nobody takes is refused."""
+        """Publish, and return the sequence number of the confirm.
+
+        A mandatory message that no queue takes is refused.
+        """
         turn = self.turn
         result = publish(vhost, route, Content(header), body)
         self.publish_seq += 1

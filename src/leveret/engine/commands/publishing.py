@@ -364,7 +364,7 @@ def _reply(vhost: Vhost, address: Address, content: Content, body: bytes) -> i64
         return ROUTED if is_reply_name(address.routing_key) else UNROUTED
     session = consumer.session
     if session.outlet.credit < -REPLY_OVERDRAFT_BYTES:
-        vhost.turn.fates.note_dropped(UNREAD_REPLY)
+        vhost.turn.losses.note_dropped(UNREAD_REPLY)
         return ROUTED  # RabbitMQ: replies are delivered at most once; this peer reads none
     session.last_tag += 1
     consumer.delivered += 1

@@ -1,4 +1,4 @@
-"""A session that only waits for the log: for whoever is no channel and must know what is safe."""
+"""A session that only waits for the log. It learns when everything of a turn is on disk."""
 
 from collections.abc import Callable
 
@@ -8,8 +8,8 @@ from leveret.engine.turns.session import Outlet, Session
 from leveret.engine.turns.turn import Turn
 
 
-class Waiting(Session):
-    """Tells once whether everything up to the turn that it was listed in is on disk."""
+class SyncWaiter(Session):
+    """Calls back once: whether everything up to its turn was written and synced."""
 
     def __init__(self, turn: Turn, tell: Callable[[bool], None]) -> None:
         super().__init__(Outlet(), turn)

@@ -18,13 +18,13 @@ from leveret.engine.target import Target
 from leveret.engine.turns.turn import OutletBase, SessionBase, Turn
 from leveret.wire.tables import Table
 
-# What a delivery costs an outlet besides header and body: two frames and the deliver method.
+# Credit that a delivery costs besides header and body: two frames and the deliver method.
 DELIVERY_BYTES: Final = 64
 
-# Why the broker ended a consumer.
+# Reasons why the broker ended a consumer.
 QUEUE_GONE: Final = 1
 TIMED_OUT: Final = 2
-PERMISSION_LOST: Final = 3  # it may not read from its queue any more
+PERMISSION_LOST: Final = 3  # the user may not read from the queue any more
 
 
 class Outlet(OutletBase):
@@ -32,9 +32,11 @@ class Outlet(OutletBase):
 
     def __init__(self) -> None:
         super().__init__()
-        self.credit: i64 = 0  # bytes that may still be delivered before the next refill
-        self.starved: list[Consumer] = []  # parked for lack of credit
-        self.exclusive_queues: dict[str, Target] = {}  # by name: they go when the outlet closes
+        self.credit: i64 = 0  # bytes that may be delivered before the next refill
+        self.starved: list[Consumer] = []  # consumers that are parked for lack of credit
+        self.exclusive_queues: dict[
+            str, Target
+        ] = {}  # by name; they are deleted when the outlet closes
 
 
 class Session(SessionBase):
@@ -43,31 +45,31 @@ class Session(SessionBase):
     def __init__(self, outlet: Outlet, turn: Turn) -> None:
         super().__init__()
         self.outlet = outlet
-        self.number: i64 = 0  # among the sessions of its outlet
+        self.number: i64 = 0  # of the session in its outlet
         self.turn = turn
         self.closed = False
-        self.keeps = False  # a lease: what it got stays with it until it is settled, however long
+        self.has_no_timeout = False  # a lease: its messages are never taken back for their age
         self.consumers: dict[str, Consumer] = {}
-        self.getter = Holder()  # holds what was taken by `get`
+        self.getter = Holder()  # holds the messages that were taken by `get`
         # Deliveries
         self.last_tag: i64 = 0  # the last delivery tag given
         self.unacked = Unacked()
         self.outbox: list[Message] = []  # delivered in this turn, in order of tags
-        # Prefetch for consumers to come, and shared by all of the session; 0 = no limit
+        # Prefetch of each later consumer, and prefetch that all consumers share; 0 = no limit
         self.prefetch: i64 = 0
         self.prefetch_bytes: i64 = 0
         self.shared_prefetch: i64 = 0
         self.shared_prefetch_bytes: i64 = 0
-        self.consumed: i64 = 0  # in flight by consumers
+        self.consumed: i64 = 0  # messages that consumers hold
         self.consumed_bytes: i64 = 0
         # Publishing
         self.confirming = False
-        self.refused: list[int] = []  # sequence numbers since then that a queue refused
-        # Statistics. Deliveries and gets are `last_tag`; those to live consumers are theirs.
+        self.refused: list[int] = []  # sequence numbers above `confirmed_seq` that a queue refused
+        # Statistics. `last_tag` counts deliveries and gets; each consumer counts its own.
         self.published: i64 = 0
-        self.returned: i64 = 0  # mandatory, and nobody took it
-        self.unroutable: i64 = 0  # dropped, because nobody took it
-        self.retired_no_ack: i64 = 0  # delivered to consumers without acks that are gone
+        self.returned: i64 = 0  # mandatory messages that no queue took
+        self.unroutable: i64 = 0  # other messages that no queue took
+        self.retired_no_ack: i64 = 0  # deliveries without acks to consumers that are gone
         self.got: i64 = 0
         self.got_no_ack: i64 = 0
         self.got_empty: i64 = 0
@@ -75,12 +77,12 @@ class Session(SessionBase):
         self.redelivered: i64 = 0
 
     def on_due(self, now_ms: i64) -> i64:
-        """Something may be held for too long: the broker looks at it at the end of the turn."""
+        """Let the broker look for overdue messages at the end of the turn."""
         self.turn.late.append(self)
         return NEVER
 
     def undecided(self) -> list[Message]:
-        """What was settled by a transaction that is not committed yet: still in flight."""
+        """Return messages that an uncommitted transaction has settled: they are in flight."""
         return []
 
     def send_ended(self, consumer: "Consumer") -> None:
@@ -107,20 +109,20 @@ class Consumer(Holder):
         self.active = True  # False while it waits behind a single active consumer
         self.ended: i64 = 0  # QUEUE_GONE, TIMED_OUT, PERMISSION_LOST
         self.delivered: i64 = 0
-        # How long it may hold a message: its own time, else the queue's, else the node's; 0 = any
+        # Time for which it may hold a message: its own, else the queue's, else the node's; 0 = any
         self.own_timeout_ms: i64 = -1
         self.node_timeout_ms: i64 = 0
-        self.wire: bytes = b""  # the tag as the front writes it into each delivery
+        self.wire: bytes = b""  # the tag, encoded as the front writes it into each delivery
 
     def set_timeout(self, of_queue_ms: i64) -> None:
-        """Take over the queue's time, unless there is one of its own; -1 means the node's."""
+        """Use the consumer's own timeout, else the queue's; -1 means the node's."""
         if self.own_timeout_ms >= 0:
             self.timeout_ms = self.own_timeout_ms
         else:
             self.timeout_ms = of_queue_ms if of_queue_ms >= 0 else self.node_timeout_ms
 
     def has_room(self) -> bool:
-        """Whether prefetch allows one more message. Without acks there is no limit."""
+        """Return True if prefetch allows one more message. Without acks there is no limit."""
         if self.no_ack:
             return True
         if self.prefetch != 0 and self.unacked >= self.prefetch:

@@ -22,7 +22,7 @@ from leveret.engine.pulse import Pulse, Timed
 from leveret.engine.target import Target
 from leveret.engine.turns.loss_counts import NodeLossCounts
 from leveret.engine.turns.retired_counts import Churn
-from leveret.engine.turns.size_counts import Sizes
+from leveret.engine.turns.size_counts import SizeCounts
 from leveret.journal.journal import Journal
 from leveret.wire.tables import Table
 
@@ -102,8 +102,10 @@ class Turn:
         self.journal: Journal | None = None  # takes everything durable; None: no log
         self.pages: Pages | None = None  # reads messages back from the log
         self.is_restoring = False  # definitions come from the log: they have no effects
-        self.publish_id: i64 = 0  # of the publish that is carried out, where it is remembered
-        self.cause_id: i64 = 0  # of the copy whose dead-lettering is carried out
+        self.publish_id: i64 = (
+            0  # number of the publish that is being routed, for chronicles; 0: none
+        )
+        self.cause_id: i64 = 0  # number of the copy that is being dead-lettered or moved; 0: none
         self.unlogged: list[Ledger] = []  # ledgers of queues that have records to write
         self.outlet: OutletBase | None = None  # the connection whose input started the turn
         # For observers
@@ -113,18 +115,18 @@ class Turn:
         self.listens = False  # a queue is bound to the event exchange
         self.events: list[tuple[str, Table]] = []
         # Inside the engine
-        self.dirty: list[Target] = []  # queues that may have something to deliver or to drop
+        self.dirty: list[Target] = []  # queues with something to deliver or to drop
         self.leaving: list[Leaving] = []  # to be dead-lettered, parked or dropped
         self.doomed: list[Target] = []  # queues to be deleted: unused, or without consumers
-        self.roomy: list[SessionBase] = []  # their shared prefetch has room again
-        self.late: list[SessionBase] = []  # sessions that may hold a message for too long
+        self.with_room: list[SessionBase] = []  # their shared prefetch has room again
+        self.late: list[SessionBase] = []  # sessions that may hold a message beyond its timeout
         self.trash = Trash(pulse)
         self.faults: list[str] = []  # damage that was found, for the log file of the node
         # Statistics
-        self.number: i64 = 0  # of this turn since the start
-        self.fates = NodeLossCounts()
-        self.sizes = Sizes()
-        self.trails: TracedMessages | None = None  # of traced messages, where spans are exported
+        self.number: i64 = 0  # turns since the start, this one included
+        self.losses = NodeLossCounts()
+        self.sizes = SizeCounts()
+        self.traced_messages: TracedMessages | None = None  # set where spans are exported
         self.churn = Churn()
         # For the fronts
         self.outboxes: list[SessionBase] = []  # sessions with deliveries to send
@@ -133,7 +135,7 @@ class Turn:
         self.ended: list[Holder] = []  # consumers that the broker ended
 
     def note_confirm(self, session: SessionBase) -> None:
-        """The session has published: confirm at the end of the turn."""
+        """Confirm the publishes of a session at the end of the turn."""
         if not session.in_confirms:
             session.in_confirms = True
             self.confirms.append(session)

@@ -1,9 +1,9 @@
 """A vhost: a name space of exchanges and queues, and the commands that define them.
 
-Every command checks first and changes after, so that a refused one has changed nothing. What they
-change is in `vhost_state`; how, in `queue_making` and `bindings`.
+Every command checks everything first and then changes, so that a refused command has changed
+nothing. The fields are in `state`. `queue_creation` and `bindings` make the changes.
 
-Permissions are not looked at here: fronts ask before they call.
+Permissions are not checked here: fronts check them before they call.
 """
 
 from leveret.engine.arguments.queue_arguments import (
@@ -22,7 +22,7 @@ from leveret.engine.exchanges.super_stream import SUPER_STREAM, partition_names
 from leveret.engine.queues.queue import Queue
 from leveret.engine.streams.stream import Stream
 from leveret.engine.target import Target
-from leveret.engine.turns.events import exchange_created, gone
+from leveret.engine.turns.events import note_deleted, note_exchange_created
 from leveret.engine.turns.session import Outlet
 from leveret.engine.vhosts.bindings import (
     add_binding,
@@ -30,8 +30,7 @@ from leveret.engine.vhosts.bindings import (
     remove_bindings_to,
     remove_exchange,
 )
-from leveret.engine.vhosts.definition_records import exchange_made, queue_gone
-from leveret.engine.vhosts.making import add_holding_queue, chronicle_of, close_queue, make_queue
+from leveret.engine.vhosts.definition_records import encode_exchange, encode_queue_deletion
 from leveret.engine.vhosts.names import (
     RESERVED,
     require_known_kind,
@@ -39,7 +38,13 @@ from leveret.engine.vhosts.names import (
     require_not_reserved,
     without_line_breaks,
 )
-from leveret.engine.vhosts.pausing import forget as forget_pause
+from leveret.engine.vhosts.pausing import forget_pause
+from leveret.engine.vhosts.queue_creation import (
+    add_holding_queue,
+    close_queue,
+    make_queue,
+    open_chronicle,
+)
 from leveret.engine.vhosts.state import VhostState
 from leveret.errors import AccessRefusedError, PreconditionFailedError, UnsupportedError
 from leveret.wire.tables import Table, field_of
@@ -47,8 +52,6 @@ from leveret.wire.tables import Table, field_of
 
 class Vhost(VhostState):
     """The commands of a vhost."""
-
-    # Exchanges
 
     def declare_exchange(
         self,
@@ -60,7 +63,7 @@ class Vhost(VhostState):
         auto_delete: bool = False,
         internal: bool = False,
     ) -> Exchange:
-        """Make the exchange, or check that the one of this name is the same."""
+        """Make the exchange, or check that the existing one is equivalent. Return it."""
         require_not_default(name)
         name = without_line_breaks(name)
         require_known_kind(kind)
@@ -88,7 +91,7 @@ class Vhost(VhostState):
             alternate=alternate,
             seed=self.seed,
         )
-        made.chronicle = chronicle_of(self, f"exchange '{name}'", arguments)
+        made.chronicle = open_chronicle(self, f"exchange '{name}'", arguments)
         self.exchanges[name] = made
         if deduplication is not None:
             made.deduplication_id = self.slots.new_id()
@@ -101,10 +104,10 @@ class Vhost(VhostState):
         if durable:
             holding = self.holding.get(name)
             self.log(
-                exchange_made(self.name, made, holding.ledger.id if holding is not None else 0)
+                encode_exchange(self.name, made, holding.ledger.id if holding is not None else 0)
             )
         if self.turn.listens:
-            exchange_created(self.turn, self.name, made)
+            note_exchange_created(self.turn, self.name, made)
         if not self.turn.is_restoring:
             self._add_partitions(made, partitions)
             if self.enforcer is not None:
@@ -121,7 +124,7 @@ class Vhost(VhostState):
                 )
 
     def _add_partitions(self, exchange: Exchange, names: list[str]) -> None:
-        """A super stream brings its streams along; what they may be told is in its arguments."""
+        """Make the streams of a super stream. They take over its stream arguments."""
         arguments: Table = {"x-queue-type": field_of(STREAM)}
         for key, field in exchange.arguments.items():
             if key in STREAM_ARGUMENTS:
@@ -135,7 +138,7 @@ class Vhost(VhostState):
             number += 1
 
     def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
-        """Remove an exchange and its bindings; one that does not exist is no error."""
+        """Remove an exchange and its bindings. A missing exchange is no error."""
         require_not_default(name)
         exchange = self.exchanges.get(name)
         if name.startswith(RESERVED) and exchange is not None:
@@ -148,8 +151,6 @@ class Vhost(VhostState):
             raise PreconditionFailedError(f"exchange '{name}' in vhost '{self.name}' in use")
         remove_exchange(self, exchange)
 
-    # Queues
-
     def declare_queue(
         self,
         name: str,
@@ -160,9 +161,10 @@ class Vhost(VhostState):
         owner: Outlet | None = None,
         user: Outlet | None = None,
     ) -> Queue:
-        """Make the queue, or check that the one of this name is the same.
+        """Make the queue, or check that the existing one is equivalent. Return it.
 
-        `owner` is set for an exclusive queue. An exclusive queue is never durable.
+        `owner` is the connection of an exclusive queue, which is never durable. `user` is the
+        connection that declares.
         """
         name = without_line_breaks(name)
         durable = durable and owner is None
@@ -210,9 +212,9 @@ class Vhost(VhostState):
         if_empty: bool = False,
         user: Outlet | None = None,
     ) -> int:
-        """Remove a queue, its bindings and its messages; how many were ready.
+        """Remove a queue, its bindings and its messages. Return how many were ready.
 
-        One that does not exist is no error.
+        A missing queue is no error.
         """
         if name not in self.queues:
             return 0
@@ -233,46 +235,44 @@ class Vhost(VhostState):
         return count
 
     def remove_if_present(self, queue: Queue) -> None:
-        """Remove a queue unless it has gone with an earlier vhost of this name."""
+        """Remove a queue, unless it belonged to a deleted vhost of the same name."""
         if self.queues.get(queue.name) is queue:
             self.remove_queue(queue)
 
     def remove_queue(self, queue: Queue) -> None:
-        """Remove a queue whatever its state."""
+        """Remove a queue, whatever its state."""
         if queue.deleted:
             return
         self.queues.pop(queue.name, None)
         self.targets.pop(queue.name, None)
         self._keep_counts(queue)
         self.changed()
-        gone(self.turn, "queue.deleted", self.name, queue.name)
+        note_deleted(self.turn, "queue.deleted", self.name, queue.name)
         if queue.owner is not None:
             queue.owner.exclusive_queues.pop(queue.name, None)
         if queue.durable:
-            self.log(queue_gone(queue))
+            self.log(encode_queue_deletion(queue))
         if queue.paused and self.register is not None:
             forget_pause(self.register, queue)
         close_queue(self, queue)
         remove_bindings_to(self, queue)
 
     def _keep_counts(self, queue: Queue) -> None:
-        """The totals of the vhost keep what a queue has counted."""
+        """Add the counts of a queue that is removed to the totals of the vhost."""
         self.turn.churn.queues_deleted += 1
-        gone = self.gone
-        gone.queued += queue.published
-        gone.duplicates += queue.deduplicated
-        gone.delivered += queue.delivered
-        gone.delivered_no_ack += queue.delivered_no_ack
-        gone.got += queue.got
-        gone.got_no_ack += queue.got_no_ack
-        gone.got_empty += queue.got_empty
-        gone.acked += queue.acked
-        gone.redelivered += queue.redelivered
-
-    # Bindings
+        counts = self.retired_counts
+        counts.queued += queue.published
+        counts.duplicates += queue.deduplicated
+        counts.delivered += queue.delivered
+        counts.delivered_no_ack += queue.delivered_no_ack
+        counts.got += queue.got
+        counts.got_no_ack += queue.got_no_ack
+        counts.got_empty += queue.got_empty
+        counts.acked += queue.acked
+        counts.redelivered += queue.redelivered
 
     def bind(self, source: str, target: Target, routing_key: str, arguments: Table) -> None:
-        """Lead messages from an exchange to a queue or a further exchange."""
+        """Bind a queue or an exchange to an exchange."""
         exchange = self.exchange(source)
         exchange.check_binding(routing_key, arguments)
         if exchange.classic_only and not (isinstance(target, Queue) and target.is_classic):
@@ -288,7 +288,7 @@ class Vhost(VhostState):
         return exchange is not None and identity in exchange.bindings
 
     def unbind(self, source: str, target: Target, routing_key: str, arguments: Table) -> None:
-        """Undo `bind`; a binding that does not exist is no error."""
+        """Undo `bind`. A missing binding is no error."""
         exchange = self.exchanges.get(source)
         if exchange is not None:
             remove_binding(self, exchange, target, routing_key, arguments)

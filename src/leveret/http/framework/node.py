@@ -14,7 +14,7 @@ from leveret.auth import Authority, Directory
 from leveret.config.settings import Settings
 from leveret.definitions import Book
 from leveret.engine.broker import Broker
-from leveret.engine.turns.retired_counts import Counts
+from leveret.engine.turns.retired_counts import TrafficCounts
 from leveret.engine.turns.session import Outlet, Session
 from leveret.http.framework.pace import Slices
 from leveret.http.framework.request_counts import Requests
@@ -95,7 +95,7 @@ class Connections(Protocol):
     def opened(self, session: Session) -> Opened:
         """What a channel is."""
 
-    def add_counts(self, counts: Counts, vhost: str) -> None:
+    def add_counts(self, counts: TrafficCounts, vhost: str) -> None:
         """Add what the live connections of a vhost have counted."""
 
     def close(self, outlet: Outlet, reason: str) -> None:

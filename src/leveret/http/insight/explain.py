@@ -22,9 +22,9 @@ from leveret.engine.insight.explain_queue import (
 )
 from leveret.engine.insight.explain_queue import UNACKED as UNACKED_REASON
 from leveret.engine.insight.filters import UNACKED, Filter
-from leveret.engine.insight.walk import Found, Walk
+from leveret.engine.insight.walk import FoundMessage, Walk
 from leveret.engine.queues.queue import Queue
-from leveret.engine.vhosts.pausing import pause_note
+from leveret.engine.vhosts.pausing import pause_details
 from leveret.engine.vhosts.register import Register
 from leveret.http.framework.answers import json
 from leveret.http.framework.login import facts_of, part_of
@@ -85,7 +85,7 @@ def _add_pause(found: Explanation, register: Register, queue: Queue) -> None:
     """Say since when a queue is paused, and by whom."""
     for reason in found.reasons:
         if reason.code == PAUSED:
-            reason.details.update(pause_note(register, queue))
+            reason.details.update(pause_details(register, queue))
 
 
 def _add_leases(found: Explanation, leases: list[Lease]) -> None:
@@ -100,7 +100,7 @@ def _add_leases(found: Explanation, leases: list[Lease]) -> None:
             reason.details["leases"] = shown
 
 
-async def _find_held(request: Request, queue: Queue, seq: int) -> Found | None:
+async def _find_held(request: Request, queue: Queue, seq: int) -> FoundMessage | None:
     """A message in flight, by its number."""
     facts = facts_of(request)
     wanted = Filter()

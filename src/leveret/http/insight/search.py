@@ -17,10 +17,10 @@ from starlette.responses import Response
 from leveret.auth import READ
 from leveret.engine.insight.filters import READY, SCHEDULED, STATES, STUCK, UNACKED, Filter
 from leveret.engine.insight.peek import peek
-from leveret.engine.insight.walk import Cursor, Found, Walk
+from leveret.engine.insight.walk import FoundMessage, Walk, WalkCursor
 from leveret.engine.message import Message
 from leveret.engine.queues.queue import Queue
-from leveret.engine.queues.undelivered_deaths import Stuck
+from leveret.engine.queues.stuck_dead_letters import StuckDeadLetters
 from leveret.engine.streams.stream import Stream
 from leveret.errors import NotFoundError, PreconditionFailedError
 from leveret.http.framework.answers import json
@@ -117,7 +117,7 @@ async def _walk(
 ) -> "_Found":
     """Walk from a cursor until enough is found or the request has taken its time."""
     facts = facts_of(request)
-    start = decode_cursor(read_cursor(cursor, Encoded)) if cursor is not None else Cursor()
+    start = decode_cursor(read_cursor(cursor, Encoded)) if cursor is not None else WalkCursor()
     vhost = facts.broker.vhost(queue.vhost)
     with facts.turn():  # for the time of day
         walk = Walk(queue, vhost.stuck, wanted, facts.sessions(), start)
@@ -137,7 +137,7 @@ class _Found:
     def __init__(self, queue: Queue, walk: Walk) -> None:
         self._queue = queue
         self._walk = walk
-        self._found: list[Found] = walk.take()
+        self._found: list[FoundMessage] = walk.take()
 
     def shown(self, truncate: int, is_binary: bool) -> Page:
         walk = self._walk
@@ -160,14 +160,14 @@ def _total(queue: Queue, states: list[str]) -> int:
 
 
 def _peek_stream(
-    stream: Stream, stuck: Stuck, count: int, offset: int, from_end: bool
+    stream: Stream, stuck: StuckDeadLetters, count: int, offset: int, from_end: bool
 ) -> list[Message]:
     """Messages of a stream; the first one that it still has is at 0."""
     first = int(stream.first_offset) + offset
     if from_end:
         first = max(int(stream.end_offset) - offset - count, int(stream.first_offset))
         count = int(stream.end_offset) - offset - first
-    cursor = Cursor()
+    cursor = WalkCursor()
     cursor.minor = first - 1
     wanted = Filter()
     wanted.require_states([READY])

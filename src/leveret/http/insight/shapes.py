@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 
 from leveret.engine.history.life_events import copy_id
 from leveret.engine.insight.filters import SCHEDULED, STATES, UNACKED, UNKNOWN_AGE, age_of
-from leveret.engine.insight.walk import Cursor, Found, arrived_ms
+from leveret.engine.insight.walk import FoundMessage, WalkCursor, arrived_ms
 from leveret.engine.message import REDELIVERED, Holder, Message
 from leveret.engine.queues.queue import Queue
 from leveret.engine.turns.session import Consumer, Session
@@ -55,7 +55,7 @@ class Seen(msgspec.Struct, omit_defaults=True, kw_only=True):
     held_ms: int | None = None  # unacked: since the delivery
 
 
-def seen(queue: Queue, found: Found, truncate: int, is_binary: bool) -> Seen:
+def seen(queue: Queue, found: FoundMessage, truncate: int, is_binary: bool) -> Seen:
     """A message that a walk has found."""
     shown = seen_message(queue, found.message, found.state, truncate, is_binary)
     if found.state == SCHEDULED:
@@ -118,7 +118,7 @@ def printable(text: str) -> str:
 # Cursors
 
 
-def encode_cursor(cursor: Cursor) -> Encoded:
+def encode_cursor(cursor: WalkCursor) -> Encoded:
     return (
         cursor.state,
         cursor.name,
@@ -129,9 +129,9 @@ def encode_cursor(cursor: Cursor) -> Encoded:
     )
 
 
-def decode_cursor(encoded: Encoded) -> Cursor:
+def decode_cursor(encoded: Encoded) -> WalkCursor:
     """The cursor that was encoded; 400 where it cannot be one."""
-    cursor = Cursor()
+    cursor = WalkCursor()
     state, cursor.name, *keys = encoded
     if not 0 <= state <= len(STATES) or any(abs(key) > _KEY_MAX for key in keys):
         raise no_cursor()

@@ -19,10 +19,10 @@ from leveret.auth import READ
 from leveret.engine.commands.dead_letter import deaths_of
 from leveret.engine.history.life_events import copy_id, queue_of_copy, seq_of_copy
 from leveret.engine.insight.filters import SCHEDULED, Filter
-from leveret.engine.insight.walk import Cursor, Found, Walk
+from leveret.engine.insight.walk import FoundMessage, Walk, WalkCursor
 from leveret.engine.message import Message
 from leveret.engine.queues.queue import Queue
-from leveret.engine.streams.lives import NUMBERS_MAX, LifeEvent, Lives
+from leveret.engine.streams.life_event_search import NUMBERS_MAX, LifeEvent, LifeEventSearch
 from leveret.engine.streams.stream import Stream
 from leveret.http.framework.answers import json
 from leveret.http.framework.login import facts_of, user_of
@@ -203,7 +203,7 @@ class _Tracing:
         if wanted is None:
             return None
         stuck = self._facts.broker.vhost(queue.vhost).stuck
-        cursor = decode_cursor(start) if start is not None else Cursor()
+        cursor = decode_cursor(start) if start is not None else WalkCursor()
         walk = Walk(queue, stuck, wanted, self._facts.sessions(), cursor)
         while not walk.is_done():
             if self._is_over():
@@ -227,7 +227,7 @@ class _Tracing:
             return None
         return wanted
 
-    def _note_place(self, queue: Queue, is_held: bool, found: Found) -> None:
+    def _note_place(self, queue: Queue, is_held: bool, found: FoundMessage) -> None:
         message = found.message
         properties = decode_properties(message.header)
         if not self._message_id and properties.message_id:
@@ -257,7 +257,7 @@ class _Tracing:
 
     async def _visit_stream(self, stream: Stream, start: Encoded | None) -> Encoded | None:
         offset = decode_cursor(start).minor if start is not None else 0
-        lives = Lives(stream, self._message_id, self._number, offset)
+        lives = LifeEventSearch(stream, self._message_id, self._number, offset)
         lives.numbers = sorted({*lives.numbers, *self._numbers})
         while not lives.is_done():
             if self._is_over():

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leveret.engine.commands.content import Content
-from leveret.engine.commands.trial import try_route
+from leveret.engine.commands.route_preview import preview_route
 from leveret.http.framework.answers import json
 from leveret.http.framework.login import facts_of, part_of, vhost_of
 from leveret.http.framework.operations import Operation, body_of
@@ -44,7 +44,7 @@ async def try_one(request: Request) -> Response:
     name = part_of(request, "name")
     body = await body_of(request, Trial)
     exchange = vhost.exchange("" if name == _DEFAULT else name)
-    found = try_route(vhost, exchange, _key(body.routing_key), _content(body.headers))
+    found = preview_route(vhost, exchange, _key(body.routing_key), _content(body.headers))
     return json(
         Routed(
             queues=sorted(printable(queue) for queue in found.queues),

@@ -11,7 +11,7 @@ from leveret.config.option import Secret
 from leveret.config.settings import options
 from leveret.engine.exchanges.registry import KINDS
 from leveret.engine.insight.totals import Depths, vhost_counts, vhost_depths
-from leveret.engine.turns.retired_counts import Counts
+from leveret.engine.turns.retired_counts import TrafficCounts
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.http.framework.answers import json
 from leveret.http.framework.listing import LIST_QUERY, chosen
@@ -136,7 +136,7 @@ def vhost_stats(facts: NodeView, rates: Rates, vhost: Vhost) -> PublisherStats:
     return with_rates(PublisherStats, counts, found)
 
 
-def counted(facts: NodeView, vhost: Vhost) -> Counts:
+def counted(facts: NodeView, vhost: Vhost) -> TrafficCounts:
     """All that is counted in a vhost, its live connections included."""
     counts = vhost_counts(vhost)
     facts.connections.add_counts(counts, vhost.name)
@@ -187,7 +187,7 @@ async def get_overview(request: Request) -> Response:
     vhosts = visible_vhosts(request)
     depths = [vhost_depths(vhost) for vhost in vhosts]
     key = "all" if sees_all(user_of(request)) else f"user {user_of(request).name}"
-    counts = Counts()
+    counts = TrafficCounts()
     for vhost in vhosts:
         counts.add(counted(facts, vhost))
     messages = total_counts(counts)

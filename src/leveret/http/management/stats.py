@@ -14,7 +14,7 @@ import msgspec
 from starlette.requests import Request
 
 from leveret.engine.queues.queue import Queue
-from leveret.engine.turns.retired_counts import Churn, Counts
+from leveret.engine.turns.retired_counts import Churn, TrafficCounts
 from leveret.engine.turns.session import Session
 from leveret.http.framework.node import Opened
 from leveret.http.framework.rates import Rate, Rates
@@ -164,7 +164,7 @@ def session_counts(session: Session, opened: Opened) -> tuple[int, ...]:
     )
 
 
-def total_counts(counts: Counts) -> tuple[int, ...]:
+def total_counts(counts: TrafficCounts) -> tuple[int, ...]:
     """In the order of PublisherStats."""
     delivered = counts.delivered + counts.delivered_no_ack
     return (

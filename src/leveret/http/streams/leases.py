@@ -23,7 +23,7 @@ from starlette.responses import Response
 from leveret.arrow.packing import Pack, packs_of
 from leveret.arrow.requests import Request as Range
 from leveret.auth import READ
-from leveret.engine.commands.picking import Look, plan
+from leveret.engine.commands.picking import Lookup, plan
 from leveret.engine.insight.walk import arrived_ms
 from leveret.engine.message import Message
 from leveret.engine.queues.queue import Queue
@@ -186,7 +186,7 @@ async def _looked_at(facts: NodeView, queue: Queue, seqs: list[int]) -> AsyncIte
     at = 0
     while at < len(seqs) and not queue.deleted:
         with facts.turn():
-            look = Look(queue, seqs[at : at + _STEP_MESSAGES], _STEP_BYTES)
+            look = Lookup(queue, seqs[at : at + _STEP_MESSAGES], _STEP_BYTES)
             now_ms = int(queue.turn.now_ms)
             found = [one.message for one in look.picked if one.due_ms == 0]
             rows = [(int(arrived_ms(queue, m.seq)) or now_ms, m) for m in found]

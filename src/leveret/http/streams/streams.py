@@ -22,7 +22,7 @@ from starlette.responses import Response
 from leveret.arrow.requests import COLUMNS, parts_of
 from leveret.arrow.requests import Request as Range
 from leveret.auth import READ
-from leveret.engine.streams.columns import shown
+from leveret.engine.streams.envelope_columns import text_of_bytes
 from leveret.engine.streams.stream import Stream
 from leveret.http.framework.answers import json
 from leveret.http.framework.login import facts_of, part_of, user_of, vhost_of
@@ -271,7 +271,7 @@ def stream_of(request: Request) -> Stream:
 
 def _printable(name: str) -> str:
     """A name for JSON: bytes that are not UTF-8 as `\\xNN`."""
-    return shown(name.encode("utf-8", "surrogateescape"))
+    return text_of_bytes(name.encode("utf-8", "surrogateescape"))
 
 
 def number_of(request: Request, name: str, default: int | None) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from heapq import nsmallest
 from typing import Final
 
-from leveret.engine.commands.picking import Picked, remove
+from leveret.engine.commands.picking import PickedMessage, remove
 from leveret.engine.insight.filters import READY
 from leveret.engine.queues.queue import Queue
 from leveret.job_model import BATCH_BYTES_MAX, Job
@@ -21,7 +21,7 @@ STATE: Final = "dead"
 SLICE: Final = 100  # jobs that are changed before others have their turn
 
 # Does something with a dead job that was taken out of its queue; False: it must go back.
-Change = Callable[[Topic, Queue, Picked], bool]
+Change = Callable[[Topic, Queue, PickedMessage], bool]
 
 
 async def listed(topic: Topic, after_id: int, limit: int) -> list[Job]:
@@ -92,7 +92,7 @@ async def change_all(host: Host, topic: Topic, ids: list[int] | None, change: Ch
     return count
 
 
-def redrive(topic: Topic, queue: Queue, one: Picked) -> bool:
+def redrive(topic: Topic, queue: Queue, one: PickedMessage) -> bool:
     """Make a dead job ready with fresh retries, unless its topic has no room."""
     body = one.message.body
     if not topic.has_room(1, len(body)):
@@ -108,7 +108,7 @@ def redrive(topic: Topic, queue: Queue, one: Picked) -> bool:
     return True
 
 
-def delete(topic: Topic, queue: Queue, one: Picked) -> bool:
+def delete(topic: Topic, queue: Queue, one: PickedMessage) -> bool:
     """A dead job is gone for good."""
     remove(queue, [one])
     queue.purged += 1

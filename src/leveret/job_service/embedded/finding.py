@@ -8,9 +8,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Final
 
-from leveret.engine.commands.picking import Look, Picked
+from leveret.engine.commands.picking import Lookup, PickedMessage
 from leveret.engine.insight.filters import READY, SCHEDULED, UNACKED, Filter
-from leveret.engine.insight.walk import Found, Walk
+from leveret.engine.insight.walk import FoundMessage, Walk
 from leveret.engine.message import Message
 from leveret.engine.queues.queue import Queue
 from leveret.engine.turns.session import Session
@@ -22,7 +22,7 @@ FOUND_MAX: Final = 200
 BYTES_MAX: Final = 8 * 1024 * 1024
 
 
-async def find_job(vhost: Vhost, queue: Queue, id: int) -> Found | None:
+async def find_job(vhost: Vhost, queue: Queue, id: int) -> FoundMessage | None:
     """The message of a job that is ready or scheduled. It is where it was found until an await."""
     wanted = Filter()
     wanted.require_states([READY, SCHEDULED])
@@ -69,7 +69,7 @@ async def find_held(
 
 async def walk_all(
     vhost: Vhost, queue: Queue, *states: str, sessions: list[Session] | None = None
-) -> AsyncIterator[Found]:
+) -> AsyncIterator[FoundMessage]:
     """Every message of a queue in some states. Each is where it was found until an await."""
     wanted = Filter()
     wanted.require_states(list(states))
@@ -81,7 +81,7 @@ async def walk_all(
         await asyncio.sleep(0)
 
 
-def picked(queue: Queue, seq: int) -> Picked | None:
+def picked(queue: Queue, seq: int) -> PickedMessage | None:
     """A message by its number, for taking it out in this turn."""
-    found = Look(queue, [seq], BYTES_MAX).picked
+    found = Lookup(queue, [seq], BYTES_MAX).picked
     return found[0] if found else None

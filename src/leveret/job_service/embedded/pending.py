@@ -3,7 +3,7 @@
 Somebody may have taken a message since it was found: then nothing is done, which is no error.
 """
 
-from leveret.engine.commands.picking import Picked, remove
+from leveret.engine.commands.picking import PickedMessage, remove
 from leveret.job_service.embedded.envelope import job_id, read_envelope
 from leveret.job_service.embedded.finding import picked
 from leveret.job_service.embedded.topic import Topic
@@ -39,6 +39,6 @@ def deliver_found(topic: Topic, id: int, seq: int) -> bool:
     return True
 
 
-def _still_there(topic: Topic, id: int, seq: int) -> Picked | None:
+def _still_there(topic: Topic, id: int, seq: int) -> PickedMessage | None:
     found = picked(topic.queue, seq)
     return found if found is not None and job_id(found.message) == id else None

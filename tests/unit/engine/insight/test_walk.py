@@ -7,7 +7,7 @@ import pytest
 
 from leveret.engine.checkpoint import checkpoint_records
 from leveret.engine.insight.filters import READY, SCHEDULED, STATES, UNACKED, Filter
-from leveret.engine.insight.walk import Found, Walk
+from leveret.engine.insight.walk import FoundMessage, Walk
 from leveret.engine.queues.queue import Queue
 from leveret.engine.turns.session import Session
 from leveret.testing.disk import FakeDisk
@@ -21,9 +21,11 @@ def sessions(stage: StorageStage) -> list[Session]:
     return cast(list[Session], [c for link in stage.peers for c in link.channels.values()])
 
 
-def walk_all(stage: StorageStage, queue: Queue, wanted: Filter, most: int = 100) -> list[Found]:
+def walk_all(
+    stage: StorageStage, queue: Queue, wanted: Filter, most: int = 100
+) -> list[FoundMessage]:
     walk = Walk(queue, stage.broker.vhost("/").stuck, wanted, sessions(stage))
-    found: list[Found] = []
+    found: list[FoundMessage] = []
     while not walk.is_done():
         walk.step(most, 50, 1 << 30)
         found += walk.take()

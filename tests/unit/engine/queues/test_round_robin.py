@@ -13,7 +13,7 @@ class Scene:
         self.outlet = Outlet()
         self.outlet.credit = 1000
         self.session = Session(self.outlet, Turn(Pulse()))
-        self.rota = RoundRobin()
+        self.round_robin = RoundRobin()
         self.consumers: dict[str, Consumer] = {}
         for name, priority in priorities.items():
             self.add(name, priority)
@@ -23,7 +23,7 @@ class Scene:
         consumer.priority = priority
         consumer.prefetch = 1
         self.consumers[name] = consumer
-        self.rota.add(consumer)
+        self.round_robin.add(consumer)
 
     def fill(self, name: str) -> None:
         self.consumers[name].unacked = 1
@@ -32,10 +32,10 @@ class Scene:
         """As a queue does when a message is settled."""
         self.consumers[name].unacked = 0
         if self.consumers[name].parked:
-            self.rota.unpark(self.consumers[name])
+            self.round_robin.unpark(self.consumers[name])
 
     def turns(self, count: int) -> str:
-        found = [self.rota.next() for _ in range(count)]
+        found = [self.round_robin.next() for _ in range(count)]
         return "".join("-" if consumer is None else consumer.tag for consumer in found)
 
 
@@ -77,9 +77,9 @@ def test_a_newcomer_is_last_in_the_round() -> None:
 def test_who_goes_does_not_disturb_the_order_of_the_others() -> None:
     scene = Scene(a=0, b=0, c=0, d=0)
     assert scene.turns(2) == "ab"
-    scene.rota.remove(scene.consumers["a"])
+    scene.round_robin.remove(scene.consumers["a"])
     assert scene.turns(3) == "cdb"
-    scene.rota.remove(scene.consumers["c"])
+    scene.round_robin.remove(scene.consumers["c"])
     assert scene.turns(2) == "db"
 
 
@@ -89,7 +89,7 @@ def test_a_consumer_whose_outlet_has_no_credit_waits_for_it() -> None:
     assert scene.turns(2) == "--"
     assert scene.outlet.starved == [scene.consumers["a"]]
     scene.outlet.credit = 1
-    scene.rota.unpark(scene.consumers["a"])
+    scene.round_robin.unpark(scene.consumers["a"])
     assert scene.turns(1) == "a"
 
 
@@ -99,8 +99,10 @@ def test_nothing_is_left_of_priorities_that_nobody_has_any_more() -> None:
     scene.fill("b")
     assert scene.turns(1) == "-"
     for name in ("a", "b"):
-        scene.rota.remove(scene.consumers[name])
+        scene.round_robin.remove(scene.consumers[name])
     waiting = Consumer(scene.session, 0, "c", no_ack=False, exclusive=False)
     waiting.priority = 7
-    scene.rota.remove(waiting)  # a consumer that waits behind a single active one never joined
-    assert scene.rota.groups == []
+    scene.round_robin.remove(
+        waiting
+    )  # a consumer that waits behind a single active one never joined
+    assert scene.round_robin.groups == []

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from leveret.engine.streams.segments import FAR_MS, Index, MemorySegments
+from leveret.engine.streams.segments import FAR_MS, MemorySegments, SegmentIndex
 from leveret.errors import CorruptionError
 from leveret.journal.chunks import Place, Written
 from leveret.storage.blocks import HEAD_BYTES
@@ -99,7 +99,7 @@ def test_nothing_is_found_where_nothing_is() -> None:
 
 
 def test_index_keeps_one_chunk_for_each_stride() -> None:
-    index = Index()
+    index = SegmentIndex()
     for number in range(100):
         index.note(number * 10, number * 5, number * 10_000)
     assert 10 <= len(index.places) <= 16

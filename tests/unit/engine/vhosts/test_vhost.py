@@ -7,7 +7,7 @@ import pytest
 from leveret.engine.broker import Broker
 from leveret.engine.streams.stream import Stream
 from leveret.engine.turns.session import Outlet
-from leveret.engine.vhosts.making import PARKED, parked_queue
+from leveret.engine.vhosts.queue_creation import PARKED, ensure_parked_queue
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import (
     AccessRefusedError,
@@ -147,8 +147,8 @@ def test_an_exclusive_queue_belongs_to_its_connection_and_is_never_durable(vhost
 
 def test_the_queue_for_parked_messages_is_made_when_first_needed(vhost: Vhost) -> None:
     assert PARKED not in vhost.queues
-    parked = parked_queue(vhost)
-    assert parked_queue(vhost) is parked
+    parked = ensure_parked_queue(vhost)
+    assert ensure_parked_queue(vhost) is parked
     assert vhost.queues[PARKED].durable
 
 

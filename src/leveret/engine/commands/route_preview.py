@@ -1,8 +1,7 @@
 """Where a message would go: a routing without a publish.
 
-Asks the vhost's own router, so that the answer cannot differ from what a publish does; only an
-exchange that chooses at random may choose another time. Whether a queue is full, or has had the
-message before, is not looked at.
+The vhost's own router is asked, so that the answer cannot differ from a publish. Only an exchange
+that chooses at random may choose differently. Full queues and duplicates are not considered.
 """
 
 from leveret.engine.commands.content import Content
@@ -11,33 +10,35 @@ from leveret.engine.target import Target
 from leveret.engine.vhosts.vhost import Vhost
 
 
-class Trial:
-    """What a routing found."""
+class RoutePreview:
+    """The result of a routing."""
 
     def __init__(self) -> None:
         self.queues: list[str] = []
-        self.exchanges: list[str] = []  # on the way, besides the first
-        self.held_by: list[str] = []  # delayed exchanges that would keep it until its time
+        self.exchanges: list[str] = []  # passed on the way, without the first
+        self.held_by: list[str] = []  # delayed exchanges that would hold it
         self.alternate = False  # an alternate exchange was needed
-        self.routed = False  # somebody takes it
+        self.routed = False  # at least one queue or delayed exchange takes it
 
 
-def try_route(vhost: Vhost, exchange: Exchange, routing_key: str, content: Content) -> Trial:
-    """Route a message that nobody publishes."""
-    trial = Trial()
+def preview_route(
+    vhost: Vhost, exchange: Exchange, routing_key: str, content: Content
+) -> RoutePreview:
+    """Route a message without publishing it."""
+    preview = RoutePreview()
     keys = content.address(exchange.name, routing_key).keys
     found: list[Target] = []
-    trial.routed = vhost.router.route(exchange, keys, content.headers, found)
-    trial.queues = [target.name for target in found]
-    trial.held_by = [held.name for held in vhost.router.held]
+    preview.routed = vhost.router.route(exchange, keys, content.headers, found)
+    preview.queues = [target.name for target in found]
+    preview.held_by = [held.name for held in vhost.router.held]
     visited = [e for e in vhost.exchanges.values() if e.mark == exchange.mark]
-    trial.exchanges = [e.name for e in visited if e is not exchange]
+    preview.exchanges = [e.name for e in visited if e is not exchange]
     for reached in visited:
         alternate = vhost.exchanges.get(reached.alternate) if reached.alternate else None
         if alternate is not None and alternate.mark == exchange.mark:
             if not _matches(reached, keys, content):
-                trial.alternate = True
-    return trial
+                preview.alternate = True
+    return preview
 
 
 def _matches(exchange: Exchange, keys: list[str], content: Content) -> bool:

@@ -1,11 +1,11 @@
-"""Rows: the messages of many chunks, put together for a table.
+"""A batch of rows: the messages of many chunks, joined for a table.
 
-The columns of chunks are joined as they are. Their numbers count from the beginning of their chunk,
-so for each chunk there is a number to be added to each of its rows, and where its rows end. Whoever
-makes a table of it does that for all rows at once; nothing here looks at a message for itself,
-except where a chunk is cut through.
+The columns of chunks are joined unchanged. Their numbers count from the beginning of their chunk.
+So the batch keeps, for each chunk, where its rows end and a number to be added to each of its rows.
+The code that makes a table adds it to all rows at once. Nothing here looks at a single message,
+except where a chunk is cut.
 
-An envelope that several messages share is read once.
+An envelope that several messages share is decoded once.
 """
 
 from typing import Final
@@ -14,46 +14,46 @@ from librt.strings import BytesWriter, write_i32_le, write_i64_le
 from mypy_extensions import i32, i64
 
 from leveret.engine.streams.chunk import Chunk
-from leveret.engine.streams.columns import EnvelopeColumns
+from leveret.engine.streams.envelope_columns import EnvelopeColumns
 from leveret.errors import CorruptionError
 from leveret.journal.chunks import CHUNK_HEAD_BYTES
 
 ROWS_MAX: Final = 65_536
-ROWS_BYTES_MAX: Final = 8 * 1024 * 1024  # of a table of the rows, about; one row may have more
-UNWANTED: Final = 8  # so many bytes of bodies that are not wanted count as one: they are read too
+ROWS_BYTES_MAX: Final = 8 * 1024 * 1024  # approximate size of the table; one row may have more
+UNWANTED: Final = 8  # unwanted body bytes that count as one: they are read too
 
 
-class Rows:
-    """Some rows."""
+class RowBatch:
+    """Rows of consecutive chunks, up to a limit."""
 
     def __init__(self, wants_envelopes: bool, wants_bodies: bool) -> None:
         self._wants_envelopes = wants_envelopes
         self._wants_bodies = wants_bodies
         self.first_offset: i64 = 0
         self.count: i64 = 0
-        self.bytes: i64 = 0  # of a table of them, about
+        self.bytes: i64 = 0  # approximate size of the table
         self.body_bytes: i64 = 0
-        # For each row, 32 bits, counted from the beginning of its chunk
+        # For each row (32 bits): counted from the beginning of its chunk
         self.times = BytesWriter()
         self.which = BytesWriter()
         self.ends = BytesWriter()
-        # For each chunk: its last row and one (32 bits), and what to add to its rows (64 bits)
+        # For each chunk: the end of its rows (32 bits), and the numbers to add to them (64 bits)
         self.row_ends = BytesWriter()
         self.first_ms = BytesWriter()
         self.which_base = BytesWriter()
         self.ends_base = BytesWriter()
         self.bodies: list[bytes] = []
-        # For each envelope of each chunk, where it stands in `envelopes` (32 bits)
+        # For each envelope of each chunk: its row in `envelopes` (32 bits)
         self.numbers = BytesWriter()
         self.envelopes = EnvelopeColumns()
         self._known: dict[bytes, int] = {}
         self._measured: Chunk | None = None
-        self._width: i64 = 0  # of the largest envelope of the chunk that was measured
+        self._width: i64 = 0  # bytes of the largest envelope of `_measured`
 
     def room(self, chunk: Chunk, low: i64, high: i64) -> i64:
-        """How many of a chunk's rows can be added; none where these rows must be done with first.
+        """Return how many rows of a chunk fit into the batch. 0 means that the batch is full.
 
-        Where there are no rows yet, one can be added, however large it is.
+        An empty batch takes at least one row, however large it is.
         """
         rows = high - low
         size = self._bytes_of(chunk, low, high)
@@ -68,9 +68,9 @@ class Rows:
         return max(rows, 1)
 
     def _bytes_of(self, chunk: Chunk, low: i64, high: i64) -> i64:
-        """Bytes of a table of some rows, about, and not too few.
+        """Return an upper estimate of the table size of some rows.
 
-        Tables are as large as they may be, because each has costs of its own at whoever takes it.
+        Tables are as large as allowed, because each one has a fixed cost for its reader.
         """
         size = chunk.body_start(high) - chunk.body_start(low)
         if not self._wants_bodies:
@@ -80,14 +80,14 @@ class Rows:
         return size
 
     def _width_of(self, chunk: Chunk) -> i64:
-        """The size of the largest envelope of a chunk, which is asked for more than once."""
+        """Return the size of the largest envelope of a chunk. The last answer is cached."""
         if self._measured is not chunk:
             self._measured = chunk
             self._width = _widest(chunk)
         return self._width
 
     def add(self, chunk: Chunk, low: i64, high: i64) -> None:
-        """Add rows of a chunk; raises Corrupt."""
+        """Add rows of a chunk. Raise CorruptionError if its columns do not match."""
         data = chunk.data
         if chunk.bodies_at + chunk.body_start(chunk.count) != len(data):
             raise CorruptionError("the columns of a chunk do not fit together")
@@ -122,7 +122,7 @@ class Rows:
                 number += 1
 
     def _add_all_envelopes(self, chunk: Chunk) -> None:
-        """Few are shared: it costs less to read them all than to find the same ones."""
+        """Decode all envelopes. Few are shared: looking for equal ones would cost more."""
         envelopes = self.envelopes
         start = chunk.envelope_start(0)
         number: i64 = 0
@@ -134,7 +134,7 @@ class Rows:
             number += 1
 
     def _add_used_envelopes(self, chunk: Chunk, low: i64, high: i64) -> None:
-        """Only those that the rows have; the others get a place that nobody looks at."""
+        """Decode only the envelopes that the rows use. The others get row 0, which is not used."""
         places: list[int] = [0] * chunk.envelope_count
         is_used = bytearray(chunk.envelope_count)
         while low < high:
@@ -149,7 +149,7 @@ class Rows:
             write_i32_le(self.numbers, i32(place))
 
     def _find(self, chunk: Chunk, number: i64) -> i64:
-        """Where an envelope stands among those that were read; reads it if it is new."""
+        """Return the row of an envelope in `envelopes`. Decode it if it is new."""
         start = chunk.envelope_start(number)
         end = chunk.envelope_start(number + 1)
         envelope = chunk.data[start:end]
@@ -163,7 +163,7 @@ class Rows:
 
 
 def rows_within(chunk: Chunk, low: i64, high: i64, bytes_max: i64) -> i64:
-    """How many rows from `low` on have bodies of that many bytes; the last may reach beyond."""
+    """Return how many rows from `low` on have `bytes_max` body bytes. The last may exceed it."""
     limit = chunk.body_start(low) + bytes_max
     if chunk.body_start(high) <= limit:
         return high - low
@@ -174,7 +174,7 @@ def rows_within(chunk: Chunk, low: i64, high: i64, bytes_max: i64) -> i64:
 
 
 def _widest(chunk: Chunk) -> i64:
-    """The size of the largest envelope."""
+    """Return the size of the largest envelope."""
     widest: i64 = 0
     start = chunk.envelope_start(0)
     number: i64 = 1

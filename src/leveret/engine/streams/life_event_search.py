@@ -1,12 +1,12 @@
-"""The life of one message, read from a stream that remembers, in slices.
+"""Search a chronicle stream for the life events of one message, in slices.
 
-A copy's events come after its `queued` event, and a publish's after its `published`: one pass from
-the oldest to the newest finds all. `published` and `queued` carry the properties of the message, so
-they are found by its message id, or by their own number; from then on every event whose body names
-that number belongs to it. See docs/remember.md.
+The events of a copy come after its `queued` event, and those of a publish after its `published`
+event. So one pass from the oldest message to the newest finds all. `published` and `queued` carry
+the properties of the message: they are found by its message id, or by their own number. From then
+on every event whose body names that number belongs to the message. See docs/remember.md.
 
-Chunks in which neither the id nor a known number can be are passed over without a look at their
-messages. A message of the stream itself that is no event is a place where the message is.
+Chunks that contain neither the id nor a known number are skipped without a look at their messages.
+If the stream itself holds the message (it is no event), the search reports its offset.
 """
 
 from typing import Final
@@ -20,10 +20,10 @@ from leveret.errors import CorruptionError
 from leveret.wire.properties import Properties, decode_properties
 from leveret.wire.tables import Table
 
-NUMBERS_MAX: Final = 256  # copies and publishes of one message that are followed
-_STEP: Final = 4096  # messages that are looked at in one step
+NUMBERS_MAX: Final = 256  # copies and publishes of one message that are tracked
+_STEP: Final = 4096  # messages examined in one step
 _NUMBER_BYTES_MAX: Final = 41  # two numbers of 20 digits
-_HEAD: Final = b"\x00\x3c" + bytes(10)  # what comes before the properties in a content header
+_HEAD: Final = b"\x00\x3c" + bytes(10)  # the part of a content header before the properties
 
 
 class LifeEvent:
@@ -41,19 +41,19 @@ class LifeEvent:
         self.routing_key = ""
 
 
-class Lives:
-    """A pass over one stream."""
+class LifeEventSearch:
+    """One pass over one stream."""
 
     def __init__(self, stream: Stream, message_id: str, number: i64, offset: i64) -> None:
         self.stream = stream
-        self.offset = max(offset, stream.first_offset)  # of the next message
+        self.offset = max(offset, stream.first_offset)  # next message to examine
         self.end = stream.end_offset
-        self.numbers: list[int] = []  # of copies and publishes that were found
+        self.numbers: list[int] = []  # numbers of the copies and publishes found so far
         self.events: list[LifeEvent] = []
-        self.places: list[int] = []  # offsets of messages that are no events
+        self.places: list[int] = []  # offsets of the message itself, in the stream
         self.scanned: i64 = 0
         self._message_id = message_id
-        self._number = number  # of one copy, where that is looked for; 0 = it is not
+        self._number = number  # of the wanted copy; 0: search by message id
         self._needle = message_id.encode("utf-8", "surrogateescape")
         if not message_id:
             self._needle = int(number).to_bytes(8, "big")
@@ -65,7 +65,7 @@ class Lives:
         return self.offset >= min(self.end, self.stream.end_offset) or self.stream.deleted
 
     def step(self) -> None:
-        """Look at the next messages of a chunk."""
+        """Examine the next messages of a chunk."""
         stream = self.stream
         self.offset = max(self.offset, stream.first_offset)
         if self.is_done():
@@ -74,7 +74,7 @@ class Lives:
             chunk = self._read()
             self._chunk = chunk
             before = self.offset
-            self._look_through(chunk)
+            self._examine_chunk(chunk)
             self.scanned += self.offset - before
         except CorruptionError:
             self._chunk = None
@@ -94,7 +94,7 @@ class Lives:
             raise CorruptionError(f"offset {self.offset} is missing")
         return chunk
 
-    def _look_through(self, chunk: Chunk) -> None:
+    def _examine_chunk(self, chunk: Chunk) -> None:
         hits = self._hits(chunk)
         if not hits and not self.numbers:
             self.offset = chunk.end_offset
@@ -104,13 +104,13 @@ class Lives:
         self.offset = chunk.first_offset + end
         while index < end:
             if hits and chunk.which(index) in hits:
-                self._look_at_content(chunk, index)
+                self._examine_content(chunk, index)
             elif self.numbers:
-                self._look_at_event(chunk, index)
+                self._examine_event(chunk, index)
             index += 1
 
     def _hits(self, chunk: Chunk) -> set[int]:
-        """The envelopes of a chunk that have the bytes that are looked for."""
+        """Return the numbers of the envelopes that contain the needle."""
         hits: set[int] = set()
         data = chunk.data
         number: i64 = 0
@@ -123,8 +123,8 @@ class Lives:
             number += 1
         return hits
 
-    def _look_at_content(self, chunk: Chunk, index: i64) -> None:
-        """A message or event that may be of the message."""
+    def _examine_content(self, chunk: Chunk, index: i64) -> None:
+        """Examine a message or event whose envelope contains the needle."""
         envelope = chunk.envelope(index)
         properties = decode_properties(_HEAD + envelope.properties)
         headers = properties.headers if properties.headers is not None else {}
@@ -132,13 +132,13 @@ class Lives:
         number = _number(headers, "x-broker-id")
         if not self._is_wanted(properties, event, number):
             if self.numbers:
-                self._look_at_event(chunk, index)
+                self._examine_event(chunk, index)
             return
         if event == "":
             self.places.append(int(chunk.first_offset + index))
             return
-        self._follow(number)
-        self._follow(_number(headers, "x-publish-id"))
+        self._track(number)
+        self._track(_number(headers, "x-publish-id"))
         self._note(chunk, index, event, number, headers)
 
     def _is_wanted(self, properties: Properties, event: str, number: i64) -> bool:
@@ -146,27 +146,27 @@ class Lives:
             return properties.message_id == self._message_id
         return event in (PUBLISHED, QUEUED) and number == self._number
 
-    def _follow(self, number: i64) -> None:
+    def _track(self, number: i64) -> None:
         if number != 0 and number not in self.numbers and len(self.numbers) < NUMBERS_MAX:
             self.numbers.append(int(number))
 
-    def _look_at_event(self, chunk: Chunk, index: i64) -> None:
-        """An event without a message: its body is its number, or two of them."""
+    def _examine_event(self, chunk: Chunk, index: i64) -> None:
+        """Examine an event without content. Its body is one number or a range of two."""
         size = chunk.body_start(index + 1) - chunk.body_start(index)
         if size == 0 or size > _NUMBER_BYTES_MAX:
             return
-        number = self._named(chunk.body(index))
+        number = self._known_number(chunk.body(index))
         if number == 0:
             return
         properties = decode_properties(_HEAD + chunk.envelope(index).properties)
         headers = properties.headers if properties.headers is not None else {}
         event = _text(headers, "x-event")
         if event not in ("", PUBLISHED, QUEUED):
-            self._follow(_number(headers, "x-next-id"))
+            self._track(_number(headers, "x-next-id"))
             self._note(chunk, index, event, number, headers)
 
-    def _named(self, body: bytes) -> i64:
-        """Which of the known numbers a body names; 0 = none."""
+    def _known_number(self, body: bytes) -> i64:
+        """Return the known number that a body names, or 0."""
         first, dash, last = body.partition(b"-")
         if not first.isdigit():
             return 0

@@ -1,7 +1,7 @@
-"""Telling the chronicle of a queue what happens to its messages, one by one and many at once.
+"""Note in the chronicle of a queue what happens to its messages, one by one or many at once.
 
-Steps that leave a message as it is are told by `QueueState.note`. Callers ask first whether there
-is a chronicle: a queue that remembers nothing pays for one comparison.
+`QueueState.note` notes the steps that carry no content. Callers check first whether there is a
+chronicle: a queue without one pays for one comparison.
 """
 
 from leveret.engine.history.life_events import ACKED, DELETED, DELIVERED, QUEUED, copy_id
@@ -10,7 +10,7 @@ from leveret.engine.queues.state import QueueState
 
 
 def note_queued(queue: QueueState, message: Message) -> None:
-    """A message came, and what it says."""
+    """Note a message that arrived, with its content."""
     assert queue.chronicle is not None
     queue.chronicle.note_content(
         QUEUED,
@@ -25,7 +25,7 @@ def note_queued(queue: QueueState, message: Message) -> None:
 
 
 def note_delivered(queue: QueueState, message: Message, consumer: str, no_ack: bool) -> None:
-    """A message went to a consumer, or to whoever got it; without acks that is its end."""
+    """Note a delivery. Without acks, note the end of the message too."""
     assert queue.chronicle is not None
     number = copy_id(queue.ledger.id, message.seq)
     queue.chronicle.note(DELIVERED, number, number, queue.name, "", consumer, message.address)
@@ -34,7 +34,7 @@ def note_delivered(queue: QueueState, message: Message, consumer: str, no_ack: b
 
 
 def note_ready_gone(queue: QueueState, event: str) -> None:
-    """All ready messages are gone; those that are in the log alone are told of in stretches."""
+    """Note that all ready messages are gone. Messages in the log alone are noted as ranges."""
     chronicle = queue.chronicle
     assert chronicle is not None
     for message in queue.ready.messages():
@@ -47,7 +47,7 @@ def note_ready_gone(queue: QueueState, event: str) -> None:
 
 
 def note_scheduled_gone(queue: QueueState) -> None:
-    """The queue is deleted with what waits in it for a time."""
+    """Note that all scheduled messages are deleted with their queue."""
     chronicle = queue.chronicle
     assert chronicle is not None
     for message in queue.scheduled.messages():

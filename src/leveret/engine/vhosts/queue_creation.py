@@ -1,10 +1,10 @@
-"""Making the queues and streams of a vhost, and ending them.
+"""Make the queues and streams of a vhost, and close them.
 
-Whoever calls has checked that there is none of this name. A queue gets a slot, by which sessions
-find it, and a number, by which the log knows it; both stay its own until nothing of it is in
-flight. What a queue or exchange with `x-remember` tells goes to a stream that is made here too.
+Callers have checked that no queue of this name exists. A queue gets a slot, by which sessions find
+it, and a number, by which the log knows it. Both stay its own until none of its messages is in
+flight. The stream of a queue or exchange with `x-remember` is made here too.
 
-Invariant: a durable queue is in the log before anything that happens to it is.
+Invariant: a durable queue is in the log before any of its messages.
 """
 
 from typing import Final
@@ -22,15 +22,17 @@ from leveret.engine.history.tracing import traced
 from leveret.engine.queues.queue import Queue
 from leveret.engine.streams.chronicle import StreamChronicle
 from leveret.engine.streams.stream import Stream
-from leveret.engine.turns.events import queue_created
+from leveret.engine.turns.events import note_queue_created
 from leveret.engine.turns.session import Outlet
-from leveret.engine.vhosts.definition_records import queue_made
+from leveret.engine.vhosts.definition_records import encode_queue
 from leveret.engine.vhosts.names import require_not_reserved
 from leveret.engine.vhosts.state import VhostState
 from leveret.errors import PreconditionFailedError
 from leveret.wire.tables import Table, field_of
 
-PARKED: Final = "leveret.parked"  # where messages over their delivery limit go without a DLX
+PARKED: Final = (
+    "leveret.parked"  # for messages over their delivery limit, without a dead-letter exchange
+)
 
 
 def make_queue(
@@ -42,7 +44,7 @@ def make_queue(
     auto_delete: bool = False,
     owner: Outlet | None = None,
 ) -> Queue:
-    """Make a queue or a stream, as its arguments say; raises where they are not valid."""
+    """Make a queue or a stream, as its arguments say. Raise an error if they are not valid."""
     settings = queue_settings(
         name,
         vhost.name,
@@ -54,7 +56,7 @@ def make_queue(
     if settings.kind == STREAM:
         queue: Queue = _new_stream(vhost, name, settings, arguments)
     else:
-        chronicle = chronicle_of(vhost, f"queue '{name}'", arguments)
+        chronicle = open_chronicle(vhost, f"queue '{name}'", arguments)
         queue = _new_queue(
             vhost,
             name,
@@ -64,7 +66,7 @@ def make_queue(
             owner=owner,
             arguments=arguments,
         )
-        queue.chronicle = traced(chronicle, vhost.turn.trails)
+        queue.chronicle = traced(chronicle, vhost.turn.traced_messages)
     vhost.queues[name] = queue
     vhost.targets[name] = queue
     vhost.turn.churn.queues_created += 1
@@ -76,7 +78,7 @@ def make_queue(
     if vhost.turn.listens:
         is_own = owner is not None
         kind = settings.kind
-        queue_created(
+        note_queue_created(
             vhost.turn,
             vhost.name,
             name,
@@ -87,12 +89,12 @@ def make_queue(
             arguments=arguments,
         )
     if durable and not vhost.turn.is_restoring:
-        vhost.log(queue_made(queue))
+        vhost.log(encode_queue(queue))
     return queue
 
 
 def add_holding_queue(vhost: VhostState, exchange: Exchange) -> None:
-    """A delayed exchange keeps what is not due in a queue that has no name of its own."""
+    """Add the queue in which a delayed exchange holds messages. Clients cannot name it."""
     settings = queue_settings(
         exchange.name,
         vhost.name,
@@ -114,14 +116,14 @@ def add_holding_queue(vhost: VhostState, exchange: Exchange) -> None:
     vhost.holding[exchange.name] = holding
 
 
-def parked_queue(vhost: VhostState) -> Queue:
-    """The queue for messages over their delivery limit, made when it is first needed."""
+def ensure_parked_queue(vhost: VhostState) -> Queue:
+    """Return the queue for messages over their delivery limit. Make it if it does not exist."""
     found = vhost.queues.get(PARKED)
     return found if found is not None else make_queue(vhost, PARKED, durable=True, arguments={})
 
 
-def chronicle_of(vhost: VhostState, what: str, arguments: Table) -> Chronicle | None:
-    """Where what passes is remembered; a stream that does not exist yet is made."""
+def open_chronicle(vhost: VhostState, what: str, arguments: Table) -> Chronicle | None:
+    """Return the chronicle for `x-remember`, if it is set. Make its stream if needed."""
     name = remembering_stream(what, vhost.name, arguments)
     if not name:
         return None
@@ -159,21 +161,21 @@ def _new_queue(
         arguments=arguments,
         turn=vhost.turn,
     )
-    _enter(vhost, queue)
+    _register(vhost, queue)
     return queue
 
 
 def _new_stream(vhost: VhostState, name: str, settings: QueueSettings, arguments: Table) -> Stream:
     slot = vhost.slots.take()
     stream = Stream(vhost.name, name, slot, settings, arguments, vhost.turn)
-    _enter(vhost, stream)
+    _register(vhost, stream)
     if vhost.segment_store is not None:
         stream.open(vhost.segment_store.open(stream.ledger.id))
     return stream
 
 
-def _enter(vhost: VhostState, queue: Queue) -> None:
-    """Give a new queue its number and its slot."""
+def _register(vhost: VhostState, queue: Queue) -> None:
+    """Give a new queue its number, and put it into its slot."""
     queue.ledger.id = vhost.slots.new_id()
     settings = queue.settings.deduplication
     if settings is not None:
@@ -184,7 +186,7 @@ def _enter(vhost: VhostState, queue: Queue) -> None:
 
 
 def close_queue(vhost: VhostState, queue: Queue) -> None:
-    """A queue that nobody can name any more ends."""
+    """Close a queue that has been removed from all tables of names."""
     queue.close()
     if queue.deduplication is not None:
         queue.deduplication.close()

@@ -1,19 +1,18 @@
 """Envelopes of a chunk as columns: one for each property, in the layout of Apache Arrow.
 
-    Texts     values:bytes ends:i32*(count+1)    one value behind the other, and where each ends
-    Numbers   values:i64*count
-    Headers   ends:i32*(count+1)                 into the columns `names` and `values`
+    TextColumn     values:bytes ends:i32*(count+1)   values one after the other, and their ends
+    NumberColumn   values:i64*count
+    HeadersColumn  ends:i32*(count+1)                into the columns `names` and `values`
 
-Each has `valid`, a bit for every row from the lowest bit of the first octet on: 0 where the row has
-no value. A column in which no row has one (`null_count` == `count`) has no bytes at all: most
-messages use few properties. Numbers are little-endian.
+Each has `valid`, a bit for every row from the lowest bit of the first octet on: 0 means no value. A
+column without any value (`null_count` == `count`) has no bytes at all, because most messages use
+few properties. Numbers are little-endian.
 
-This is for whoever reads many messages at once: a stream whose messages all differ in a property (a
-message id) has as many envelopes as messages.
+Bulk readers use these columns: a stream whose messages all differ in one property (a message id)
+has as many envelopes as messages.
 
-Bytes are copied as they are: whether they are UTF-8 is for the reader to find out. Values of
-headers become text: numbers in decimal, tables and arrays as JSON, `true` and `false`; a void has
-none.
+Bytes are copied unchanged; the reader finds out whether they are UTF-8. Values of headers become
+text: numbers in decimal, tables and arrays as JSON, `true` and `false`. A void has no value.
 """
 
 import json
@@ -54,16 +53,16 @@ _APP_ID: Final = 0x0008
 
 
 class Column:
-    """What all columns have: how many rows, and which of them have a value."""
+    """The common part of all columns: the number of rows, and which rows have a value."""
 
     def __init__(self) -> None:
         self.count: i64 = 0
         self.null_count: i64 = 0
         self._valid = BytesWriter()
-        self._bits: i64 = 0  # of the octet that is not full
+        self._bits: i64 = 0  # of the last octet, which is not full
 
     def note(self, is_there: bool) -> None:
-        """A row has come."""
+        """Add the bit of a row."""
         place = self.count & 7
         if is_there:
             self._bits |= i64(1) << place
@@ -75,13 +74,13 @@ class Column:
             self._bits = 0
 
     def valid(self) -> bytes:
-        """The bits of all rows."""
+        """Return the bits of all rows."""
         found = self._valid.getvalue()
         return found + bytes((self._bits,)) if self.count & 7 else found
 
     def add_none(self) -> None:
-        """A row without a value."""
-        if self.null_count == self.count:  # none so far: written when there is one
+        """Add a row without a value."""
+        if self.null_count == self.count:  # no value so far: `begin` writes these rows later
             self.null_count += 1
             self.count += 1
         else:
@@ -89,7 +88,7 @@ class Column:
             self.note(False)
 
     def begin(self) -> None:
-        """Write what was left out, before the first value."""
+        """Write the rows that were left out, before the first value."""
         rows = self.count
         self.count = 0
         self.null_count = 0
@@ -98,11 +97,11 @@ class Column:
             self.note(False)
 
     def write_none(self) -> None:
-        """What stands in the place of a value."""
+        """Write the placeholder for a missing value."""
         raise NotImplementedError
 
 
-class Texts(Column):
+class TextColumn(Column):
     """Texts, or bytes."""
 
     def __init__(self) -> None:
@@ -128,7 +127,7 @@ class Texts(Column):
         return self._values.getvalue()
 
 
-class Numbers(Column):
+class NumberColumn(Column):
     """Whole numbers."""
 
     def __init__(self) -> None:
@@ -148,18 +147,18 @@ class Numbers(Column):
         return self._values.getvalue()
 
 
-class Headers(Column):
+class HeadersColumn(Column):
     """Tables, each as names and values."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.names = Texts()
-        self.values = Texts()
+        self.names = TextColumn()
+        self.values = TextColumn()
         self._ends = BytesWriter()
         write_i32_le(self._ends, 0)
 
     def begin_row(self) -> None:
-        """Names and values of a row follow, then `end_row`."""
+        """Begin a row. The caller adds names and values, then calls `end_row`."""
         if self.null_count == self.count:
             self.begin()
 
@@ -178,32 +177,32 @@ class EnvelopeColumns:
     """Address and properties of many envelopes."""
 
     def __init__(self) -> None:
-        self.exchange = Texts()
-        self.routing_key = Texts()
-        self.content_type = Texts()
-        self.content_encoding = Texts()
-        self.headers = Headers()
-        self.delivery_mode = Numbers()
-        self.priority = Numbers()
-        self.correlation_id = Texts()
-        self.reply_to = Texts()
-        self.expiration = Texts()
-        self.message_id = Texts()
-        self.timestamp = Numbers()  # seconds; as an unsigned number it may be negative here
-        self.type = Texts()
-        self.user_id = Texts()
-        self.app_id = Texts()
-        self.properties = Texts()  # all of them as published, from their flags on
-        self.broker_id = Numbers()  # from the header of that name
-        self.deaths: dict[int, Field] = {}  # the header x-death of the rows that have one
-        # The envelope that is being read
+        self.exchange = TextColumn()
+        self.routing_key = TextColumn()
+        self.content_type = TextColumn()
+        self.content_encoding = TextColumn()
+        self.headers = HeadersColumn()
+        self.delivery_mode = NumberColumn()
+        self.priority = NumberColumn()
+        self.correlation_id = TextColumn()
+        self.reply_to = TextColumn()
+        self.expiration = TextColumn()
+        self.message_id = TextColumn()
+        self.timestamp = NumberColumn()  # seconds; an unsigned number above 2**63 is negative here
+        self.type = TextColumn()
+        self.user_id = TextColumn()
+        self.app_id = TextColumn()
+        self.properties = TextColumn()  # all properties as published, from the flags on
+        self.broker_id = NumberColumn()  # from the header `x-broker-id`
+        self.deaths: dict[int, Field] = {}  # the header `x-death`, by row
+        # The envelope that is being decoded
         self._data: bytes = b""
         self._at: i64 = 0
         self._end: i64 = 0
         self._flags: i64 = 0
 
     def add(self, data: bytes, start: i64, end: i64) -> None:
-        """Read the envelope that stands there; raises Corrupt where it is none."""
+        """Decode the envelope in these bytes. Raise CorruptionError if it is malformed."""
         self._data = data
         self._at = start
         self._end = end
@@ -220,7 +219,7 @@ class EnvelopeColumns:
         self._at += 8
         self._short_text(self.exchange)
         self._short_text(self.routing_key)
-        while left > 0:  # further keys, from CC and BCC: they are headers too
+        while left > 0:  # skip the keys of CC and BCC: they are headers too
             self._at += 4 + (i64(read_i32_be(data, self._at)) & 0xFFFFFFFF)
             left -= 1
 
@@ -245,7 +244,7 @@ class EnvelopeColumns:
         self._text(self.user_id, _USER_ID)
         self._text(self.app_id, _APP_ID)
 
-    def _short_text(self, column: Texts) -> None:
+    def _short_text(self, column: TextColumn) -> None:
         start = self._at + 1
         end = start + i64(self._data[self._at])
         if end > self._end:
@@ -253,13 +252,13 @@ class EnvelopeColumns:
         column.add(self._data[start:end])
         self._at = end
 
-    def _text(self, column: Texts, flag: i64) -> None:
+    def _text(self, column: TextColumn, flag: i64) -> None:
         if self._flags & flag:
             self._short_text(column)
         else:
             column.add_none()
 
-    def _octet(self, column: Numbers, flag: i64) -> None:
+    def _octet(self, column: NumberColumn, flag: i64) -> None:
         if self._flags & flag:
             column.add(i64(self._data[self._at]))
             self._at += 1
@@ -276,7 +275,7 @@ class EnvelopeColumns:
         end = counted_end(data, self._at, self._end)
         at = self._at + 4
         broker_id: Field | None = None
-        seen: list[bytes] = []  # of two entries with one name the first counts
+        seen: list[bytes] = []  # the first of two entries with one name counts
         headers.begin_row()
         while at < end:
             tag_at = name_end(data, at, end)
@@ -300,7 +299,7 @@ class EnvelopeColumns:
             self.broker_id.add_none()
 
 
-def _add_value(column: Texts, data: bytes, tag_at: i64, end: i64) -> None:
+def _add_value(column: TextColumn, data: bytes, tag_at: i64, end: i64) -> None:
     tag: i64 = data[tag_at]
     if tag == LONGSTR or tag == BINARY:
         column.add(data[tag_at + 5 : end])
@@ -311,12 +310,12 @@ def _add_value(column: Texts, data: bytes, tag_at: i64, end: i64) -> None:
 
 
 def field_text(field: Field) -> str:
-    """A value as text; a void is empty."""
+    """Return a value as text. A void is empty."""
     value = field.value
     if isinstance(value, str):
-        return shown(value.encode("utf-8", "surrogateescape"))
+        return text_of_bytes(value.encode("utf-8", "surrogateescape"))
     if isinstance(value, bytes):
-        return shown(value)
+        return text_of_bytes(value)
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, tuple):
@@ -326,13 +325,13 @@ def field_text(field: Field) -> str:
     return "" if value is None else str(value)
 
 
-def shown(data: bytes) -> str:
-    """Bytes as text; those that are not UTF-8 as `\\xNN`."""
+def text_of_bytes(data: bytes) -> str:
+    """Return bytes as text, with `\\xNN` for bytes that are not UTF-8."""
     return data.decode("utf-8", "backslashreplace")
 
 
 def _decimal_text(scale: int, unscaled: int) -> str:
-    """The number exactly, with `scale` digits behind the point."""
+    """Return the exact number, with `scale` digits after the point."""
     if scale == 0:
         return str(unscaled)
     digits = str(unscaled).rjust(scale + 1, "0")
@@ -340,11 +339,11 @@ def _decimal_text(scale: int, unscaled: int) -> str:
 
 
 def _plain(field: Field) -> object:
-    """A value as JSON knows it; what JSON has no exact form for is text."""
+    """Return a value for JSON. Values without an exact JSON form become text."""
     value = field.value
     if isinstance(value, dict):
         return {
-            shown(str(name).encode("utf-8", "surrogateescape")): _plain(inner)
+            text_of_bytes(str(name).encode("utf-8", "surrogateescape")): _plain(inner)
             for name, inner in value.items()
         }
     if isinstance(value, list):

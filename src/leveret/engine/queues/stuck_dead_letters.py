@@ -1,8 +1,8 @@
-"""Dead letters that must not be lost, and that nobody takes for now.
+"""Stuck dead letters: they must not be lost, and no queue takes them at the moment.
 
 A queue that dead-letters at least once (RabbitMQ's strategy of that name) keeps a message until its
-dead-letter exchange leads somewhere. Such messages are tried again when anything in the vhost is
-defined anew, and every `RETRY_MS`, because a target that was full may have room again.
+dead-letter exchange leads to a queue that takes it. Stuck messages are tried again when a
+definition in the vhost changes, and every `RETRY_MS`, because a full target may have room again.
 """
 
 from typing import Final
@@ -18,47 +18,47 @@ from leveret.engine.turns.turn import Leaving, Turn
 RETRY_MS: Final = 10_000
 
 
-class Stuck(Timed):
-    """The dead letters of one vhost that wait for a route."""
+class StuckDeadLetters(Timed):
+    """The stuck dead letters of one vhost."""
 
     def __init__(self, turn: Turn) -> None:
         super().__init__()
         self._turn = turn
         self._waiting: list[Leaving] = []
 
-    def add(self, gone: Leaving) -> None:
-        queue = gone.queue
+    def add(self, leaving: Leaving) -> None:
+        queue = leaving.queue
         assert isinstance(queue, Queue)
         queue.stuck += 1
-        self._waiting.append(gone)
+        self._waiting.append(leaving)
         self._turn.pulse.arm(self, self._turn.now_ms + RETRY_MS)
 
     def of(self, queue: Queue) -> list[Message]:
-        """Those of one queue."""
-        return [gone.message for gone in self._waiting if gone.queue is queue]
+        """Return the stuck messages of one queue."""
+        return [leaving.message for leaving in self._waiting if leaving.queue is queue]
 
     def retry(self) -> None:
-        """Try all of them again in this turn; those of deleted queues are gone with them."""
+        """Try all of them again in this turn. Messages of deleted queues are deleted."""
         waiting = self._waiting
         self._waiting = []
-        for gone in waiting:
-            queue = gone.queue
+        for leaving in waiting:
+            queue = leaving.queue
             assert isinstance(queue, Queue)
             queue.stuck -= 1
             if queue.deleted:
-                queue.note(DELETED, gone.message, "")
-                queue.ledger.forget(gone.message)
+                queue.note(DELETED, leaving.message, "")
+                queue.ledger.forget(leaving.message)
             else:
-                self._turn.leaving.append(gone)
+                self._turn.leaving.append(leaving)
 
     def clear(self) -> None:
-        """The vhost is deleted, and they with it."""
-        for gone in self._waiting:
-            queue = gone.queue
+        """Delete all of them with their vhost."""
+        for leaving in self._waiting:
+            queue = leaving.queue
             assert isinstance(queue, Queue)
             queue.stuck -= 1
-            queue.note(DELETED, gone.message, "")
-            queue.ledger.forget(gone.message)
+            queue.note(DELETED, leaving.message, "")
+            queue.ledger.forget(leaving.message)
         self._waiting = []
         self._turn.pulse.disarm(self)
 

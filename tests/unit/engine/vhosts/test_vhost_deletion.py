@@ -3,7 +3,7 @@
 import pytest
 
 from leveret.engine.broker import Broker
-from leveret.engine.vhosts.demolition import SLICE
+from leveret.engine.vhosts.vhost_deletion import SLICE
 from leveret.errors import NotFoundError
 from leveret.wire.tables import table_of
 from tests.unit.engine.front import Client
