@@ -1,5 +1,7 @@
-"""The manager: queues by name. Each has its own lock, so that different queues never wait for
-each other; the manager's lock is held only while a queue is made or everything is closed.
+"""The manager: queues by name.
+
+Each queue has its own lock, so that different queues never wait for each other. The manager's lock
+is held only while a queue is made or everything is closed.
 """
 
 import threading
@@ -20,8 +22,8 @@ VISIBILITY_TIMEOUT_MS: Final = 30_000
 class QueueManager:
     """Queues of one process, for all of its threads.
 
-    `clock` gives milliseconds and never goes back. One that is moved by hand, as in tests, is
-    followed by a call of `clock_moved`.
+    `clock` returns milliseconds and never goes back. A test that moves its clock by hand calls
+    `clock_moved` afterwards.
     """
 
     def __init__(self, clock: Callable[[], int] | None = None) -> None:
@@ -39,13 +41,14 @@ class QueueManager:
         dead_letter: str | None = None,
         length_max: int | None = None,
     ) -> Queue:
-        """The queue of this name, made if there is none.
+        """Return the queue of this name. Make it if it does not exist.
 
         A message that failed (timed out, or was nacked) more than `retries_max` times goes to the
-        queue `dead_letter`, which is made with the defaults if there is none, or is dropped. None
-        means no end of retries. `length_max` bounds what waits, ready or scheduled.
+        queue `dead_letter`, which is made with the defaults if needed. Without `dead_letter` it is
+        dropped. `retries_max=None` means no limit. `length_max` limits the messages that are ready
+        or scheduled.
 
-        Raises PreconditionFailedError where the queue exists with other settings.
+        Raise PreconditionFailedError if the queue exists with other settings.
         """
         rules = Rules(visibility_timeout_ms, retries_max, dead_letter, length_max)
         rules.check()
@@ -71,7 +74,7 @@ class QueueManager:
         return self._queues[name]
 
     def names(self) -> list[str]:
-        """The names of all queues."""
+        """Return the names of all queues."""
         with self._lock:
             return list(self._queues)
 
@@ -84,31 +87,31 @@ class QueueManager:
         priority: int = 0,
         headers: Mapping[str, str] | None = None,
     ) -> int:
-        """As `Queue.push`."""
+        """See `Queue.push`."""
         found = self._find(queue)
         return found.push(body, delay_ms=delay_ms, priority=priority, headers=headers)
 
     def pop(
         self, queue: str, *, visibility_timeout_ms: int | None = None, wait_s: float = 0.0
     ) -> Received | None:
-        """As `Queue.pop`."""
+        """See `Queue.pop`."""
         found = self._find(queue)
         return found.pop(visibility_timeout_ms=visibility_timeout_ms, wait_s=wait_s)
 
     def ack(self, received: Received) -> None:
-        """As `Queue.ack`."""
+        """See `Queue.ack`."""
         self._find(received.queue).ack(received)
 
     def nack(self, received: Received, *, delay_ms: int = 0) -> None:
-        """As `Queue.nack`."""
+        """See `Queue.nack`."""
         self._find(received.queue).nack(received, delay_ms=delay_ms)
 
     def extend(self, received: Received, visibility_timeout_ms: int) -> None:
-        """As `Queue.extend`."""
+        """See `Queue.extend`."""
         self._find(received.queue).extend(received, visibility_timeout_ms)
 
     def stats(self, queue: str) -> Stats:
-        """As `Queue.stats`."""
+        """See `Queue.stats`."""
         return self._find(queue).stats()
 
     def _find(self, name: str) -> Queue:
@@ -117,10 +120,8 @@ class QueueManager:
             raise NotFoundError(f"no queue '{name}'")
         return found
 
-    # Time and the end
-
     def clock_moved(self) -> None:
-        """The clock was moved by hand: everything due by now has happened when this returns."""
+        """Handle everything that is due, after the clock was moved by hand."""
         for name in self.names():
             self._queues[name].catch_up()
         self._pulse.nudge()
@@ -131,7 +132,7 @@ class QueueManager:
         return self._pulse.wakes
 
     def close(self) -> None:
-        """End the background thread; whoever waits or calls from now on gets `ClosedError`."""
+        """End the background thread. Waiting and later calls raise `ClosedError`."""
         with self._lock:
             self._is_closed = True
             queues = list(self._queues.values())
