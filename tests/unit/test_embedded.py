@@ -1,5 +1,6 @@
-"""Queues as a library: what each call does at each moment of a clock that the test moves, then the
-same under threads, where every message must be acked exactly once or end as a dead letter.
+"""Queues as a library: single calls with a clock that the test moves, and calls by many threads.
+
+Under threads every message must be acked exactly once, or end as a dead letter.
 """
 
 import gc
@@ -22,7 +23,7 @@ HOUR_MS = 3_600_000
 
 
 class Clock:
-    """A time that stands still until it is moved."""
+    """A clock that stands still until the test moves it."""
 
     def __init__(self) -> None:
         self.now_ms = 1_700_000_000_000
@@ -42,7 +43,7 @@ def queues(clock: Clock) -> QueueManager:
 
 
 def bodies(queue: Queue) -> list[bytes]:
-    """Everything that is ready, in the order in which it is popped; it stays in flight."""
+    """Pop and return all ready messages, in order. They stay in flight."""
     taken: list[bytes] = []
     while (received := queue.pop()) is not None:
         taken.append(received.body)
@@ -82,7 +83,7 @@ def test_a_priority_of_more_than_32_bits_is_refused(queues: QueueManager, priori
         queues.queue("q").push(b"", priority=priority)
 
 
-def test_what_comes_back_goes_to_its_place(queues: QueueManager) -> None:
+def test_a_returned_message_goes_to_its_old_place(queues: QueueManager) -> None:
     queue = queues.queue("q")
     for body in (b"a", b"b", b"c"):
         queue.push(body)
@@ -249,7 +250,7 @@ def test_timeouts_and_nacks_count_and_the_dead_go_to_the_dead_letter_queue(
     assert dead.headers == {"tried": "often", "x-death-queue": "q", "x-death-attempts": "3"}
 
 
-def test_the_call_that_finds_its_receipt_stale_still_buries_the_dead(
+def test_a_call_with_a_stale_receipt_still_moves_dead_letters(
     queues: QueueManager, clock: Clock
 ) -> None:
     queue = queues.queue("q", visibility_timeout_ms=10, retries_max=0, dead_letter="dead")
@@ -279,7 +280,7 @@ def test_without_a_limit_a_message_is_retried_for_ever(queues: QueueManager, clo
     assert queue.stats().dead == 0
 
 
-def test_the_dead_may_die_again_in_a_ring_of_queues(queues: QueueManager) -> None:
+def test_dead_letters_may_die_again_in_a_ring_of_queues(queues: QueueManager) -> None:
     queues.queue("a")
     with pytest.raises(PreconditionFailedError, match="own dead-letter"):
         queues.queue("self", dead_letter="self")
@@ -294,7 +295,7 @@ def test_the_dead_may_die_again_in_a_ring_of_queues(queues: QueueManager) -> Non
 # Settings and limits
 
 
-def test_a_full_queue_refuses_what_is_pushed_but_not_the_dead(queues: QueueManager) -> None:
+def test_a_full_queue_refuses_pushes_but_takes_dead_letters(queues: QueueManager) -> None:
     dead = queues.queue("dead", length_max=1)
     queue = queues.queue("q", retries_max=0, dead_letter="dead", length_max=2)
     dead.push(b"there")
@@ -485,7 +486,7 @@ def test_a_manager_that_is_dropped_without_close_leaves_no_thread_and_no_queue()
 
 
 def calls_of_a_pop(queue: Queue) -> int:
-    """How many functions, Python's and C's, run while one message is popped."""
+    """Return how many Python and C functions run while one message is popped."""
     calls = 0
 
     def count(frame: FrameType, event: str, argument: object) -> None:
@@ -563,7 +564,7 @@ def consume(queues: QueueManager, seed: int, acked: list[bytes], failures: list[
 def settle(
     queues: QueueManager, received: Received, chance: random.Random, acked: list[bytes]
 ) -> None:
-    """Ack most, nack some, extend or forget a few; a receipt may turn stale in between."""
+    """Ack most messages, nack some, extend or ignore a few. A receipt may become stale."""
     dice = chance.random()
     try:
         if dice < 0.05:

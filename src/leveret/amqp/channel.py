@@ -148,7 +148,7 @@ class Channel(Session):
         link.require_topic(WRITE, exchange, key)
         if link.routes >= ROUTES_MAX:
             self._drop_routes()
-        route = Route(exchange, key, (flags & _MANDATORY) != 0)
+        route = Route(exchange, key, mandatory=(flags & _MANDATORY) != 0)
         self.routes[method] = route
         link.routes += 1
         return route

@@ -189,7 +189,9 @@ class LocalTarget(_LocalEnd, Target):
         if route is None:
             if len(self._routes) >= 1024:
                 self._routes.clear()
-            route = Route(vhost.exchange(exchange), key, self._settings.dest_queue is not None)
+            route = Route(
+                vhost.exchange(exchange), key, mandatory=self._settings.dest_queue is not None
+            )
             self._routes[exchange, key] = route
         return route
 

@@ -229,7 +229,9 @@ class _Work:
         if order.seqs is not None:
             self._plan = order.seqs
         else:
-            self._plan = plan(self.queue, READY in states, SCHEDULED in states)
+            self._plan = plan(
+                self.queue, with_ready=READY in states, with_scheduled=SCHEDULED in states
+            )
         rate = order.rate if order.rate is not None else TURN_MESSAGES * PAUSES_A_SECOND
         self._turn_messages = max(1, min(TURN_MESSAGES, int(rate / PAUSES_A_SECOND)))
 
@@ -259,7 +261,9 @@ class _Work:
         seqs = list(self._plan[self.at : self.at + count])
         look = Lookup(self.queue, seqs, TURN_BYTES)
         meant = self._meant(look.picked, filtering)
-        carried = self.mover.carry_out(meant[: min(self._turn_messages, self._left())], is_trial)
+        carried = self.mover.carry_out(
+            meant[: min(self._turn_messages, self._left())], dry_run=is_trial
+        )
         self.matched += carried
         looked = look.count if carried == len(meant) else seqs.index(meant[carried].message.seq)
         if filtering is None:

@@ -1,4 +1,4 @@
-"""Turns: what commands cause is worked off at their end, whatever leads to what."""
+"""Turns: the end of a turn carries out everything that its commands have caused."""
 
 import pytest
 
@@ -83,7 +83,7 @@ def test_many_that_are_due_at_one_time_are_one_wake_up() -> None:
     assert (queue.ready.count, len(queue.scheduled)) == (500, 0)
 
 
-def test_a_purge_of_much_is_freed_over_several_beats() -> None:
+def test_a_large_purge_is_freed_over_several_wake_ups() -> None:
     client = Client()
     client.queue("q")
     client.publish("q", *["x"] * 50_000)

@@ -90,7 +90,7 @@ class Mover:
         self._coming: dict[int, int] = {}
         self._coming_bytes: dict[int, int] = {}
 
-    def carry_out(self, picked: list[PickedMessage], dry_run: bool) -> i64:
+    def carry_out(self, picked: list[PickedMessage], *, dry_run: bool) -> i64:
         """Move the messages, from the first on. Return how many were moved or skipped.
 
         A dry run only counts where the messages would go.

@@ -37,7 +37,7 @@ class PickedMessage:
         self.due_ms = due_ms  # 0: the message is ready
 
 
-def plan(queue: Queue, with_ready: bool, with_scheduled: bool) -> "array[int]":
+def plan(queue: Queue, *, with_ready: bool, with_scheduled: bool) -> "array[int]":
     """Return the sequence numbers of all messages: ready ones in order, then scheduled ones."""
     seqs: array[int] = array("Q")
     if with_ready:

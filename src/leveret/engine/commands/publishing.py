@@ -55,7 +55,7 @@ def is_reply_name(name: str) -> bool:
 class Route:
     """The meaning of one `basic.publish` method in a vhost."""
 
-    def __init__(self, exchange: Exchange, routing_key: str, mandatory: bool) -> None:
+    def __init__(self, exchange: Exchange, routing_key: str, *, mandatory: bool) -> None:
         self.exchange = exchange
         self.address = Address(exchange.name, routing_key)
         self.mandatory = mandatory

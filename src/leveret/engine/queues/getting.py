@@ -39,7 +39,7 @@ def _take_next(session: Session, queue: Queue, no_ack: bool) -> Message | None:
     session.last_tag += 1
     message.tag = session.last_tag
     if queue.chronicle is not None:
-        note_delivered(queue, message, "", no_ack)
+        note_delivered(queue, message, consumer="", no_ack=no_ack)
     if message.flags & REDELIVERED:
         queue.redelivered += 1
         session.redelivered += 1

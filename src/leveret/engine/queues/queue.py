@@ -243,7 +243,7 @@ class Queue(QueueState):
         message.holder = consumer
         consumer.delivered += 1
         if self.chronicle is not None:
-            note_delivered(self, message, consumer.tag, consumer.no_ack)
+            note_delivered(self, message, consumer=consumer.tag, no_ack=consumer.no_ack)
         if message.flags & REDELIVERED:
             self.redelivered += 1
             session.redelivered += 1

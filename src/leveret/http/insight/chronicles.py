@@ -95,8 +95,8 @@ class _Copies:
     def __init__(self, queue: Queue, stream: str) -> None:
         self.queue = queue
         self.stream = stream
-        self.ready = plan(queue, True, False)
-        self.scheduled = plan(queue, False, True)
+        self.ready = plan(queue, with_ready=True, with_scheduled=False)
+        self.scheduled = plan(queue, with_ready=False, with_scheduled=True)
         self.unacked: list[tuple[int, int]] = []
         self.damaged: array[int] = array("Q")
         self.stuck: array[int] = array("Q")

@@ -162,7 +162,7 @@ def _publish(
     """Publish in a turn of its own. Return the outcome."""
     with facts.turn():
         exchange = vhost.exchange(name)
-        result = publish(vhost, Route(exchange, key, True), content, payload)
+        result = publish(vhost, Route(exchange, key, mandatory=True), content, payload)
         exchange.published_in += 1
         return result
 

@@ -136,7 +136,7 @@ async def get_numbers(request: Request) -> Response:
     queue = _plain_queue(request)
     with facts_of(request).turn():
         queue.catch_up()
-        seqs = plan(queue, True, False)
+        seqs = plan(queue, with_ready=True, with_scheduled=False)
     return json(Numbers(len(seqs), await runs_of(seqs)))
 
 

@@ -1,4 +1,4 @@
-"""A walk through a queue: everything is seen, and nothing is touched."""
+"""A walk through a queue sees every message and changes nothing."""
 
 from random import Random
 from typing import cast
@@ -33,7 +33,7 @@ def walk_all(
 
 
 def state_of(stage: StorageStage, queue: Queue) -> tuple[object, ...]:
-    """Every byte of a queue that something could depend on."""
+    """Return the whole state of a queue, for comparison."""
     ready = queue.ready
     lines = [
         (
@@ -138,7 +138,7 @@ def test_large_bodies_are_searched_to_their_end() -> None:
 
 
 @pytest.mark.parametrize("needle", ["", "x"])
-def test_what_cannot_be_read_is_passed_over(needle: str) -> None:
+def test_unreadable_messages_are_skipped(needle: str) -> None:
     stage = StorageStage(FakeDisk(), file_bytes=700)
     client = Client(stage)
     client.declare("q")

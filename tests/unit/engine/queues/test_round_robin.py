@@ -7,7 +7,7 @@ from leveret.engine.turns.turn import Turn
 
 
 class Scene:
-    """A rota, and consumers that can be made full."""
+    """A round robin, and consumers that can be made full."""
 
     def __init__(self, **priorities: int) -> None:
         self.outlet = Outlet()
@@ -29,7 +29,7 @@ class Scene:
         self.consumers[name].unacked = 1
 
     def free(self, name: str) -> None:
-        """As a queue does when a message is settled."""
+        """Unpark a consumer, as a queue does when a message is settled."""
         self.consumers[name].unacked = 0
         if self.consumers[name].parked:
             self.round_robin.unpark(self.consumers[name])
@@ -43,7 +43,7 @@ def test_everybody_has_a_turn_before_anybody_has_a_second() -> None:
     assert Scene(a=0, b=0, c=0).turns(7) == "abcabca"
 
 
-def test_without_consumers_it_is_nobodys_turn() -> None:
+def test_without_consumers_there_is_no_next_one() -> None:
     assert Scene().turns(1) == "-"
 
 
@@ -58,7 +58,7 @@ def test_lower_priorities_are_served_while_the_higher_are_full() -> None:
     assert scene.turns(2) == "bb"
 
 
-def test_who_was_full_does_not_lose_the_turn() -> None:
+def test_a_consumer_that_was_full_keeps_its_turn() -> None:
     scene = Scene(a=0, b=0, c=0)
     assert scene.turns(1) == "a"
     scene.fill("b")
@@ -74,7 +74,7 @@ def test_a_newcomer_is_last_in_the_round() -> None:
     assert scene.turns(4) == "bacb"
 
 
-def test_who_goes_does_not_disturb_the_order_of_the_others() -> None:
+def test_removing_a_consumer_keeps_the_order_of_the_others() -> None:
     scene = Scene(a=0, b=0, c=0, d=0)
     assert scene.turns(2) == "ab"
     scene.round_robin.remove(scene.consumers["a"])
@@ -93,7 +93,7 @@ def test_a_consumer_whose_outlet_has_no_credit_waits_for_it() -> None:
     assert scene.turns(1) == "a"
 
 
-def test_nothing_is_left_of_priorities_that_nobody_has_any_more() -> None:
+def test_empty_priority_groups_are_removed() -> None:
     scene = Scene(a=1, b=2)
     scene.fill("a")
     scene.fill("b")

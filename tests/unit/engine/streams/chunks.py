@@ -9,7 +9,7 @@ ADDRESS = Address("", "q").record()
 
 
 def header(properties: Properties | None = None, headers: Table | None = None) -> bytes:
-    """A content header as it was received."""
+    """Return a content header as a publisher sends it."""
     made = properties or Properties()
     if headers is not None:
         made.headers = headers
@@ -21,7 +21,7 @@ def writer(segment_bytes: int = 1 << 30, segment_ms: int = 0, head_bytes: int = 
 
 
 def written(made: ChunkWriter, bodies: list[bytes], now_ms: int = 1000) -> Written:
-    """A chunk of these bodies, all of one envelope."""
+    """Return a chunk of these bodies, all with the same envelope."""
     plain = header()
     for body in bodies:
         made.add(ADDRESS, plain, body, now_ms)

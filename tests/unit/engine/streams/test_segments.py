@@ -1,4 +1,4 @@
-"""Segments: where chunks go, and how they are found by offset and by time."""
+"""Segments: the positions of chunks, and how they are found by offset and by time."""
 
 from random import Random
 
@@ -13,7 +13,7 @@ from tests.unit.engine.streams.chunks import writer, written
 
 
 def chunks_of(rng: Random, count: int, head_bytes: int = 0) -> list[Written]:
-    """Chunks of a stream with small segments; times stand still now and then."""
+    """Return chunks of a stream with small segments. Some have the same time."""
     made = writer(rng.choice((1, 300, 2000)), rng.choice((0, 50)), head_bytes)
     now_ms = 1000
     found: list[Written] = []
@@ -41,7 +41,7 @@ def test_places_depend_on_the_chunks_alone(seed: int, segment_bytes: int, segmen
     places = place_of(chunks, segment_bytes, segment_ms)
     assert places == place_of(chunks, segment_bytes, segment_ms)
     assert len(set(places)) == len(places)
-    for stop in (1, 30, 99):  # whoever goes on from a place gets the same places as well
+    for stop in (1, 30, 99):  # a writer that continues from a place gets the same places
         place = Place(segment_bytes, segment_ms, 24)
         for chunk in chunks[:stop]:
             place.put(chunk.first_offset, chunk.first_ms, len(chunk.data))
@@ -89,7 +89,7 @@ def test_chunks_are_found_by_offset_and_by_time(seed: int) -> None:
             segments.next(following)
 
 
-def test_nothing_is_found_where_nothing_is() -> None:
+def test_nothing_is_found_in_empty_segments() -> None:
     segments = MemorySegments()
     assert segments.find_time(5, 17) == 17
     assert segments.skip_damage(3, 17) == 17
@@ -113,7 +113,7 @@ def test_index_keeps_one_chunk_for_each_stride() -> None:
 
 
 class Files:
-    """Segments of one stream as bytes, which a test may damage."""
+    """The segments of one stream as bytes, which a test may damage."""
 
     def __init__(self, chunks: list[Written]) -> None:
         self.data: dict[int, bytearray] = {}
@@ -173,7 +173,7 @@ def test_time_of_a_segment_that_cannot_be_read_is_that_of_the_next() -> None:
 
 
 def test_head_with_another_time_does_not_hide_messages() -> None:
-    """A time that was turned must not make a reader begin too late without a word."""
+    """A damaged time must not make a reader begin too late without a warning."""
     made = writer(1 << 30, 0, HEAD_BYTES)
     chunks = [written(made, [b"x" * 70_000], 100 * number) for number in range(1, 9)]
     for bit in range(64):
@@ -228,8 +228,8 @@ def test_what_is_written_while_somebody_reads_is_read_when_it_is_whole() -> None
     assert segments.find(1).body(0) == b"b" * 60
 
 
-def test_size_that_was_turned_is_not_believed() -> None:
-    """Gigabytes are not read for a chunk that cannot be that large."""
+def test_a_damaged_size_is_not_trusted() -> None:
+    """A damaged size must not cause a read of gigabytes."""
     files, segments = on_disk([written(writer(1 << 30, 0, HEAD_BYTES), [b"a" * 60])])
     files.data[0][HEAD_BYTES + 3] = 0xFF
     before = files.most

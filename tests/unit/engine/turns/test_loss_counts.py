@@ -1,4 +1,4 @@
-"""What became of messages that were not acknowledged is counted, for the queue and for the node."""
+"""Messages that left without an ack are counted by reason, for the queue and for the node."""
 
 from collections.abc import Callable
 
@@ -82,7 +82,7 @@ def test_a_parked_message_and_a_consumer_that_is_too_slow_are_counted() -> None:
     assert (node.timed_out, node.parked) == (1, 1)
 
 
-def test_what_is_acknowledged_has_no_fate() -> None:
+def test_an_acknowledged_message_is_not_counted_as_lost() -> None:
     client = Client()
     queue = client.queue("q")
     client.publish("q", "a")

@@ -1,4 +1,4 @@
-"""Policies in force: what queues and exchanges do when one comes, changes and goes."""
+"""Policies: how queues and exchanges change when a policy is set, changed or removed."""
 
 import re
 from collections.abc import Callable
@@ -76,7 +76,7 @@ def test_a_limit_in_bytes_and_an_argument_together() -> None:
 
 
 def test_messages_keep_the_expiry_that_they_came_with() -> None:
-    """As measured on RabbitMQ 3.10: a TTL counts for what comes after it."""
+    """As measured on RabbitMQ 3.10: a new TTL applies to later messages only."""
     client = Client()
     client.queue("q")
     client.publish("q", "old")
@@ -103,7 +103,7 @@ def test_an_unused_queue_goes_when_its_new_time_is_over() -> None:
     assert not client.exists("q")
 
 
-def test_a_policy_that_goes_takes_its_time_with_it() -> None:
+def test_removing_a_policy_removes_its_expiry() -> None:
     client = Client()
     client.queue("q")
     put(client, "q", expires=300)
@@ -152,7 +152,7 @@ def test_an_operator_limits_what_a_user_set() -> None:
     assert client.drain("q") == ["b", "c"]
 
 
-def test_a_new_consumer_timeout_holds_for_who_consumes_already() -> None:
+def test_a_new_consumer_timeout_applies_to_existing_consumers() -> None:
     client = Client()
     client.queue("q")
     client.publish("q", "a")
@@ -202,7 +202,7 @@ def test_a_queue_and_an_exchange_remember_by_policy() -> None:
     assert queue.chronicle is None
 
 
-def test_remembering_where_no_stream_can_be_is_not_done() -> None:
+def test_a_policy_cannot_remember_into_a_queue_that_is_no_stream() -> None:
     client = Client()
     client.queue("taken")
     queue = client.queue("q")

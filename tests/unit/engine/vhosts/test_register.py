@@ -1,4 +1,4 @@
-"""Entries of the register: put, dropped, written to the log, and brought back from it."""
+"""Entries of the register: added, removed, written to the log, and restored from it."""
 
 from leveret.engine.broker import Broker
 from leveret.engine.checkpoint import checkpoint_records

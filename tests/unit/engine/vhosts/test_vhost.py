@@ -1,4 +1,4 @@
-"""Definitions: each command checks first and changes after; a refused one has changed nothing."""
+"""Definitions: a command checks first and changes afterwards. A refused one changes nothing."""
 
 from collections.abc import Callable
 
@@ -25,7 +25,7 @@ def vhost() -> Vhost:
 
 
 def state(vhost: Vhost) -> object:
-    """Everything that a definition could change."""
+    """Return everything that a definition could change."""
     exchanges = {
         name: (found.kind, sorted(map(str, found.bindings)))
         for name, found in vhost.exchanges.items()

@@ -1,4 +1,4 @@
-"""Vhosts that are made and deleted, with all that is in them."""
+"""Vhosts are made and deleted, with everything in them."""
 
 import pytest
 
@@ -42,7 +42,7 @@ def test_a_vhost_that_does_not_exist_cannot_be_deleted() -> None:
         Broker(1).delete_vhost("v")
 
 
-def test_a_vhost_that_is_made_again_is_empty_and_is_left_alone_by_what_goes() -> None:
+def test_a_vhost_that_is_made_again_is_empty_and_not_touched_by_the_deletion() -> None:
     client = Client()
     broker = client.stage.broker
     filled(broker, "v")
