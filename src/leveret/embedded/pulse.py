@@ -65,9 +65,8 @@ class _PulseState:
         # A finalizer may send a signal at any point of the program. SimpleQueue needs no lock.
         self.signal: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._is_stopped = False
-        self._lock = (
-            threading.Lock()
-        )  # guards the fields below; no queue is called while it is held
+        # Guards the fields below. No queue is called while it is held.
+        self._lock = threading.Lock()
         self._heap: list[tuple[int, int, weakref.ref[Timed]]] = []
         self._serial = 0  # makes heap entries comparable
         self._is_waiting = False  # False: the thread will look at the heap again

@@ -23,7 +23,7 @@ class Rules(NamedTuple):
     length_max: int | None
 
     def check(self) -> None:
-        """Raise PreconditionFailedError where a number is out of range."""
+        """Raise PreconditionFailedError if a number is out of range."""
         require_within("visibility_timeout_ms", self.visibility_timeout_ms, 1, TIME_MS_MAX)
         if self.retries_max is not None:
             require_within("retries_max", self.retries_max, 0, COUNT_MAX)

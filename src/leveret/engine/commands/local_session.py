@@ -18,7 +18,7 @@ from leveret.engine.vhosts.vhost import Vhost
 
 
 class LocalSession(Session):
-    """A session that calls back where a channel would send."""
+    """A session with callbacks instead of a peer."""
 
     def __init__(
         self,

@@ -90,7 +90,7 @@ def publish(vhost: Vhost, route: Route, content: Content, body: bytes) -> i64:
 
 
 def require_public(vhost: Vhost, exchange: Exchange) -> None:
-    """Raise where clients may not publish: only bindings lead to an internal exchange."""
+    """Raise AccessRefusedError for an internal exchange: clients may not publish to it."""
     if exchange.internal:
         raise AccessRefusedError(
             f"cannot publish to internal exchange '{exchange.name}' in vhost '{vhost.name}'"
@@ -98,7 +98,7 @@ def require_public(vhost: Vhost, exchange: Exchange) -> None:
 
 
 def _resolve(vhost: Vhost, route: Route) -> None:
-    """Find the queues once, for all plain messages, where the key alone decides."""
+    """Resolve a route. If the key alone decides, its queues serve all plain messages."""
     exchange = vhost.exchange(route.exchange.name)
     require_public(vhost, exchange)
     route.exchange = exchange

@@ -19,7 +19,7 @@ from typing import Final
 
 from leveret.engine.commands.dead_letter import deaths_of
 from leveret.engine.message import ADDRESS_NAME_BYTES_MAX, Address, Message
-from leveret.wire.properties import Properties, decode_properties, encode_header
+from leveret.wire.properties import decode_properties, encode_header
 from leveret.wire.tables import Field, Table
 
 COUNT_HEADER: Final = "x-redrive-count"
@@ -61,12 +61,6 @@ def prepare_redrive(message: Message, keep_attempts: bool) -> RedrivenMessage:
     properties.headers = headers
     header = encode_header(properties, len(message.body))
     return RedrivenMessage(queue, message.address if address is None else address, header)
-
-
-def redrive_target(properties: Properties) -> str:
-    """Return the queue in which a message died first, or an empty text."""
-    headers = properties.headers
-    return _first_queue(headers, deaths_of(headers)) if headers is not None else ""
 
 
 def _first_queue(headers: Table, deaths: list[Table]) -> str:

@@ -9,7 +9,7 @@ from leveret.engine.turns.turn import Turn
 
 
 class SyncWaiter(Session):
-    """Calls back once: whether everything up to its turn was written and synced."""
+    """Calls back once: True if everything up to its turn is on disk, False if it failed."""
 
     def __init__(self, turn: Turn, tell: Callable[[bool], None]) -> None:
         super().__init__(Outlet(), turn)

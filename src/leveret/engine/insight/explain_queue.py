@@ -237,7 +237,7 @@ def _unacked(consumer: Consumer) -> int:
 
 
 def shown_consumer(queue: Queue, consumer: Consumer) -> dict[str, object]:
-    """Return the names of a consumer, and what it holds."""
+    """Describe a consumer: its names, its prefetch, and its unacknowledged messages."""
     session = consumer.session
     shown: dict[str, object] = {
         "connection": session.outlet.name,

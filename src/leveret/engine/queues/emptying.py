@@ -22,9 +22,7 @@ def drop_ready(queue: QueueState) -> int:
     queue.ready.window = old.window
     if old.lanes is not None:
         queue.ready.open_lanes()
-    queue.ready.damaged = (
-        old.damaged
-    )  # a purge keeps unreadable messages: nobody has looked at them
+    queue.ready.damaged = old.damaged  # a purge keeps unreadable messages
     queue.purged += old.count
     queue.turn.trash.add(old.messages_held())
     return old.count

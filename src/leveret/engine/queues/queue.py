@@ -377,7 +377,7 @@ class Queue(QueueState):
         self.touch()
 
     def note_consumer(self, event: str, consumer: Consumer) -> None:
-        """Note an event for a consumer that comes or goes, if somebody listens."""
+        """Note an event for a consumer that comes or goes, if events are wanted."""
         if self.turn.listens:
             note_consumer(self.turn, event, self.vhost, self.name, consumer)
 

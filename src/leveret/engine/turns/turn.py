@@ -102,10 +102,8 @@ class Turn:
         self.journal: Journal | None = None  # takes everything durable; None: no log
         self.pages: Pages | None = None  # reads messages back from the log
         self.is_restoring = False  # definitions come from the log: they have no effects
-        self.publish_id: i64 = (
-            0  # number of the publish that is being routed, for chronicles; 0: none
-        )
-        self.cause_id: i64 = 0  # number of the copy that is being dead-lettered or moved; 0: none
+        self.publish_id: i64 = 0  # number of the publish being routed, for chronicles; 0: none
+        self.cause_id: i64 = 0  # number of the copy being dead-lettered or moved; 0: none
         self.unlogged: list[Ledger] = []  # ledgers of queues that have records to write
         self.outlet: OutletBase | None = None  # the connection whose input started the turn
         # For observers
