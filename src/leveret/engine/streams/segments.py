@@ -54,11 +54,6 @@ class SegmentIndex:
         """Return the position of the last indexed chunk that begins before a time."""
         return self.places[max(bisect_right(self.times, time_ms - 1) - 1, 0)]
 
-    def after(self, at: i64) -> i64:
-        """Return the first indexed position after this one, or -1."""
-        index = bisect_right(self.places, at)
-        return self.places[index] if index < len(self.places) else -1
-
 
 class Segments:
     """The chunks of one stream."""
