@@ -12,7 +12,7 @@ from typing import Final
 _MAPPED: Final = "::ffff:"  # RFC 4291, 2.5.5.2: an IPv4 address inside of IPv6
 
 
-def maybe_dual_stack(host: str, port: int, backlog: int) -> socket.socket | None:
+def maybe_dual_stack_socket(host: str, port: int, backlog: int) -> socket.socket | None:
     """A socket that listens to both kinds of clients, where `host` asks for it; else None.
 
     None also where the system cannot: `::` is IPv6 alone then. Raises OSError.

@@ -42,7 +42,7 @@ class Pattern:
         return self._regexp.search(_bytes(text)) is not None
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     """An expression that matches this text and nothing else."""
     return str(re2.escape(text))
 

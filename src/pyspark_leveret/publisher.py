@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from leveret.amqp.methods import CONFIRM_SELECT, CONFIRM_SELECT_OK
-from leveret.amqp.writer import Writer
+from leveret.amqp.writer import MethodWriter
 from leveret.errors import ClosedByPeerError, ClosedError, LeveretError
 from leveret.shovels.client import AmqpClient, Listener
 from leveret.shovels.uri import AmqpUri
@@ -77,7 +77,7 @@ class _Publisher(Listener):
             try:
                 self._client = AmqpClient(_address(self._options), self._name, self)
                 await self._client.connect()
-                await self._client.call(Writer(CONFIRM_SELECT).octet(0), CONFIRM_SELECT_OK)
+                await self._client.call(MethodWriter(CONFIRM_SELECT).octet(0), CONFIRM_SELECT_OK)
                 break
             except ClosedByPeerError as fault:
                 raise BrokerError(f"the broker refuses: {fault}") from fault

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from leveret.bus import Bus, Delivery, fanout
-from leveret.testing import BrokerUrl, ManualClock, broker
+from leveret.testing import ManualClock, RunningBroker, broker
 from tests.bus.stage import FAST, Placed, Seen, depth, pytestmark_bus
 
 pytestmark = pytestmark_bus
@@ -23,7 +23,7 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-async def url(clock: ManualClock) -> AsyncIterator[BrokerUrl]:
+async def server(clock: ManualClock) -> AsyncIterator[RunningBroker]:
     with broker(clock=clock) as found:
         yield found
 
@@ -35,9 +35,9 @@ async def until_depth(url: str, queue: str, count: int) -> None:
 
 
 async def test_no_retry_is_early_and_their_order_is_kept(
-    url: BrokerUrl, clock: ManualClock
+    server: RunningBroker, clock: ManualClock
 ) -> None:
-    bus = Bus(url, fanout.layout("wms-orders"), settings=STILL)
+    bus = Bus(server.url, fanout.layout("wms-orders"), settings=STILL)
     seen: Seen[tuple[int, int]] = Seen()
 
     @bus.on(Placed)
@@ -51,7 +51,7 @@ async def test_no_retry_is_early_and_their_order_is_kept(
                 for number in range(5):
                     await bus.publish(Placed(number))
             await seen.wait(5 * (retry + 1) + retry)
-            await until_depth(url, "wms.retry-queue.wms-orders", 5)
+            await until_depth(server.url, "wms.retry-queue.wms-orders", 5)
             clock.advance(ms=4_999)
             # What is published now is handled: whatever was early would have come before it.
             await bus.publish(Placed(100 + retry))
@@ -64,8 +64,10 @@ async def test_no_retry_is_early_and_their_order_is_kept(
         assert seen.all[at : at + 5] == [(number, retry) for number in range(5)]
 
 
-async def test_a_delayed_message_waits_for_its_time(url: BrokerUrl, clock: ManualClock) -> None:
-    bus = Bus(url, fanout.layout("wms-orders"), settings=STILL, clock=clock)
+async def test_a_delayed_message_waits_for_its_time(
+    server: RunningBroker, clock: ManualClock
+) -> None:
+    bus = Bus(server.url, fanout.layout("wms-orders"), settings=STILL, clock=clock)
     seen: Seen[int] = Seen()
 
     @bus.on(Placed)

@@ -145,8 +145,8 @@ async def test_too_large_for_the_bus(node: Node, prefix: str) -> None:
 
 
 async def test_too_large_for_the_broker(prefix: str) -> None:
-    with broker(message_bytes_max=1_000) as url:
-        async with Bus(url, fanout.layout(f"{prefix}-a"), settings=FAST) as bus:
+    with broker(message_bytes_max=1_000) as server:
+        async with Bus(server.url, fanout.layout(f"{prefix}-a"), settings=FAST) as bus:
             publishing = [bus.publish(Shipped(number, "x" * 100)) for number in range(5)]
             large = bus.publish(Shipped(9, "x" * 2_000))
             found = await asyncio.gather(*publishing, large, return_exceptions=True)
@@ -197,9 +197,9 @@ async def test_timeout(node: Node, prefix: str) -> None:
 
 async def test_blocked(prefix: str) -> None:
     """An alarm of the broker has its own error, and what was blocked goes on after it."""
-    with broker(memory_high=10_000_000.0) as url:
-        bus = Bus(url, fanout.layout(f"{prefix}-a"), settings=FAST)
-        async with channel(url) as other:
+    with broker(memory_high=10_000_000.0) as server:
+        bus = Bus(server.url, fanout.layout(f"{prefix}-a"), settings=FAST)
+        async with channel(server.url) as other:
             exchange = await other.declare_exchange(
                 f"{prefix}.main-exchange", "fanout", durable=True
             )

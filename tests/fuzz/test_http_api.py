@@ -50,9 +50,9 @@ LEFT_OUT: Final = ("/api/restore/", "/api/backup")
 
 def test_every_operation_answers_as_it_is_described(seed: int) -> None:
     print(f"seed {seed}")
-    with broker(http=True) as url:
-        api = Api(url)
-        where = f"http://{url.host}:{url.http_port}"
+    with broker(http=True) as server:
+        api = Api(server)
+        where = f"http://{server.host}:{server.http_port}"
         schema = schemathesis.openapi.from_url(f"{where}/api/openapi.json")
         schema.config.update(base_url=where)
         operations: list[Any] = [found.ok() for found in schema.get_all_operations()]  # type: ignore[union-attr]

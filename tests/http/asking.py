@@ -6,14 +6,14 @@ from http.client import HTTPConnection, HTTPMessage
 from typing import Any
 from urllib.parse import quote
 
-from leveret.testing.broker import BrokerUrl
+from leveret.testing.broker import RunningBroker
 
 GUEST = "guest:guest"
 WITHIN_S = 30.0
 
 
 def ask(
-    url: BrokerUrl,
+    server: RunningBroker,
     method: str,
     path: str,
     body: object = None,
@@ -22,12 +22,12 @@ def ask(
     headers: dict[str, str] | None = None,
 ) -> tuple[int, Any]:
     """Status and decoded body of an answer; None where it has no body."""
-    status, data, _ = ask_whole(url, method, path, body, login=login, headers=headers)
+    status, data, _ = ask_whole(server, method, path, body, login=login, headers=headers)
     return status, json.loads(data) if data else None
 
 
 def ask_whole(
-    url: BrokerUrl,
+    server: RunningBroker,
     method: str,
     path: str,
     body: object = None,
@@ -40,7 +40,7 @@ def ask_whole(
     if login is not None:
         sent["Authorization"] = "Basic " + b64encode(login.encode()).decode()
     data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
-    connection = HTTPConnection(url.host, url.http_port, timeout=WITHIN_S)
+    connection = HTTPConnection(server.host, server.http_port, timeout=WITHIN_S)
     try:
         connection.request(method, path, data, sent)
         response = connection.getresponse()

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import pika
 
-from leveret.testing.broker import BrokerUrl
+from leveret.testing.broker import RunningBroker
 from tests.http.asking import ask_whole
 
 
@@ -31,20 +31,20 @@ class Answer:
 class Api:
     """The HTTP API of a broker, for one user."""
 
-    def __init__(self, url: BrokerUrl, user: str = "guest") -> None:
-        self._url = url
+    def __init__(self, server: RunningBroker, user: str = "guest") -> None:
+        self._server = server
         self._login = f"{user}:{user}"
 
     def ask(
         self, method: str, path: str, body: object = None, headers: dict[str, str] | None = None
     ) -> Answer:
         found = ask_whole(
-            self._url, method, f"/api/{path}", body, login=self._login, headers=headers
+            self._server, method, f"/api/{path}", body, login=self._login, headers=headers
         )
         return Answer(*found)
 
     def as_user(self, name: str) -> "Api":
-        return Api(self._url, name)
+        return Api(self._server, name)
 
     def get(self, path: str) -> Any:
         """The JSON of a GET that succeeds."""
@@ -68,9 +68,9 @@ def part(name: str) -> str:
 
 
 @contextmanager
-def connected(url: BrokerUrl, **parameters: Any) -> Iterator[Any]:
+def connected(server: RunningBroker, **parameters: Any) -> Iterator[Any]:
     """An AMQP connection."""
-    given = pika.URLParameters(url)
+    given = pika.URLParameters(server.url)
     for name, value in parameters.items():
         setattr(given, name, value)
     connection = pika.BlockingConnection(given)

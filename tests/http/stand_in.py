@@ -4,16 +4,16 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager
 
 from leveret.arrow.reads import BulkReads
-from leveret.auth import Authority, Directory, FixedAuthority
+from leveret.auth import Authenticator, SingleUserAuthenticator, UserDirectory
 from leveret.config.settings import Settings
-from leveret.definitions import Book
+from leveret.definitions import Definitions
 from leveret.engine.broker import Broker
 from leveret.engine.turns.retired_counts import Counts
 from leveret.engine.turns.session import Outlet, Session
 from leveret.http.framework.node import Connected, Jobs, Listener, LoopFacts, Machine, Opened
 from leveret.http.framework.pace import Slices
 from leveret.http.framework.request_counts import Requests
-from leveret.leases import Leases
+from leveret.leases import ReaderLeases
 from leveret.shovels import Shovels
 from leveret.tasks import Tasks
 
@@ -88,10 +88,10 @@ class Facts:
     def __init__(self, *alarms: str) -> None:
         self._alarms = alarms
         self.broker = Broker(1)
-        self.authority: Authority = FixedAuthority("guest", "guest")
-        self.directory = Directory(self.broker.register, lambda: 0)
+        self.authenticator: Authenticator = SingleUserAuthenticator("guest", "guest")
+        self.directory = UserDirectory(self.broker.register, lambda: 0)
         self.backups = NoBackups()
-        self.book = Book(self.broker, "hare", "4.3.0")
+        self.definitions = Definitions(self.broker, "hare", "4.3.0")
         self.connections = NoConnections()
         self.settings = Settings()
         self.metrics = NoMetrics()
@@ -142,7 +142,7 @@ class Facts:
         raise NotImplementedError
 
     @property
-    def leases(self) -> Leases:
+    def leases(self) -> ReaderLeases:
         raise NotImplementedError
 
     @property

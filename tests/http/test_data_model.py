@@ -47,8 +47,8 @@ def rows() -> list[Row]:
 @pytest.fixture(scope="module")
 def model() -> Iterator[tuple[Api, dict[str, str]]]:
     """A broker that has one of everything, and what the names in the paths stand for."""
-    with broker(http=True) as url, connected(url) as connection:
-        api = Api(url)
+    with broker(http=True) as server, connected(server) as connection:
+        api = Api(server)
         channel = connection.channel()
         channel.confirm_delivery()
         arguments = {

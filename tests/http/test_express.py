@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from leveret.http.transport.express import BODY_BYTES_MAX, HEADERS_MAX, maybe_head
-from leveret.testing.broker import BrokerUrl, broker
+from leveret.testing.broker import RunningBroker, broker
 
 PATHS = {b"/ack": None, b"/dequeue": None}
 GET = b"GET /dequeue?topic=t HTTP/1.1\r\nHost: a\r\n"
@@ -66,7 +66,7 @@ def test_what_is_out_of_the_ordinary_is_left_to_uvicorn(data: bytes) -> None:
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[BrokerUrl]:
+def server() -> Iterator[RunningBroker]:
     with broker(http=True) as found:
         yield found
 
@@ -74,8 +74,8 @@ def url() -> Iterator[BrokerUrl]:
 class Peer:
     """A client that writes bytes and reads answers."""
 
-    def __init__(self, url: BrokerUrl) -> None:
-        self.socket = socket.create_connection((url.host, url.http_port), 20)
+    def __init__(self, server: RunningBroker) -> None:
+        self.socket = socket.create_connection((server.host, server.http_port), 20)
         self._data = b""
         self._login = b64encode(b"guest:guest").decode()
 
@@ -102,8 +102,8 @@ class Peer:
 
 
 @pytest.fixture
-def peer(url: BrokerUrl) -> Iterator[Peer]:
-    found = Peer(url)
+def peer(server: RunningBroker) -> Iterator[Peer]:
+    found = Peer(server)
     yield found
     found.socket.close()
 
@@ -180,8 +180,10 @@ def test_a_body_beyond_the_lane_is_taken_all_the_same(peer: Peer) -> None:
     assert len(job["payload"]) > BODY_BYTES_MAX
 
 
-def test_a_client_that_goes_while_it_waits_is_handed_nothing(url: BrokerUrl, peer: Peer) -> None:
-    gone = Peer(url)
+def test_a_client_that_goes_while_it_waits_is_handed_nothing(
+    server: RunningBroker, peer: Peer
+) -> None:
+    gone = Peer(server)
     gone.socket.sendall(gone.request("GET", "/dequeue?namespace=lane&topic=gone&wait=30"))
     gone.socket.sendall(b"GET")  # the lane has the request once this waits behind it
     gone.socket.close()
@@ -193,8 +195,8 @@ def test_a_client_that_goes_while_it_waits_is_handed_nothing(url: BrokerUrl, pee
     assert len(ready(peer, "gone")) == 1
 
 
-def test_requests_of_the_lane_are_counted(url: BrokerUrl, peer: Peer) -> None:
-    counts = url.node.metrics.requests.counts
+def test_requests_of_the_lane_are_counted(server: RunningBroker, peer: Peer) -> None:
+    counts = server.node.metrics.requests.counts
     before = counts.get(("POST", 200), 0)
     peer.socket.sendall(peer.request("POST", "/enqueue", items("counted")))
     peer.answer()

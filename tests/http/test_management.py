@@ -5,20 +5,20 @@ from typing import Any
 
 import pytest
 
-from leveret.testing.broker import BrokerUrl, broker
+from leveret.testing.broker import RunningBroker, broker
 from tests.http.management import Api, connected, part
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[BrokerUrl]:
-    with broker(http=True) as url:
-        yield url
+def server() -> Iterator[RunningBroker]:
+    with broker(http=True) as server:
+        yield server
 
 
 @pytest.fixture
-def api(url: BrokerUrl) -> Iterator[Api]:
+def api(server: RunningBroker) -> Iterator[Api]:
     """An API whose vhost is empty again afterwards."""
-    api = Api(url)
+    api = Api(server)
     yield api
     for queue in api.get("queues/%2F?columns=name"):
         api.delete(f"queues/%2F/{part(queue['name'])}")
@@ -132,19 +132,19 @@ def test_reserved_names_are_not_authorised(api: Api) -> None:
     assert api.put("exchanges/%2F/amq.default") == 401
 
 
-def test_delete_can_ask_for_an_unused_and_an_empty_queue(api: Api, url: BrokerUrl) -> None:
+def test_delete_can_ask_for_an_unused_and_an_empty_queue(api: Api, server: RunningBroker) -> None:
     api.put("queues/%2F/q")
     publish(api, "q")
     assert api.delete("queues/%2F/q?if-empty=true") == 400
-    with connected(url) as connection:
+    with connected(server) as connection:
         channel = connection.channel()
         channel.basic_consume("q", lambda *_: None)
         assert api.delete("queues/%2F/q?if-unused=true") == 400
     assert api.delete("queues/%2F/q?if-unused=true") == 204
 
 
-def test_exclusive_queues_of_others_are_locked(api: Api, url: BrokerUrl) -> None:
-    with connected(url) as connection:
+def test_exclusive_queues_of_others_are_locked(api: Api, server: RunningBroker) -> None:
+    with connected(server) as connection:
         connection.channel().queue_declare("mine", exclusive=True)
         assert api.get("queues/%2F/mine")["exclusive"] is True
         assert api.get("queues/%2F/mine")["owner_pid_details"]["peer_host"] == "127.0.0.1"
@@ -453,12 +453,12 @@ def test_list_without_statistics(api: Api) -> None:
 # The node
 
 
-def test_overview_counts_what_happened(api: Api, url: BrokerUrl) -> None:
+def test_overview_counts_what_happened(api: Api, server: RunningBroker) -> None:
     before = api.get("overview")
     api.put("queues/%2F/q")
     publish(api, "q")
     get(api, "q", "ack_requeue_false")
-    with connected(url) as connection:
+    with connected(server) as connection:
         channel = connection.channel()
         channel.confirm_delivery()
         channel.basic_publish("", "q", b"x")
@@ -557,20 +557,25 @@ def test_health_check_is_well(api: Api, check: str) -> None:
     assert api.get(f"health/checks/{check}")["status"] == "ok"
 
 
-def test_health_checks_fail_with_a_reason(api: Api, url: BrokerUrl) -> None:
-    assert api.get(f"health/checks/port-listener/{url.port}") == {"status": "ok", "port": url.port}
+def test_health_checks_fail_with_a_reason(api: Api, server: RunningBroker) -> None:
+    assert api.get(f"health/checks/port-listener/{server.port}") == {
+        "status": "ok",
+        "port": server.port,
+    }
     missing = api.ask("GET", "health/checks/port-listener/1")
     assert missing.status == 503
-    assert missing.json["missing"] == 1 and url.port in missing.json["ports"]
+    assert missing.json["missing"] == 1 and server.port in missing.json["ports"]
     protocol = api.ask("GET", "health/checks/protocol-listener/mqtt")
     assert (protocol.status, protocol.json["reason"]) == (503, "No active listener")
     assert api.ask("GET", "health/checks/certificate-expiration/1/parsecs").status == 400
     assert api.ask("GET", "health/checks/port-listener/abc").status == 400
 
 
-def test_alarm_fails_its_health_checks_and_blocks_publishing(api: Api, url: BrokerUrl) -> None:
+def test_alarm_fails_its_health_checks_and_blocks_publishing(
+    api: Api, server: RunningBroker
+) -> None:
     api.put("queues/%2F/q")
-    url.node.front.alarms.append("memory")
+    server.node.front.alarms.append("memory")
     try:
         for path in ("health/checks/alarms", "healthchecks/node", "healthchecks/node/test"):
             answer = api.ask("GET", path)
@@ -580,7 +585,7 @@ def test_alarm_fails_its_health_checks_and_blocks_publishing(api: Api, url: Brok
         body = {"routing_key": "q", "payload": "x"}
         assert api.post("exchanges/%2F/amq.default/publish", body).status == 503
     finally:
-        url.node.front.alarms.remove("memory")
+        server.node.front.alarms.remove("memory")
     assert api.get("aliveness-test/%2F") == {"status": "ok"}
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from leveret.testing.broker import BrokerUrl, broker
+from leveret.testing.broker import RunningBroker, broker
 from tests.http.management import Api, add_user
 
 GET = {"count": 1, "ackmode": "ack_requeue_true", "encoding": "auto"}
@@ -35,14 +35,14 @@ NEEDED = [
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[BrokerUrl]:
-    with broker(http=True) as url:
-        yield url
+def server() -> Iterator[RunningBroker]:
+    with broker(http=True) as server:
+        yield server
 
 
 @pytest.fixture
-def api(url: BrokerUrl) -> Iterator[Api]:
-    api = Api(url)
+def api(server: RunningBroker) -> Iterator[Api]:
+    api = Api(server)
     api.put("queues/%2F/q")
     for name in ("x", "y"):
         api.put(f"exchanges/%2F/{name}", {"type": "topic"})

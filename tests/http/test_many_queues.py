@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from leveret.testing.broker import BrokerUrl, broker
+from leveret.testing.broker import RunningBroker, broker
 from tests.http.management import Api
 
 QUEUES = 10_000
@@ -20,24 +20,24 @@ ROUND_USUAL_SHARE_MAX = 1 / 10
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[BrokerUrl]:
-    with broker(http=True) as url:
+def server() -> Iterator[RunningBroker]:
+    with broker(http=True) as server:
         done = threading.Event()
 
         def declare() -> None:
-            node = url.node
+            node = server.node
             with node.turn():
                 vhost = node.broker.vhost("/")
                 for number in range(QUEUES):
                     vhost.declare_queue(f"queue.{number:05}", False, None, None, False, {})
             done.set()
 
-        url.node.turns._loop.call_soon_threadsafe(declare)
+        server.node.turns._loop.call_soon_threadsafe(declare)
         assert done.wait(60)
         # As `leveret serve` does: a collection of all that pytest holds is not the list's fault.
         gc.collect()
         gc.freeze()
-        yield url
+        yield server
         gc.unfreeze()
 
 
@@ -70,10 +70,10 @@ class Rounds:
     "query", ["", "?columns=name,messages", "?sort=messages", "?disable_stats=true"]
 )
 def test_whole_list_is_made_in_slices_between_which_the_broker_works(
-    url: BrokerUrl, query: str
+    server: RunningBroker, query: str
 ) -> None:
-    api = Api(url)
-    with Rounds(url.node.turns._loop) as rounds:
+    api = Api(server)
+    with Rounds(server.node.turns._loop) as rounds:
         answer = api.ask("GET", f"queues{query}")
     assert len(json.loads(answer.data)) == QUEUES
     longest, whole = sorted(rounds.found)[-20:], sum(rounds.found)
@@ -82,13 +82,13 @@ def test_whole_list_is_made_in_slices_between_which_the_broker_works(
     assert statistics.median(longest) < whole * ROUND_USUAL_SHARE_MAX
 
 
-def test_page_of_many(url: BrokerUrl) -> None:
-    page = Api(url).get("queues?page=20&page_size=500&sort=name&sort_reverse=true&columns=name")
+def test_page_of_many(server: RunningBroker) -> None:
+    page = Api(server).get("queues?page=20&page_size=500&sort=name&sort_reverse=true&columns=name")
     assert (page["total_count"], page["page_count"], page["item_count"]) == (QUEUES, 20, 500)
     assert page["items"][-1] == {"name": "queue.00000"}
-    found = Api(url).get("queues?name=0999.$&use_regex=true&columns=name")
+    found = Api(server).get("queues?name=0999.$&use_regex=true&columns=name")
     assert len(found) == 10
 
 
-def test_totals_of_many(url: BrokerUrl) -> None:
-    assert Api(url).get("overview")["object_totals"]["queues"] == QUEUES
+def test_totals_of_many(server: RunningBroker) -> None:
+    assert Api(server).get("overview")["object_totals"]["queues"] == QUEUES

@@ -7,7 +7,7 @@ import pytest
 
 from leveret.http.app import OPERATIONS
 from leveret.http.framework.operations import Needs, Operation
-from leveret.testing.broker import BrokerUrl, broker
+from leveret.testing.broker import RunningBroker, broker
 from tests.http.asking import ask, ask_whole
 
 # Which tags are enough for what an operation needs, written down once more, from RabbitMQ's pages.
@@ -32,13 +32,13 @@ def name_of(operation: Operation) -> str:
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[BrokerUrl]:
-    with broker(http=True, metrics_login="always") as url:
+def server() -> Iterator[RunningBroker]:
+    with broker(http=True, metrics_login="always") as server:
         for tag in TAGS:
             body = {"password_hash": HASH, "tags": tag}
-            status, _ = ask(url, "PUT", f"/api/users/tag-{tag}", body)
+            status, _ = ask(server, "PUT", f"/api/users/tag-{tag}", body)
             assert status == 201
-        yield url
+        yield server
 
 
 def path_of(operation: Operation) -> str:
@@ -47,12 +47,14 @@ def path_of(operation: Operation) -> str:
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=name_of)
-def test_operation_is_for_those_who_have_the_tag(url: BrokerUrl, operation: Operation) -> None:
+def test_operation_is_for_those_who_have_the_tag(
+    server: RunningBroker, operation: Operation
+) -> None:
     for tag in TAGS:
         if operation.needs is Needs.NOTHING:
             continue
         path = path_of(operation)
-        status, body, _ = ask_whole(url, operation.method, path, login=f"tag-{tag}:pw")
+        status, body, _ = ask_whole(server, operation.method, path, login=f"tag-{tag}:pw")
         is_refused = status == 401 and LACKING.search(body) is not None
         if operation.needs is Needs.JOBS:  # no login will do but an administrator's
             is_refused = status == 403
@@ -61,9 +63,9 @@ def test_operation_is_for_those_who_have_the_tag(url: BrokerUrl, operation: Oper
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=name_of)
-def test_operation_asks_for_a_login(url: BrokerUrl, operation: Operation) -> None:
+def test_operation_asks_for_a_login(server: RunningBroker, operation: Operation) -> None:
     for login in (None, "tag-administrator:wrong"):
-        status, _, headers = ask_whole(url, operation.method, path_of(operation), login=login)
+        status, _, headers = ask_whole(server, operation.method, path_of(operation), login=login)
         if operation.needs is Needs.NOTHING:
             assert status != 401 or operation.path == LOGIN
         elif login is None:

@@ -163,8 +163,8 @@ COUNTS["overview"] = COUNTS["vhosts"] = COUNTS["channels"]
 @pytest.fixture(scope="module")
 def api() -> Iterator[Api]:
     """A broker that has one of everything."""
-    with broker(http=True) as url, connected(url) as connection:
-        api = Api(url)
+    with broker(http=True) as server, connected(server) as connection:
+        api = Api(server)
         channel = connection.channel()
         channel.queue_declare("q", durable=True)
         channel.basic_consume("q", lambda *_: None)

@@ -10,7 +10,7 @@ from typing import Any
 import pika
 import pytest
 
-from leveret.testing.broker import BrokerUrl, broker
+from leveret.testing.broker import RunningBroker, broker
 
 WAIT_S = 20.0
 
@@ -18,16 +18,16 @@ WAIT_S = 20.0
 class Client:
     """One channel, and requests over HTTP."""
 
-    def __init__(self, url: BrokerUrl) -> None:
-        self.url = url
-        self.connection = pika.BlockingConnection(pika.URLParameters(url))
+    def __init__(self, server: RunningBroker) -> None:
+        self.server = server
+        self.connection = pika.BlockingConnection(pika.URLParameters(server.url))
         self.channel = self.connection.channel()
         self.channel.confirm_delivery()
 
     def ask(
         self, method: str, path: str, body: object = None, login: str = "guest:guest"
     ) -> tuple[int, Any]:
-        connection = http.client.HTTPConnection(self.url.host, self.url.http_port, timeout=20)
+        connection = http.client.HTTPConnection(self.server.host, self.server.http_port, timeout=20)
         headers = {"Authorization": "Basic " + b64encode(login.encode()).decode()}
         data = None if body is None else json.dumps(body)
         connection.request(method, path, data, headers)
@@ -75,15 +75,15 @@ class Client:
 
     def ids(self, queue: str) -> list[str]:
         """The ids of all messages, in order."""
-        node = self.url.node
+        node = self.server.node
         held = node.broker.vhost("/").queues[queue]
         return [str((held.ledger.id << 40) | m.seq) for m in held.ready.messages()]
 
 
 @pytest.fixture
 def client() -> Iterator[Client]:
-    with broker(http=True) as url:
-        client = Client(url)
+    with broker(http=True) as server:
+        client = Client(server)
         yield client
         client.connection.close()
 
@@ -230,7 +230,7 @@ def test_a_task_waits_for_room_in_its_target(client: Client, overflow: str) -> N
         taken += client.bodies("b")
     assert taken == [str(n) for n in range(25)]
     assert client.finished(task)["done"] == 25
-    target = client.url.node.broker.vhost("/").queues["b"]
+    target = client.server.node.broker.vhost("/").queues["b"]
     assert (target.dropped, target.refused) == (0, 0)
 
 
@@ -238,7 +238,7 @@ def test_a_task_waits_while_publishers_are_blocked(client: Client) -> None:
     client.declare("a")
     client.declare("b")
     client.publish("a", "1")
-    alarms = client.url.node.front.alarms
+    alarms = client.server.node.front.alarms
     alarms.append("memory")
     task = client.start("move", "a", to={"vhost": "/", "queue": "b"})
     found = client.when(task, lambda found: found["waiting"])

@@ -22,7 +22,7 @@ from leveret.jobs import (
     TopicSettings,
     UnknownJobError,
 )
-from leveret.testing.broker import BrokerUrl, broker
+from leveret.testing.broker import RunningBroker, broker
 from tests.jobs.service import NAMESPACE, address, token
 
 
@@ -37,14 +37,14 @@ class Note:
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[BrokerUrl]:
+def server() -> Iterator[RunningBroker]:
     with broker(http=True) as found:
         yield found
 
 
 @pytest.fixture
-def client(url: BrokerUrl) -> Iterator[Client]:
-    with Client(address(url), token=token(url), namespace=NAMESPACE) as found:
+def client(server: RunningBroker) -> Iterator[Client]:
+    with Client(address(server), token=token(server), namespace=NAMESPACE) as found:
         yield found
 
 
@@ -174,29 +174,29 @@ def test_what_is_wrong_is_told_with_item_and_field(client: Client) -> None:
         client.enqueue("t", b"", priority=1 << 40)
 
 
-def test_tokens_are_needed_and_cover_namespaces(url: BrokerUrl, client: Client) -> None:
-    with Client(address(url), token="nonsense", namespace=NAMESPACE) as stranger:
+def test_tokens_are_needed_and_cover_namespaces(server: RunningBroker, client: Client) -> None:
+    with Client(address(server), token="nonsense", namespace=NAMESPACE) as stranger:
         with pytest.raises(NotAuthenticatedError):
             stranger.enqueue("t", b"")
-    jobs = url.node.jobs
-    with Client(address(url), token=jobs.sign(["other"], "x", 60), namespace="other") as other:
+    jobs = server.node.jobs
+    with Client(address(server), token=jobs.sign(["other"], "x", 60), namespace="other") as other:
         other.enqueue("t", b"")
         with pytest.raises(NotAllowedError):
             other.dequeue("t", namespace=NAMESPACE)
 
 
-def test_the_login_of_an_administrator_in_the_address_will_do(url: BrokerUrl) -> None:
+def test_the_login_of_an_administrator_in_the_address_will_do(server: RunningBroker) -> None:
     for login in ("guest:guest", "%67uest:g%75est"):
-        where = f"http://{login}@{url.host}:{url.http_port}"
+        where = f"http://{login}@{server.host}:{server.http_port}"
         with Client(where, namespace=NAMESPACE) as client:
             assert client.enqueue("logged-in", b"")
-    with Client(f"http://guest:wrong@{url.host}:{url.http_port}") as stranger:
+    with Client(f"http://guest:wrong@{server.host}:{server.http_port}") as stranger:
         with pytest.raises(NotAuthenticatedError):
             stranger.stats()
 
 
-async def async_life(url: BrokerUrl) -> None:
-    async with AsyncClient(address(url), token=token(url), namespace=NAMESPACE) as client:
+async def async_life(server: RunningBroker) -> None:
+    async with AsyncClient(address(server), token=token(server), namespace=NAMESPACE) as client:
         (id,) = await client.enqueue_many([NewJob(topic="async", payload={"n": 1})])
         (job,) = await client.dequeue("async", wait_s=1)
         assert job.id == id
@@ -235,5 +235,5 @@ def test_a_client_that_is_closed_during_a_call_closes_its_connection_then() -> N
     asyncio.run(script())
 
 
-def test_the_asynchronous_client_does_the_same(url: BrokerUrl) -> None:
-    asyncio.run(async_life(url))
+def test_the_asynchronous_client_does_the_same(server: RunningBroker) -> None:
+    asyncio.run(async_life(server))

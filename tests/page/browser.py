@@ -15,7 +15,7 @@ from typing import Any
 
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
-from leveret.testing.broker import BrokerUrl
+from leveret.testing.broker import RunningBroker
 from tests.clients.tools import require_program
 
 WITHIN_MS = 15_000
@@ -35,9 +35,9 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
-def asked(url: BrokerUrl, path: str) -> Any:
+def asked(server: RunningBroker, path: str) -> Any:
     """What the broker itself says, for comparison."""
-    connection = HTTPConnection(url.host, url.http_port, timeout=20)
+    connection = HTTPConnection(server.host, server.http_port, timeout=20)
     login = b64encode(b"guest:guest").decode()
     connection.request("GET", path, headers={"Authorization": f"Basic {login}"})
     found = json.loads(connection.getresponse().read())
@@ -51,11 +51,11 @@ class Reader:
     def __init__(
         self,
         browser: Browser,
-        url: BrokerUrl,
+        server: RunningBroker,
         size: tuple[int, int] = DESKTOP,
         theme: Any = "light",
     ) -> None:
-        self.base = f"http://{url.host}:{url.http_port}/"
+        self.base = f"http://{server.host}:{server.http_port}/"
         viewport: Any = {"width": size[0], "height": size[1]}
         self.context = browser.new_context(
             viewport=viewport, color_scheme=theme, reduced_motion="reduce"

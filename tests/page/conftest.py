@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser
 
-from leveret.testing.broker import BrokerUrl
+from leveret.testing.broker import RunningBroker
 from tests.page.browser import Reader, chromium
 
 
@@ -20,9 +20,9 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def reader(browser: Browser, url: BrokerUrl) -> Iterator[Reader]:
+def reader(browser: Browser, server: RunningBroker) -> Iterator[Reader]:
     """Somebody signed in, at a desk; their browser must have nothing to complain about."""
-    found = Reader(browser, url)
+    found = Reader(browser, server)
     found.sign_in()
     yield found
     complaints = found.complaints

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, expect
 
 from leveret.clock import Clock
 from leveret.jobs import Client, TopicSettings, UnknownJobError
-from leveret.testing.broker import BrokerUrl, broker
+from leveret.testing.broker import RunningBroker, broker
 from tests.jobs.service import NAMESPACE, address, token
 from tests.page.browser import DESKTOP, PHONE, WITHIN_MS, Reader
 from tests.page.test_looks import MARKUP, looked_at
@@ -23,14 +23,14 @@ ERROR = f"ValueError: no such order {MARKUP}\n  at line 1"
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[BrokerUrl]:
+def server() -> Iterator[RunningBroker]:
     with broker(http=True) as found:
         yield found
 
 
 @pytest.fixture
-def client(url: BrokerUrl) -> Iterator[Client]:
-    with Client(address(url), token=token(url), namespace=NAMESPACE) as found:
+def client(server: RunningBroker) -> Iterator[Client]:
+    with Client(address(server), token=token(server), namespace=NAMESPACE) as found:
         yield found
         for topic in found.stats(namespace=NAMESPACE):
             found.delete_dead(topic.topic)
@@ -156,12 +156,12 @@ def test_a_job_is_enqueued_for_a_new_topic(reader: Reader, client: Client) -> No
     ("theme", "size"), [("light", DESKTOP), ("dark", DESKTOP), ("light", PHONE), ("dark", PHONE)]
 )
 def test_the_views_can_be_read_and_fit(
-    browser: Browser, url: BrokerUrl, client: Client, theme: str, size: tuple[int, int]
+    browser: Browser, server: RunningBroker, client: Client, theme: str, size: tuple[int, int]
 ) -> None:
     """With names and errors that are hostile: shown as they are."""
     dead_jobs(client, 2, "x" * 180)
     dead_jobs(client, 2, MARKUP)
-    reader = Reader(browser, url, size, theme)
+    reader = Reader(browser, server, size, theme)
     reader.sign_in()
     reader.open("#/jobs", "/jobs")
     faults = looked_at(reader, "jobs")

@@ -6,7 +6,7 @@ import pika
 import pytest
 from playwright.sync_api import Browser, expect
 
-from leveret.testing.broker import BrokerUrl, broker
+from leveret.testing.broker import RunningBroker, broker
 from tests.page.browser import WITHIN_MS, Reader
 from tools.ports import free_port
 
@@ -32,24 +32,24 @@ SCROLL = """async () => {
 
 
 @pytest.fixture
-def url() -> Iterator[BrokerUrl]:
+def server() -> Iterator[RunningBroker]:
     with broker(http=True) as found:
         yield found
 
 
 def test_a_broker_that_is_gone_for_a_while_is_said_and_found_again(browser: Browser) -> None:
     port = free_port()
-    with broker(http=True, http_port=port) as url:
-        reader = Reader(browser, url)
+    with broker(http=True, http_port=port) as server:
+        reader = Reader(browser, server)
         reader.sign_in()
         reader.open("#/queues", "/queues")
     banner = reader.page.locator("#banner")
     expect(banner).to_contain_text("The broker does not answer.")
     expect(reader.page.get_by_role("heading", level=1)).to_have_text("Queues")
-    with broker(http=True, http_port=port) as url:
+    with broker(http=True, http_port=port) as server:
         expect(banner).to_be_empty()
         expect(reader.page.get_by_text("The broker answers again.")).to_be_visible()
-        with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        with pika.BlockingConnection(pika.URLParameters(server.url)) as connection:
             connection.channel().queue_declare("new")
         expect(reader.page.get_by_role("link", name="new")).to_be_visible()
         reader.close()
@@ -70,19 +70,23 @@ def test_a_paused_page_asks_nothing_until_it_goes_on(reader: Reader) -> None:
     expect(page.locator("#pause")).to_have_text("Live")
 
 
-def test_a_failed_call_is_a_sentence_and_stops_nothing(reader: Reader, url: BrokerUrl) -> None:
+def test_a_failed_call_is_a_sentence_and_stops_nothing(
+    reader: Reader, server: RunningBroker
+) -> None:
     page = reader.page
     reader.open("#/queues/%2F/nothing", "/queues/:vhost/:name")
     expect(page.get_by_role("alert").filter(has_text="It is not there")).to_be_visible()
-    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+    with pika.BlockingConnection(pika.URLParameters(server.url)) as connection:
         connection.channel().queue_declare("nothing")
     expect(page.locator("[data-count=ready]")).to_have_text("0")
     page.get_by_role("link", name="Overview", exact=True).first.click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
 
 
-def test_a_wrong_password_is_said_and_nothing_is_kept(browser: Browser, url: BrokerUrl) -> None:
-    reader = Reader(browser, url)
+def test_a_wrong_password_is_said_and_nothing_is_kept(
+    browser: Browser, server: RunningBroker
+) -> None:
+    reader = Reader(browser, server)
     page = reader.page
     page.goto(reader.base)
     page.get_by_label("Name").fill("guest")
@@ -101,9 +105,9 @@ def test_a_wrong_password_is_said_and_nothing_is_kept(browser: Browser, url: Bro
 
 
 def test_ten_thousand_queues_are_searched_sorted_and_scrolled(
-    reader: Reader, url: BrokerUrl
+    reader: Reader, server: RunningBroker
 ) -> None:
-    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+    with pika.BlockingConnection(pika.URLParameters(server.url)) as connection:
         channel = connection.channel()
         for number in range(MANY):
             channel.queue_declare(f"queue-{number:05d}", exclusive=False)

@@ -10,7 +10,7 @@ import pika
 import pytest
 from playwright.sync_api import Browser, expect
 
-from leveret.testing.broker import BrokerUrl, broker
+from leveret.testing.broker import RunningBroker, broker
 from tests.page.browser import DESKTOP, PHONE, Reader, asked
 
 pytestmark = pytest.mark.compiled_only("looks are the page's own, and the same in both forms")
@@ -21,9 +21,9 @@ BODY = b"<script>alert(3)</script>" + MARKUP.encode()
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[BrokerUrl]:
+def server() -> Iterator[RunningBroker]:
     with broker(http=True) as found:
-        connection = pika.BlockingConnection(pika.URLParameters(found))
+        connection = pika.BlockingConnection(pika.URLParameters(found.url))
         fill(connection.channel())
         yield found
         connection.close()
@@ -50,11 +50,11 @@ def fill(channel: pika.adapters.blocking_connection.BlockingChannel) -> None:
     channel.connection.process_data_events(0)
 
 
-def views(url: BrokerUrl) -> dict[str, str]:
+def views(server: RunningBroker) -> dict[str, str]:
     """An address for each path of the router."""
     part = quote(MARKUP, safe="")
-    connection = asked(url, "/api/connections")[0]["name"]
-    channel = quote(asked(url, "/api/channels")[0]["name"], safe="")
+    connection = asked(server, "/api/connections")[0]["name"]
+    channel = quote(asked(server, "/api/channels")[0]["name"], safe="")
     name = quote(connection, safe="")
     return {
         "/": "#/",
@@ -91,9 +91,9 @@ OTHER_TABS = ["consumers", "bindings"]
     ("theme", "size"), [("light", DESKTOP), ("dark", DESKTOP), ("light", PHONE), ("dark", PHONE)]
 )
 def test_every_view_can_be_read_and_fits(
-    browser: Browser, url: BrokerUrl, theme: str, size: tuple[int, int]
+    browser: Browser, server: RunningBroker, theme: str, size: tuple[int, int]
 ) -> None:
-    reader = Reader(browser, url, size, theme)
+    reader = Reader(browser, server, size, theme)
     reader.page.goto(reader.base)
     reader.page.get_by_label("Name").wait_for()
     faults = looked_at(reader, "login")
@@ -101,7 +101,7 @@ def test_every_view_can_be_read_and_fits(
     known: list[str] = reader.page.evaluate(
         "async () => (await import('/page/router.js')).VIEWS.map((view) => view.path)"
     )
-    addresses = views(url)
+    addresses = views(server)
     assert set(known) == set(addresses), "every view of the router is looked at"
     for view, address in addresses.items():
         reader.open(address, view)
@@ -146,9 +146,9 @@ def dialogs(reader: Reader) -> list[str]:
 
 @pytest.mark.parametrize("name", ODD_NAMES, ids=range(len(ODD_NAMES)))
 def test_odd_names_and_bodies_are_shown_as_they_are(
-    browser: Browser, url: BrokerUrl, name: str
+    browser: Browser, server: RunningBroker, name: str
 ) -> None:
-    reader = Reader(browser, url)
+    reader = Reader(browser, server)
     reader.sign_in()
     page = reader.page
     reader.open("#/queues", "/queues")

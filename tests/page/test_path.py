@@ -10,7 +10,7 @@ import pika
 import pytest
 from playwright.sync_api import expect
 
-from leveret.testing.broker import BrokerUrl, broker
+from leveret.testing.broker import RunningBroker, broker
 from tests.page.browser import WITHIN_MS, Reader
 
 pytestmark = pytest.mark.compiled_only("the calls behind the page are tested in both forms")
@@ -25,22 +25,22 @@ IS_INSIDE = """() => {
 
 
 @pytest.fixture
-def url() -> Iterator[BrokerUrl]:
+def server() -> Iterator[RunningBroker]:
     with broker(http=True) as found:
         yield found
 
 
-def count(url: BrokerUrl, queue: str) -> int:
+def count(server: RunningBroker, queue: str) -> int:
     """Ready messages of a queue, as a client is told."""
-    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+    with pika.BlockingConnection(pika.URLParameters(server.url)) as connection:
         declared = connection.channel().queue_declare(queue, passive=True)
         found: int = declared.method.message_count
         return found
 
 
-def make_dead_letters(url: BrokerUrl) -> None:
+def make_dead_letters(server: RunningBroker) -> None:
     """Queues `work` and `dead`; two messages of `work` are dead letters."""
-    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+    with pika.BlockingConnection(pika.URLParameters(server.url)) as connection:
         channel = connection.channel()
         channel.queue_declare("dead")
         channel.queue_declare(
@@ -55,22 +55,22 @@ def make_dead_letters(url: BrokerUrl) -> None:
             channel.basic_reject(got.delivery_tag, requeue=False)
 
 
-def test_whole_path_with_the_mouse(reader: Reader, url: BrokerUrl) -> None:
-    make_dead_letters(url)
-    watch_a_rate(reader, url)
+def test_whole_path_with_the_mouse(reader: Reader, server: RunningBroker) -> None:
+    make_dead_letters(server)
+    watch_a_rate(reader, server)
     declare(reader)
-    publish(reader, url)
+    publish(reader, server)
     read_why_nothing_moves(reader)
-    look_and_search(reader, url)
-    move_what_was_found(reader, url)
-    redrive(reader, url)
+    look_and_search(reader, server)
+    move_what_was_found(reader, server)
+    redrive(reader, server)
 
 
-def watch_a_rate(reader: Reader, url: BrokerUrl) -> None:
+def watch_a_rate(reader: Reader, server: RunningBroker) -> None:
     page = reader.page
     rate = page.locator("[data-rate=publish]").first
     expect(rate).to_have_text("0/s")
-    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+    with pika.BlockingConnection(pika.URLParameters(server.url)) as connection:
         channel = connection.channel()
         channel.queue_declare("busy")
         for _ in range(500):
@@ -88,7 +88,7 @@ def declare(reader: Reader) -> None:
     expect(page.get_by_role("heading", level=1)).to_have_text("orders")
 
 
-def publish(reader: Reader, url: BrokerUrl) -> None:
+def publish(reader: Reader, server: RunningBroker) -> None:
     page = reader.page
     dialog = page.get_by_role("dialog")
     for text in ("first order", "second order", '{"order": {"id": 5}}'):
@@ -98,7 +98,7 @@ def publish(reader: Reader, url: BrokerUrl) -> None:
         expect(dialog).to_have_count(0)
     expect(page.get_by_text("it reached a queue").first).to_be_visible()
     expect(page.locator("[data-count=ready]")).to_have_text("3")
-    assert count(url, "orders") == 3
+    assert count(server, "orders") == 3
 
 
 def read_why_nothing_moves(reader: Reader) -> None:
@@ -108,7 +108,7 @@ def read_why_nothing_moves(reader: Reader) -> None:
     expect(explanation.locator("[data-code=no_consumer]")).to_be_visible()
 
 
-def look_and_search(reader: Reader, url: BrokerUrl) -> None:
+def look_and_search(reader: Reader, server: RunningBroker) -> None:
     page = reader.page
     dialog = page.get_by_role("dialog")
     rows = page.locator(".rows tr[data-row]")
@@ -129,10 +129,10 @@ def look_and_search(reader: Reader, url: BrokerUrl) -> None:
     expect(dialog.locator("[data-code]").first).to_be_visible()
     page.keyboard.press("Escape")
     expect(dialog).to_have_count(0)
-    assert count(url, "orders") == 3, "looking changes nothing"
+    assert count(server, "orders") == 3, "looking changes nothing"
 
 
-def move_what_was_found(reader: Reader, url: BrokerUrl) -> None:
+def move_what_was_found(reader: Reader, server: RunningBroker) -> None:
     page = reader.page
     dialog = page.get_by_role("dialog")
     rows = page.locator(".rows tr[data-row]")
@@ -143,10 +143,10 @@ def move_what_was_found(reader: Reader, url: BrokerUrl) -> None:
     expect(page.locator("[data-plan]")).to_contain_text("1 message would be moved.")
     dialog.get_by_role("button", name="Move", exact=True).click()
     expect(page.get_by_text("1 message moved.")).to_be_visible()
-    assert (count(url, "orders"), count(url, "busy")) == (2, 501)
+    assert (count(server, "orders"), count(server, "busy")) == (2, 501)
 
 
-def redrive(reader: Reader, url: BrokerUrl) -> None:
+def redrive(reader: Reader, server: RunningBroker) -> None:
     page = reader.page
     dialog = page.get_by_role("dialog")
     rows = page.locator(".rows tr[data-row]")
@@ -157,11 +157,11 @@ def redrive(reader: Reader, url: BrokerUrl) -> None:
     expect(page.locator("[data-plan]")).to_contain_text("queue work")
     dialog.get_by_role("button", name="Redrive").click()
     expect(page.get_by_text("2 messages redriven.")).to_be_visible()
-    assert (count(url, "dead"), count(url, "work")) == (0, 2)
+    assert (count(server, "dead"), count(server, "work")) == (0, 2)
 
 
-def test_whole_path_with_the_keyboard(reader: Reader, url: BrokerUrl) -> None:
-    make_dead_letters(url)
+def test_whole_path_with_the_keyboard(reader: Reader, server: RunningBroker) -> None:
+    make_dead_letters(server)
     sign_in_by_keys(reader)
     skip_the_navigation(reader)
     declare_by_keys(reader)
@@ -169,7 +169,7 @@ def test_whole_path_with_the_keyboard(reader: Reader, url: BrokerUrl) -> None:
     leave_a_dialog(reader)
     find_a_queue_by_keys(reader)
     redrive_by_keys(reader)
-    assert (count(url, "dead"), count(url, "work")) == (1, 1)
+    assert (count(server, "dead"), count(server, "work")) == (1, 1)
 
 
 def sign_in_by_keys(reader: Reader) -> None:

@@ -13,10 +13,10 @@ import itertools
 import struct
 from typing import Final, cast
 
-from leveret.amqp.closing import lost
+from leveret.amqp.closing import on_socket_lost
 from leveret.amqp.connection import Connection
-from leveret.amqp.link import CREDIT_BYTES, Front, Limits
-from leveret.auth import Authority, FixedAuthority, is_loopback
+from leveret.amqp.connection_base import CREDIT_BYTES, AmqpFront, ConnectionLimits
+from leveret.auth import Authenticator, SingleUserAuthenticator, is_loopback
 from leveret.engine.broker import Broker
 from leveret.engine.commands.consuming import refill
 from leveret.engine.pulse import NEVER
@@ -94,15 +94,17 @@ def opening(tune: bytes | None = None) -> bytes:
 class Stage:
     """One broker, its peers and its time."""
 
-    def __init__(self, limits: Limits | None = None, authority: Authority | None = None) -> None:
+    def __init__(
+        self, limits: ConnectionLimits | None = None, authenticator: Authenticator | None = None
+    ) -> None:
         self.now_ms = START_MS
-        self.limits = limits or Limits()
+        self.limits = limits or ConnectionLimits()
         self.broker = Broker(1)
         self.broker.begin_turn(self.now_ms)
         numbers = itertools.count(1)
-        self.front = Front(
+        self.front = AmqpFront(
             self.broker,
-            authority or FixedAuthority("guest", "guest"),
+            authenticator or SingleUserAuthenticator("guest", "guest"),
             self.limits,
             lambda: f"{next(numbers):022d}",
         )
@@ -140,10 +142,10 @@ class Stage:
     def _flush(self) -> None:
         dirty = self.front.dirty
         self.front.dirty = []
-        for link in dirty:
-            peer = self.peers.get(cast(Connection, link))
+        for connection in dirty:
+            peer = self.peers.get(cast(Connection, connection))
             if peer is None:
-                link.take_output()
+                connection.take_output()
                 continue
             peer.flush()
 
@@ -200,7 +202,7 @@ class Peer:
         """The peer's socket is gone."""
         self.stage.peers.pop(self.connection, None)
         self.stage.broker.begin_turn(self.stage.now_ms)
-        lost(self.connection)
+        on_socket_lost(self.connection)
         self.stage.end_turn()
 
     # What the runtime does for it
@@ -212,7 +214,7 @@ class Peer:
         if connection.drop:
             self._hung_up = True
             self.stage.peers.pop(connection, None)
-            lost(connection)
+            on_socket_lost(connection)
         elif self.reads and connection.credit < CREDIT_BYTES:
             refill(self.stage.broker.slots, connection, CREDIT_BYTES)
 

@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from leveret.amqp.link import Limits
+from leveret.amqp.connection_base import ConnectionLimits
 from leveret.auth.certificates import TlsPeer
 from tests.compat import wire
 from tests.compat.client import Method, Preamble
@@ -222,7 +222,7 @@ def test_heartbeat_is_the_peers_choice(heartbeat_s: int) -> None:
 
 
 def test_offered_limits_are_settings() -> None:
-    limits = Limits()
+    limits = ConnectionLimits()
     limits.channel_max, limits.frame_max, limits.heartbeat_s = 10, 8192, 5
     peer = starting(Stage(limits))
     peer.feed(start_ok())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leveret.amqp.channel import ROUTES_MAX
-from leveret.amqp.link import Limits
+from leveret.amqp.connection_base import ConnectionLimits
 from leveret.errors import PreconditionFailedError
 from tests.compat import wire
 from tests.compat.client import Method
@@ -13,7 +13,7 @@ from tests.protocol.stage import Peer, Stage, bodies, closes, method, publish, t
 
 
 def limited(**values: int) -> Stage:
-    limits = Limits()
+    limits = ConnectionLimits()
     for name, value in values.items():
         assert hasattr(limits, name)
         setattr(limits, name, value)

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final, cast
 
-from leveret.amqp.link import Limits
-from leveret.definitions import Book
+from leveret.amqp.connection_base import ConnectionLimits
+from leveret.definitions import Definitions
 from leveret.engine.message import Message
 from leveret.journal.records import NOWHERE, OFFSET_BITS
 from leveret.storage.store import SYNC, Store
@@ -83,7 +83,7 @@ class StorageStage(Stage):
         *,
         file_bytes: int = 1 << 20,
         now_ms: int = START_MS,
-        limits: Limits | None = None,
+        limits: ConnectionLimits | None = None,
         holds: bool = False,
         durability: str = SYNC,
         free_min_bytes: int = 0,
@@ -99,7 +99,7 @@ class StorageStage(Stage):
         self.alarms: list[bool] = []
         self.holds = holds  # reports of the log wait for `sync`
         self._report: Timer | None = None  # what the log's thread said last
-        self.book = Book(self.broker, "hare", "4.3.0")
+        self.definitions = Definitions(self.broker, "hare", "4.3.0")
         self.store = Store(disk, self.broker, durability)
         self.found = self.store.open(
             cast(asyncio.AbstractEventLoop, self.loop),

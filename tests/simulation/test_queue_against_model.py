@@ -19,7 +19,7 @@ from typing import cast
 
 import pytest
 
-from leveret.amqp.link import Limits
+from leveret.amqp.connection_base import ConnectionLimits
 from leveret.engine.pulse import NEVER
 from tests.compat import wire
 from tests.compat.client import Method
@@ -40,7 +40,7 @@ class Driver:
     """Gives each command to both brokers and compares."""
 
     def __init__(self, seed: int) -> None:
-        limits = Limits()
+        limits = ConnectionLimits()
         limits.consumer_timeout_ms = 0
         self.random = random.Random(seed)
         self.stage = Stage(limits)

@@ -10,8 +10,8 @@ from random import Random
 
 import pytest
 
-from leveret.definitions import Book
-from leveret.definitions.book import open_book
+from leveret.definitions import Definitions
+from leveret.definitions.definitions import attach_definitions
 from leveret.engine.message import Address
 from leveret.storage.names import segments
 from leveret.storage.repair import repair
@@ -32,14 +32,14 @@ class Stage(StorageStage):
     def __init__(self, disk: FakeDisk, now_ms: int = START_MS) -> None:
         super().__init__(disk, file_bytes=4096, now_ms=now_ms)
 
-    def turn(self) -> Book:
+    def turn(self) -> Definitions:
         self.broker.begin_turn(self.now_ms)
-        return self.book
+        return self.definitions
 
 
 def seen(stage: Stage) -> Seen:
     """What of the vhosts is durable."""
-    book = stage.book
+    definitions = stage.definitions
     return {
         name: (
             sorted(
@@ -47,29 +47,29 @@ def seen(stage: Stage) -> Seen:
                 for queue in vhost.queues.values()
             ),
             sorted(exchange for exchange in vhost.exchanges if not exchange.startswith("amq.")),
-            json.dumps(book.vhosts.metadata(name), sort_keys=True),
-            [row[1] for row in book.policies.all(name)],
+            json.dumps(definitions.vhosts.metadata(name), sort_keys=True),
+            [row[1] for row in definitions.policies.all(name)],
         )
         for name, vhost in sorted(stage.broker.vhosts.items())
     }
 
 
 def step(stage: Stage, rng: Random) -> None:
-    book = stage.turn()
+    definitions = stage.turn()
     broker = stage.broker
     name = rng.choice(["a", "b", "c"])
     act = rng.randrange(6)
     if name not in broker.vhosts or act == 0:
-        book.vhosts.put(name, {"description": str(rng.randrange(9))})
+        definitions.vhosts.put(name, {"description": str(rng.randrange(9))})
     elif act == 1:
-        book.delete_vhost(name)
+        definitions.delete_vhost(name)
     elif act == 2:
         policy = {
             "pattern": "q",
             "definition": {"max-length": rng.randrange(5, 9)},
             "priority": 0,
         }
-        book.policies.put(name, "p", policy)
+        definitions.policies.put(name, "p", policy)
     else:
         vhost = broker.vhost(name)
         queue = vhost.declare_queue(f"q{rng.randrange(4)}", True, None, None, False, {})
@@ -230,7 +230,7 @@ def test_a_repair_keeps_what_is_known_by_policy() -> None:
     (name,) = [name for name in disk.names() if name.endswith(".log")]
     at = disk.open(name).read(1 << 20, 0).find(b"damaged")
     disk.flip(name, at * 8)
-    assert not repair(disk, prepare=open_book).is_sound
+    assert not repair(disk, prepare=attach_definitions).is_sound
     again = Stage(disk, now_ms=stage.now_ms)
     queue = again.broker.vhost("/").queues["q"]
     assert queue.deduplication is not None

@@ -9,7 +9,7 @@ import pika
 from pyspark.sql import DataFrame, SparkSession
 
 from leveret.storage.disk import Disk
-from leveret.testing.broker import BrokerUrl, broker
+from leveret.testing.broker import RunningBroker, broker
 
 QUERY_WITHIN_S = 60
 
@@ -17,18 +17,18 @@ QUERY_WITHIN_S = 60
 class Served:
     """A running broker."""
 
-    def __init__(self, url: BrokerUrl, folder: Path) -> None:
-        self.url = url
+    def __init__(self, server: RunningBroker, folder: Path) -> None:
+        self.server = server
         self.folder = folder
 
     @property
     def http(self) -> str:
-        return f"http://guest:guest@127.0.0.1:{self.url.http_port}"
+        return f"http://guest:guest@127.0.0.1:{self.server.http_port}"
 
     @contextmanager
     def channel(self) -> Iterator[Any]:
         """A channel with confirms."""
-        connection = pika.BlockingConnection(pika.URLParameters(self.url))
+        connection = pika.BlockingConnection(pika.URLParameters(self.server.url))
         opened = connection.channel()
         opened.confirm_delivery()
         try:
@@ -41,7 +41,7 @@ class Served:
         """Messages with bodies `n`, in a queue that is made if need be."""
         arguments: dict[str, object] = {"x-queue-type": kind}
         arguments.update({f"x-{key.replace('_', '-')}": value for key, value in more.items()})
-        connection = pika.BlockingConnection(pika.URLParameters(self.url))
+        connection = pika.BlockingConnection(pika.URLParameters(self.server.url))
         channel = connection.channel()
         channel.queue_declare(queue, durable=True, arguments=arguments)
         properties = pika.BasicProperties(delivery_mode=2)
@@ -71,8 +71,8 @@ class Served:
 
 @contextmanager
 def serving(folder: Path) -> Iterator[Served]:
-    with broker(http=True, disk=Disk(folder)) as url:
-        yield Served(url, folder)
+    with broker(http=True, disk=Disk(folder)) as server:
+        yield Served(server, folder)
 
 
 def batch(spark: SparkSession, served: Served, schema: Any = "", **options: object) -> DataFrame:

@@ -44,7 +44,7 @@ def shop(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Itera
     folder = tmp_path_factory.mktemp("shop")
     with serving(folder / "data") as served:
         site = Site(served.http, lake_dir=str(folder / "lake"))
-        traffic(spark, site, pika.URLParameters(served.url), MESSAGES)
+        traffic(spark, site, pika.URLParameters(served.server.url), MESSAGES)
         yield site
 
 

@@ -137,7 +137,7 @@ def test_dead_letters_of_the_bus_say_status_error_and_retries(
 ) -> None:
     async def within() -> None:
         with anyio.fail_after(BUS_WITHIN_S):
-            await bury(served.url)
+            await bury(served.server.url)
 
     anyio.run(within)
     page = tmp_path / "dead.html"

@@ -32,7 +32,9 @@ DAY_S = 86_400
 
 def client_of(served: Served, namespace: str = "shop") -> Client:
     return Client(
-        f"http://127.0.0.1:{served.url.http_port}", token=token(served.url), namespace=namespace
+        f"http://127.0.0.1:{served.server.http_port}",
+        token=token(served.server),
+        namespace=namespace,
     )
 
 
@@ -175,7 +177,7 @@ def test_a_task_that_fails_adds_nothing_twice(
     rows = spark.range(2_500).coalesce(1).withColumnRenamed("id", "body")
     frame = rows.selectExpr("cast(body as string) as body", "cast(body % 2 as int) as priority")
     marker = tmp_path / "failed"
-    to = JobsTarget(site_of(served, tmp_path), "shop", "import", token(served.url))
+    to = JobsTarget(site_of(served, tmp_path), "shop", "import", token(served.server))
     put_in(failing_once(as_jobs(frame, "load/x"), marker), to)
     assert marker.exists()
     with client_of(served) as client:

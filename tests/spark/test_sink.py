@@ -74,7 +74,7 @@ def test_rows_come_once_though_every_task_fails_once(
     writer.option("exchange", "ex").option("routing_key", "rows").save()
     assert len(list(tmp_path.glob("[0-9]"))) == 4
     sent_twice = 2 * (ROWS // 4) + 2 * 2 * (ROWS // 20)
-    assert served.url.node.broker.vhosts["/"].queues["q"].deduplicated == sent_twice
+    assert served.server.node.broker.vhosts["/"].queues["q"].deduplicated == sent_twice
     found = sorted(int(body) for body in served.take_all("q"))
     assert found == list(range(ROWS))
     print(f"{ROWS} rows, each once; {sent_twice} came twice and were dropped")

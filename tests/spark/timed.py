@@ -33,7 +33,7 @@ class Timed(Served):
 @contextmanager
 def timed(folder: Path) -> Iterator[Timed]:
     clock = ManualClock()
-    with broker(http=True, disk=Disk(folder), clock=clock) as url:
-        found = Timed(url, folder)
+    with broker(http=True, disk=Disk(folder), clock=clock) as server:
+        found = Timed(server, folder)
         found.clock = clock
         yield found

@@ -7,7 +7,7 @@ all, in reads of 50; the number of messages makes what happens once small agains
 from typing import Final
 
 from leveret.amqp.methods import BASIC_ACK
-from leveret.amqp.writer import Writer
+from leveret.amqp.writer import MethodWriter
 from leveret.engine.broker import Broker
 from leveret.engine.restore import define
 from leveret.journal.journal import Journal
@@ -106,7 +106,7 @@ class AckPath(Path):
         self.stage.feed_all(publishes("q", MESSAGES))
         self.stage.consume("q", acks=True)
         tags = range(self.every, MESSAGES + 1, self.every)
-        acks = [method(Writer(BASIC_ACK).longlong(tag).octet(self.every > 1)) for tag in tags]
+        acks = [method(MethodWriter(BASIC_ACK).longlong(tag).octet(self.every > 1)) for tag in tags]
         self.blocks = [b"".join(acks[at : at + BURST]) for at in range(0, len(acks), BURST)]
 
     def run(self) -> None:

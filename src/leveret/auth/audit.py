@@ -19,7 +19,7 @@ log = logging.getLogger("leveret.audit")
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class AuditEvent:
     """One thing that somebody did, or tried to do."""
 
     time_ms: int
@@ -35,10 +35,10 @@ class Audit:
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
-        self._events: deque[Event] = deque(maxlen=EVENTS_MAX)
+        self._events: deque[AuditEvent] = deque(maxlen=EVENTS_MAX)
 
     def note(self, user: str, peer: str, action: str, target: str, result: str) -> None:
-        event = Event(self._now_ms(), user, peer, action, target, result)
+        event = AuditEvent(self._now_ms(), user, peer, action, target, result)
         self._events.append(event)
         log.info(
             "%s user=%s peer=%s target=%s result=%s",
@@ -50,6 +50,6 @@ class Audit:
             extra={"event": "audit"},
         )
 
-    def recent(self, limit: int) -> list[Event]:
+    def recent(self, limit: int) -> list[AuditEvent]:
         """The newest events, newest first."""
         return list(islice(reversed(self._events), limit))

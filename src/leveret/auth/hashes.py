@@ -48,7 +48,7 @@ class PasswordHash:
     def is_slow(self) -> bool:
         return self.text.startswith(_PREFIX)
 
-    def fits(self, password: str) -> bool:
+    def matches(self, password: str) -> bool:
         """Whether this is the password. Takes the same time whatever is wrong with it."""
         data = _bytes(password)
         if not self.text or not data:

@@ -45,7 +45,7 @@ class Key:
     material: Any
 
 
-def matching(keys: Sequence[Key], id: str, algorithm: str) -> list[Key]:
+def matching_keys(keys: Sequence[Key], id: str, algorithm: str) -> list[Key]:
     """The keys that may have signed: those of that name, or without one, and of the right kind."""
     fitting = [key for key in keys if algorithm in key.algorithms]
     return [key for key in fitting if not id or not key.id or key.id == id]
@@ -101,7 +101,7 @@ def _algorithms_of(public: Any, option: str) -> frozenset[str]:
     raise ConfigError(f"{option}: tokens are not signed by keys of the kind {type(public)}")
 
 
-def set_keys(data: bytes) -> list[Key]:
+def parse_key_set(data: bytes) -> list[Key]:
     """The keys of a JSON Web Key Set; those that cannot be used are left out. Raises ConfigError.
 
     Secrets are left out too: a set is public.
@@ -132,17 +132,17 @@ def _usable(items: Iterable[Any]) -> Iterable[Key]:
         yield Key(str(item.get("kid", "")), algorithms, material)
 
 
-def read_set(path: Path) -> list[Key]:
+def read_key_set(path: Path) -> list[Key]:
     """The keys of a file. Raises ConfigError."""
     try:
-        return set_keys(path.read_bytes())
+        return parse_key_set(path.read_bytes())
     except OSError as fault:
         raise ConfigError(f"{path}: {fault.strerror}") from fault
     except ConfigError as fault:
         raise ConfigError(f"{path}: {fault}") from fault
 
 
-def fetch_set(url: str, within_s: float = FETCH_S) -> list[Key]:
+def fetch_key_set(url: str, within_s: float = FETCH_S) -> list[Key]:
     """The keys that a server tells; this waits, so not on the loop. Raises ConfigError."""
     deadline_s = time.monotonic() + within_s
     request = urllib.request.Request(url, headers={"Accept": "application/json"})  # noqa: S310
@@ -155,7 +155,7 @@ def fetch_set(url: str, within_s: float = FETCH_S) -> list[Key]:
                 size += len(piece)
                 if size > SET_BYTES_MAX or time.monotonic() > deadline_s:
                     raise ConfigError("is too large or comes too slowly")
-        return set_keys(b"".join(pieces))
+        return parse_key_set(b"".join(pieces))
     except (OSError, ValueError) as fault:
         raise ConfigError(f"{url}: {fault}") from fault
     except ConfigError as fault:

@@ -1,26 +1,27 @@
 """Logins by OAuth2 tokens: a token is a password, whatever the user name beside it.
 
-`TokenAuthority` takes what has the form of a token and leaves every other login to the directory,
-so that both kinds of users work side by side. Who a token speaks for and what it allows stands in
-it alone: the user need not exist here. The login ends with the token, unless it is renewed.
+`TokenAuthenticator` takes what has the form of a token and leaves every other login to the
+directory, so that both kinds of users work side by side. Who a token speaks for and what it allows
+stands in it alone: the user need not exist here. The login ends with the token, unless it is
+renewed.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from leveret.auth.authority import Authority
-from leveret.auth.directory import HTTP, Directory
+from leveret.auth.authenticator import Authenticator
 from leveret.auth.scopes import Scopes, without_prefix
-from leveret.auth.tokens import Claims, Tokens, looks_like_token
-from leveret.auth.user import Credentials, Refusal, Then, User
+from leveret.auth.tokens import Claims, TokenVerifier, looks_like_token
+from leveret.auth.user import Credentials, LoginCallback, Refusal, User
+from leveret.auth.user_directory import HTTP, UserDirectory
 from leveret.errors import TokenRefusedError
 
 NAMELESS: Final = "unknown"  # RabbitMQ's name for the user of a token that names none
 
 
 @dataclass(frozen=True)
-class TokenForm:
+class ClaimMapping:
     """Where a token says what."""
 
     resource_server_id: str
@@ -80,11 +81,15 @@ class TokenUser(User):
         return self._scopes.may_topic(permission, vhost, exchange, routing_key)
 
 
-class TokenAuthority(Authority):
+class TokenAuthenticator(Authenticator):
     """Takes tokens; everything else is for the directory."""
 
     def __init__(
-        self, tokens: Tokens, form: TokenForm, directory: Directory, now_ms: Callable[[], int]
+        self,
+        tokens: TokenVerifier,
+        form: ClaimMapping,
+        directory: UserDirectory,
+        now_ms: Callable[[], int],
     ) -> None:
         super().__init__(directory.audit, directory.quotas)
         self._tokens = tokens
@@ -92,7 +97,7 @@ class TokenAuthority(Authority):
         self._directory = directory
         self._now_ms = now_ms
 
-    def login(self, credentials: Credentials, then: Then) -> None:
+    def login(self, credentials: Credentials, then: LoginCallback) -> None:
         if credentials.password is None or not looks_like_token(credentials.password):
             self._directory.login(credentials, then)
             return
@@ -123,6 +128,6 @@ class TokenAuthority(Authority):
 
     def _note(self, credentials: Credentials, name: str, fault: str = "") -> None:
         host, protocol = credentials.host, credentials.protocol
-        self._directory.attempts.count(host, name, protocol, succeeded=not fault)
+        self._directory.login_counts.count(host, name, protocol, succeeded=not fault)
         if fault or protocol != HTTP:  # there each request logs in
             self.audit.note(name, host, "login", protocol, fault or "ok")

@@ -17,7 +17,7 @@ from typing import Final
 
 from leveret.auth.user import CONFIGURE, READ, WRITE
 from leveret.engine.vhosts.register import Register
-from leveret.patterns import Pattern, escaped
+from leveret.patterns import Pattern, escape
 
 PERMISSION: Final = "permission"
 TOPIC_PERMISSION: Final = "topic_permission"
@@ -28,7 +28,7 @@ _NOTHING: Final = "^$"
 Patterns = dict[str, str]  # by kind of permission, as they were given
 
 
-class Grant:
+class PermissionEntry:
     """What one user may do in one vhost, or with one topic exchange."""
 
     __slots__ = ("_compiled", "patterns")
@@ -50,19 +50,21 @@ class Permissions:
     def __init__(self, register: Register, on_change: Callable[[str], None]) -> None:
         self._register = register
         self._on_change = on_change
-        self._grants: dict[str, dict[str, Grant]] = {}  # by user and vhost
-        self._topics: dict[str, dict[tuple[str, str], Grant]] = {}  # by user, vhost and exchange
+        self._grants: dict[str, dict[str, PermissionEntry]] = {}  # by user and vhost
+        self._topics: dict[
+            str, dict[tuple[str, str], PermissionEntry]
+        ] = {}  # by user, vhost and exchange
         self._decisions: dict[str, dict[tuple[str, str, str], bool]] = {}  # by user
 
     def load(self) -> None:
         """Read what the register has; once, before anybody asks."""
         for key, text in self._register.entries(PERMISSION).items():
             vhost, user = json.loads(key)
-            self._grants.setdefault(user, {})[vhost] = Grant(json.loads(text))
+            self._grants.setdefault(user, {})[vhost] = PermissionEntry(json.loads(text))
         for key, text in self._register.entries(TOPIC_PERMISSION).items():
             vhost, user, exchange = json.loads(key)
             topics = self._topics.setdefault(user, {})
-            topics[vhost, exchange] = Grant(json.loads(text))
+            topics[vhost, exchange] = PermissionEntry(json.loads(text))
 
     # Asking
 
@@ -128,7 +130,7 @@ class Permissions:
         require_patterns(patterns.values())
         grants = self._grants.setdefault(user, {})
         is_new = vhost not in grants
-        grants[vhost] = Grant(patterns)
+        grants[vhost] = PermissionEntry(patterns)
         self._register.put(PERMISSION, json.dumps([vhost, user]), json.dumps(patterns))
         self._changed(user)
         return is_new
@@ -147,7 +149,7 @@ class Permissions:
         require_patterns(patterns.values())
         topics = self._topics.setdefault(user, {})
         is_new = (vhost, exchange) not in topics
-        topics[vhost, exchange] = Grant(patterns)
+        topics[vhost, exchange] = PermissionEntry(patterns)
         key = json.dumps([vhost, user, exchange])
         self._register.put(TOPIC_PERMISSION, key, json.dumps(patterns))
         self._changed(user)
@@ -197,5 +199,5 @@ def require_patterns(patterns: Iterable[str]) -> None:
 
 def _expanded(pattern: str, vhost: str, user: str, client_id: str) -> str:
     """RabbitMQ: a variable that has no value stays as it is written."""
-    pattern = pattern.replace("{vhost}", escaped(vhost)).replace("{username}", escaped(user))
-    return pattern.replace("{client_id}", escaped(client_id)) if client_id else pattern
+    pattern = pattern.replace("{vhost}", escape(vhost)).replace("{username}", escape(user))
+    return pattern.replace("{client_id}", escape(client_id)) if client_id else pattern

@@ -23,7 +23,7 @@ _BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _TAG: Final = "tag:"
 
 
-class Pattern:
+class WildcardPattern:
     """A text with stars."""
 
     def __init__(self, text: str) -> None:
@@ -48,13 +48,13 @@ class Pattern:
 
 
 @dataclass(frozen=True)
-class Grant:
+class ScopePermission:
     """One scope: a permission on what its patterns match."""
 
     permission: str
-    vhost: Pattern
-    name: Pattern
-    routing_key: Pattern | None
+    vhost: WildcardPattern
+    name: WildcardPattern
+    routing_key: WildcardPattern | None
 
 
 class Scopes:
@@ -64,7 +64,7 @@ class Scopes:
         taken = list(dict.fromkeys(scopes))[:SCOPES_MAX]
         self.tags = tuple(s.removeprefix(_TAG) for s in taken if s.startswith(_TAG))
         self._texts = [_filled_in(scope, claims) for scope in taken]
-        self._grants: dict[str, list[Grant]] = {}  # by vhost, because of `{vhost}`
+        self._grants: dict[str, list[ScopePermission]] = {}  # by vhost, because of `{vhost}`
 
     def may_open(self, vhost: str) -> bool:
         """Whether any scope is about the vhost."""
@@ -84,7 +84,7 @@ class Scopes:
             for grant in self._of(vhost)
         )
 
-    def _of(self, vhost: str) -> list[Grant]:
+    def _of(self, vhost: str) -> list[ScopePermission]:
         """The grants in a vhost."""
         found = self._grants.get(vhost)
         if found is None:
@@ -101,14 +101,16 @@ def without_prefix(scopes: Iterable[str], prefix: str) -> list[str]:
     return [scope.removeprefix(prefix) for scope in scopes if scope.startswith(prefix)]
 
 
-def _grant(scope: str) -> Grant | None:
+def _grant(scope: str) -> ScopePermission | None:
     """None for what is no permission: a tag, a scope of another form."""
     permission, _, rest = scope.partition(":")
     parts = rest.split("/")
     if permission not in _PERMISSIONS or len(parts) not in (2, 3) or _BAD_ESCAPE.search(rest):
         return None
-    routing_key = Pattern(parts[2]) if len(parts) == 3 else None
-    return Grant(permission, Pattern(parts[0]), Pattern(parts[1]), routing_key)
+    routing_key = WildcardPattern(parts[2]) if len(parts) == 3 else None
+    return ScopePermission(
+        permission, WildcardPattern(parts[0]), WildcardPattern(parts[1]), routing_key
+    )
 
 
 def _filled_in(scope: str, claims: Mapping[str, object]) -> str:

@@ -7,6 +7,6 @@ import jwt
 ALGORITHM = "HS256"
 
 
-def signed(claims: dict[str, Any], secret: str) -> str:
+def sign_token(claims: dict[str, Any], secret: str) -> str:
     """A JSON Web Token with these claims."""
     return jwt.encode(claims, secret, algorithm=ALGORITHM)

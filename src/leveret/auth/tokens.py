@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import jwt
 
-from leveret.auth.keys import Key, matching
+from leveret.auth.keys import Key, matching_keys
 from leveret.errors import TokenRefusedError
 
 TOKEN_CHARACTERS_MAX: Final = 65_536
@@ -43,7 +43,7 @@ class TokenRules:
     leeway_ms: int = 0
 
 
-class Tokens:
+class TokenVerifier:
     """Verifies tokens by rules and keys; keys may be replaced at any time."""
 
     def __init__(self, rules: TokenRules, keys: Sequence[Key]) -> None:
@@ -65,7 +65,7 @@ class Tokens:
 
     def _signed(self, token: str) -> Claims:
         algorithm, key_id = self._header(token)
-        found = matching(self.keys, key_id, algorithm)
+        found = matching_keys(self.keys, key_id, algorithm)
         for key in found[:KEYS_TRIED_MAX]:
             try:
                 return _decoded(token, key, algorithm)

@@ -81,7 +81,7 @@ class Refusal:
 
 
 # Told how a login ended: at once, or in a later turn of the engine.
-Then = Callable[[User | Refusal], None]
+LoginCallback = Callable[[User | Refusal], None]
 
 
 def is_loopback(host: str) -> bool:

@@ -78,7 +78,7 @@ class Users:
         return True
 
 
-def tags_of(tags: str | Iterable[str]) -> tuple[str, ...]:
+def parse_tags(tags: str | Iterable[str]) -> tuple[str, ...]:
     """Tags as they come: a list, or a text with commas."""
     parts = tags.split(",") if isinstance(tags, str) else tags
     return tuple(tag for tag in (part.strip() for part in parts) if tag)

@@ -4,13 +4,13 @@
 - `PolicyBook`   policies and operator policies
 - `Limits`       of vhosts and of users
 - `Parameters`   runtime parameters, of vhosts and global
-- `Book`         all of them; what the node has one of
+- `Definitions`         all of them; what the node has one of
 - `exporting`, `importing`   everything as one document, as RabbitMQ writes and reads it
 
 Each keeps its own decoded form, writes every change through to the register, and tells the engine
 what follows from it. Changes are made inside a turn of the engine.
 """
 
-from leveret.definitions.book import Book
+from leveret.definitions.definitions import Definitions
 
-__all__ = ["Book"]
+__all__ = ["Definitions"]

@@ -13,16 +13,16 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
-from leveret.auth import Directory
+from leveret.auth import UserDirectory
 from leveret.auth.hashes import PasswordHash, hash_password, read_hash
-from leveret.auth.users import require_valid, tags_of
+from leveret.auth.users import parse_tags, require_valid
 from leveret.definitions import checks
-from leveret.definitions.book import Book
+from leveret.definitions.definitions import Definitions
 from leveret.definitions.limits import QUEUES
-from leveret.definitions.objects import Objects
+from leveret.definitions.object_importer import ObjectImporter
 from leveret.definitions.parameters import VHOST_LIMITS, require_global, require_settable
 from leveret.definitions.rows import Document, Row, maybe_text, text
-from leveret.definitions.vhosts import checked, require_name
+from leveret.definitions.vhosts import checked_metadata, require_name
 from leveret.errors import PreconditionFailedError
 from leveret.patterns import Pattern
 
@@ -49,14 +49,18 @@ class Importer:
     """One document on its way in; into one vhost if that is given."""
 
     def __init__(
-        self, book: Book, directory: Directory, document: object, vhost: str | None = None
+        self,
+        definitions: Definitions,
+        directory: UserDirectory,
+        document: object,
+        vhost: str | None = None,
     ) -> None:
         """Raises PreconditionFailedError where the document has not the form of one."""
-        self._book = book
+        self._definitions = definitions
         self._directory = directory
         categories = ORDER if vhost is None else OF_VHOST
         self._document = Document(document, categories, vhost)
-        self._objects = Objects(book, self._document)
+        self._objects = ObjectImporter(definitions, self._document)
         self._users = {text(row, "name") for row in self._document.rows("users")}
         self._hashes: dict[str, PasswordHash] = {}  # of users with plain passwords
 
@@ -114,7 +118,7 @@ class Importer:
         require_valid(text(row, "name"), _tags(row))
         self._hash_of(row)
         limits = row.get("limits") or {}
-        faults = self._book.user_limits.faults(limits)
+        faults = self._definitions.user_limits.faults(limits)
         if faults:
             raise PreconditionFailedError(faults[0])
 
@@ -131,7 +135,7 @@ class Importer:
         self._directory.users.put(name, self._hash_of(row), _tags(row))
         limits = row.get("limits")
         if limits:
-            self._book.user_limits.put(name, limits)
+            self._definitions.user_limits.put(name, limits)
 
     def _require_user(self, row: Row) -> str:
         name = text(row, "user")
@@ -141,7 +145,7 @@ class Importer:
 
     def _check_permission(self, row: Row) -> None:
         self._require_user(row)
-        self._document.vhost_of(row, self._book)
+        self._document.vhost_of(row, self._definitions)
         for name in ("configure", "write", "read"):
             Pattern(text(row, name))
 
@@ -156,7 +160,7 @@ class Importer:
 
     def _check_topic_permission(self, row: Row) -> None:
         self._require_user(row)
-        self._document.vhost_of(row, self._book)
+        self._document.vhost_of(row, self._definitions)
         text(row, "exchange")
         for name in ("write", "read"):
             Pattern(text(row, name))
@@ -174,41 +178,48 @@ class Importer:
 
     def _check_vhost(self, row: Row) -> None:
         require_name(text(row, "name"))
-        checked(_metadata(row))
+        checked_metadata(_metadata(row))
 
     def _put_vhost(self, row: Row) -> None:
-        self._book.vhosts.put(text(row, "name"), _metadata(row))
+        self._definitions.vhosts.put(text(row, "name"), _metadata(row))
 
     def _check_global(self, row: Row) -> None:
         require_global(text(row, "name"), row.get("value"))
 
     def _put_global(self, row: Row) -> None:
-        self._book.parameters.put_global(text(row, "name"), row.get("value"))
+        self._definitions.parameters.put_global(text(row, "name"), row.get("value"))
 
     def _check_policy(self, row: Row) -> None:
-        vhost = self._document.vhost_of(row, self._book)
+        vhost = self._document.vhost_of(row, self._definitions)
         name = text(row, "name")
         where = f' (vhost: "{vhost}" key: "{name}")'
         _require(
-            partial(checks.require_none, self._book.policies.faults(name, _policy(row))), where
+            partial(
+                checks.require_no_faults, self._definitions.policies.faults(name, _policy(row))
+            ),
+            where,
         )
 
     def _put_policy(self, row: Row) -> None:
-        vhost = self._document.vhost_of(row, self._book)
-        self._book.policies.put(vhost, text(row, "name"), _policy(row))
+        vhost = self._document.vhost_of(row, self._definitions)
+        self._definitions.policies.put(vhost, text(row, "name"), _policy(row))
 
     def _check_parameter(self, row: Row) -> None:
         component, vhost, name = self._parameter(row)
         where = f' (vhost: "{vhost}" / component: "{component}" / key: "{name}")'
-        faults = self._book.parameters.faults(component, vhost, name, row.get("value"))
+        faults = self._definitions.parameters.faults(component, vhost, name, row.get("value"))
         _require(partial(require_settable, component), where)
-        _require(partial(checks.require_none, faults), where)
+        _require(partial(checks.require_no_faults, faults), where)
 
     def _put_parameter(self, row: Row) -> None:
-        self._book.parameters.put(*self._parameter(row), row.get("value"))
+        self._definitions.parameters.put(*self._parameter(row), row.get("value"))
 
     def _parameter(self, row: Row) -> tuple[str, str, str]:
-        return text(row, "component"), self._document.vhost_of(row, self._book), text(row, "name")
+        return (
+            text(row, "component"),
+            self._document.vhost_of(row, self._definitions),
+            text(row, "name"),
+        )
 
     # Limits
 
@@ -221,7 +232,7 @@ class Importer:
             if component == VHOST_LIMITS and isinstance(values, dict):
                 limits[vhost] = values.get(QUEUES, -1)
         for vhost, (there, new) in self._objects.new_queues().items():
-            found = self._book.broker.vhosts.get(vhost)
+            found = self._definitions.broker.vhosts.get(vhost)
             most = limits.get(vhost, found.queues_max if found is not None else -1)
             if isinstance(most, int) and new and 0 <= most < there + new:
                 raise PreconditionFailedError(
@@ -262,7 +273,7 @@ def _policy(row: Row) -> dict[str, object]:
 def _tags(row: Row) -> tuple[str, ...]:
     tags = row["tags"]
     if isinstance(tags, str):
-        return tags_of(tags)
+        return parse_tags(tags)
     if not isinstance(tags, list):
         raise PreconditionFailedError("tags are a list or a text")
-    return tags_of(str(tag) for tag in tags)
+    return parse_tags(str(tag) for tag in tags)

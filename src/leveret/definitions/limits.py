@@ -20,18 +20,18 @@ USER_LIMIT: Final = "user_limit"
 QUEUES: Final = "max-queues"
 
 OF_VHOST: Final[dict[str, checks.Check]] = {
-    "max-connections": checks.integer,
-    QUEUES: checks.integer,
+    "max-connections": checks.integer_fault,
+    QUEUES: checks.integer_fault,
 }
 OF_USER: Final[dict[str, checks.Check]] = {
-    "max-connections": checks.integer,
-    "max-channels": checks.integer,
+    "max-connections": checks.integer_fault,
+    "max-channels": checks.integer_fault,
 }
 
 Values = dict[str, object]
 
 
-class Limits:
+class LimitDefinitions:
     """The limits of one kind, by vhost or by user."""
 
     def __init__(self, broker: Broker, kind: str) -> None:
@@ -56,14 +56,14 @@ class Limits:
     def faults(self, values: object) -> list[str]:
         """Why limits are refused, in RabbitMQ's words."""
         what = "limits" if self._kind == VHOST_LIMIT else "user-limits"
-        return checks.entries(what, values, self._known)
+        return checks.object_faults(what, values, self._known)
 
     def put(self, owner: str, values: object) -> None:
         """Set all limits of a vhost or a user. Raises PreconditionFailedError."""
         faults = self.faults(values)
         if self._kind == USER_LIMIT and faults:
             raise PreconditionFailedError(faults[0])  # RabbitMQ: without the heading
-        checks.require_none(faults)
+        checks.require_no_faults(faults)
         self._keep(owner, dict(values) if isinstance(values, dict) else {})
 
     def put_one(self, owner: str, name: str, value: object) -> None:

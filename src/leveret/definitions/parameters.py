@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from leveret.definitions import checks
-from leveret.definitions.limits import Limits
-from leveret.definitions.policies import OPERATOR_POLICY, POLICY, PolicyBook, Value
+from leveret.definitions.limits import LimitDefinitions
+from leveret.definitions.policies import OPERATOR_POLICY, POLICY, PolicyDefinitions, Value
 from leveret.engine.broker import Broker
 from leveret.errors import PreconditionFailedError
 
@@ -36,7 +36,9 @@ Row = tuple[str, str, str, object]  # component, vhost, name, value
 class Parameters:
     """All parameters."""
 
-    def __init__(self, broker: Broker, operator: PolicyBook, limits: Limits) -> None:
+    def __init__(
+        self, broker: Broker, operator: PolicyDefinitions, limits: LimitDefinitions
+    ) -> None:
         self._broker = broker
         self._operator = operator
         self._limits = limits
@@ -89,7 +91,7 @@ class Parameters:
     def put(self, component: str, vhost: str, name: str, value: object) -> bool:
         """Keep a parameter; True if it is new. Raises PreconditionFailedError."""
         require_settable(component)
-        checks.require_none(self.faults(component, vhost, name, value))
+        checks.require_no_faults(self.faults(component, vhost, name, value))
         is_new = self.get(component, vhost, name) is None
         if component == OPERATOR_POLICY:
             self._operator.put(vhost, name, _policy(value))
@@ -166,7 +168,7 @@ def accept(vhost: str, name: str, value: object) -> list[str]:
 
 def accept_object(vhost: str, name: str, value: object) -> list[str]:
     """Any object may be kept."""
-    return [] if isinstance(value, dict) else [f"{name} not a list {checks.term(value)}"]
+    return [] if isinstance(value, dict) else [f"{name} not a list {checks.erlang_term(value)}"]
 
 
 def _policy(value: object) -> Value:

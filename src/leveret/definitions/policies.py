@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from leveret.definitions import checks
-from leveret.definitions.checks import term
+from leveret.definitions.checks import erlang_term
 from leveret.engine.arguments.policies import ALL, APPLY_TO, Policy
 from leveret.engine.arguments.policy_keys import definition_fault
 from leveret.engine.broker import Broker
@@ -26,7 +26,7 @@ OPERATOR_POLICY: Final = "operator_policy"
 Value = dict[str, object]  # of an entry
 
 
-class PolicyBook:
+class PolicyDefinitions:
     """The policies of one kind, in all vhosts."""
 
     def __init__(self, broker: Broker, kind: str) -> None:
@@ -56,16 +56,16 @@ class PolicyBook:
     def faults(self, name: str, value: object) -> list[str]:
         """Why a policy is refused, in RabbitMQ's words and order."""
         known: dict[str, checks.Check] = {
-            "priority": checks.number,
+            "priority": checks.number_fault,
             "pattern": _pattern_fault,
             "apply-to": _apply_to_fault,
             "definition": self._definition_fault,
         }
-        return checks.entries(name, value, known, ("priority", "pattern", "definition"))
+        return checks.object_faults(name, value, known, ("priority", "pattern", "definition"))
 
     def _definition_fault(self, _: str, value: object) -> str:
         if not isinstance(value, dict):
-            return f"definition must be a dictionary: {term(value)}"
+            return f"definition must be a dictionary: {erlang_term(value)}"
         try:
             table = table_of(value)
         except ValueError as fault:
@@ -74,7 +74,7 @@ class PolicyBook:
 
     def put(self, vhost: str, name: str, value: Value) -> bool:
         """Keep a policy; True if it is new. Raises PreconditionFailedError with all its faults."""
-        checks.require_none(self.faults(name, value))
+        checks.require_no_faults(self.faults(name, value))
         self._broker.vhost(vhost)
         value = {"apply-to": ALL, **value}
         of_vhost = self._values.setdefault(vhost, {})
@@ -129,7 +129,7 @@ def _definition(value: object) -> Table:
 
 def _pattern_fault(name: str, value: object) -> str:
     if not isinstance(value, str):
-        return f"{name} should be a binary but was {term(value)}"
+        return f"{name} should be a binary but was {erlang_term(value)}"
     try:
         Pattern(value)
     except PreconditionFailedError as fault:

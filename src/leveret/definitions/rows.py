@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from leveret.definitions.book import Book
+from leveret.definitions.definitions import Definitions
 from leveret.errors import PreconditionFailedError
 
 Row = dict[str, object]
@@ -21,14 +21,14 @@ class Document:
     def rows(self, category: str) -> list[Row]:
         return self._rows.get(category, [])
 
-    def vhost_of(self, row: Row, book: Book) -> str:
+    def vhost_of(self, row: Row, definitions: Definitions) -> str:
         """The vhost of a row, which exists or will; raises PreconditionFailedError."""
         vhost = self._vhost if self._vhost is not None else maybe_text(row, "vhost")
         if vhost is None:
             raise PreconditionFailedError(
                 "Virtual host does not exist and is not specified in definitions file."
             )
-        if vhost not in self._vhosts and vhost not in book.broker.vhosts:
+        if vhost not in self._vhosts and vhost not in definitions.broker.vhosts:
             raise PreconditionFailedError(
                 f'Please create virtual host "{vhost}" prior to importing definitions.'
             )

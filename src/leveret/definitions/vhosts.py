@@ -25,7 +25,7 @@ Metadata = dict[str, object]
 _NO_TYPE: Final = (None, "undefined")
 
 
-class Vhosts:
+class VhostDefinitions:
     """What is said of each vhost."""
 
     def __init__(self, broker: Broker) -> None:
@@ -50,10 +50,10 @@ class Vhosts:
     def put(self, name: str, said: Metadata) -> bool:
         """Make a vhost, or change what is said of it; True if it is new.
 
-        Raises PreconditionFailedError where `checked` would.
+        Raises PreconditionFailedError where `checked_metadata` would.
         """
         require_name(name)
-        said = checked(said)
+        said = checked_metadata(said)
         is_new = name not in self._broker.vhosts
         vhost = self._broker.make_vhost(name)
         metadata = {**self.metadata(name), **said}
@@ -80,7 +80,7 @@ def require_name(name: str) -> None:
         raise PreconditionFailedError(f"the name of a vhost has 1 to {NAME_BYTES_MAX} bytes")
 
 
-def checked(said: Metadata) -> Metadata:
+def checked_metadata(said: Metadata) -> Metadata:
     """What is said of a vhost in the form in which it is kept; raises PreconditionFailedError."""
     kept: Metadata = {}
     if "description" in said:

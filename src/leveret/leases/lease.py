@@ -48,7 +48,7 @@ class Epoch:
         self.bytes += len(message.body)
 
 
-class Lease:
+class ReaderLease:
     """What one reader holds of one queue."""
 
     def __init__(self, queue: Queue, reader: str, session: Session) -> None:

@@ -45,7 +45,7 @@ from leveret.amqp.methods import (
     QUEUE_DELETE,
     QUEUE_DELETE_OK,
 )
-from leveret.amqp.writer import Writer
+from leveret.amqp.writer import MethodWriter
 from leveret.errors import ClosedError
 from leveret.perf.load import Load, Pairs
 from leveret.perf.protocol import CHANNEL, FRAME_BYTES, Parser, frame
@@ -96,7 +96,7 @@ class Client:
             return self.read()
         return bool(self._poll.poll(wait_s * 1000)) and self.read()
 
-    def call(self, method: Writer, answer: int, channel: int = CHANNEL) -> None:
+    def call(self, method: MethodWriter, answer: int, channel: int = CHANNEL) -> None:
         """Send a method and wait for its answer."""
         self._send_method(method, channel)
         self._wait_for(answer)
@@ -106,21 +106,21 @@ class Client:
         arguments = dict(load.queue_arguments)
         if load.queue_type:
             arguments["x-queue-type"] = load.queue_type
-        method = Writer(QUEUE_DECLARE).short(0).short_string(queue)
+        method = MethodWriter(QUEUE_DECLARE).short(0).short_string(queue)
         method.octet(_DURABLE if load.durable else 0).table(table_of(arguments))
         self.call(method, QUEUE_DECLARE_OK)
 
     def delete(self, queue: str) -> None:
-        method = Writer(QUEUE_DELETE).short(0).short_string(queue).octet(0)
+        method = MethodWriter(QUEUE_DELETE).short(0).short_string(queue).octet(0)
         self.call(method, QUEUE_DELETE_OK)
 
     def declare_exchange(self, exchange: str, kind: str, durable: bool) -> None:
-        method = Writer(EXCHANGE_DECLARE).short(0).short_string(exchange).short_string(kind)
+        method = MethodWriter(EXCHANGE_DECLARE).short(0).short_string(exchange).short_string(kind)
         method.octet(_DURABLE if durable else 0).table({})
         self.call(method, EXCHANGE_DECLARE_OK)
 
     def delete_exchange(self, exchange: str) -> None:
-        method = Writer(EXCHANGE_DELETE).short(0).short_string(exchange).octet(0)
+        method = MethodWriter(EXCHANGE_DELETE).short(0).short_string(exchange).octet(0)
         self.call(method, EXCHANGE_DELETE_OK)
 
     def bind(self, queue: str, exchange: str, keys: Sequence[str], arguments: Pairs = ()) -> None:
@@ -128,7 +128,7 @@ class Client:
         table = table_of(dict(arguments))
         for index, key in enumerate(keys):
             is_last = index == len(keys) - 1
-            method = Writer(QUEUE_BIND).short(0).short_string(queue).short_string(exchange)
+            method = MethodWriter(QUEUE_BIND).short(0).short_string(queue).short_string(exchange)
             method.short_string(key).octet(0 if is_last else _NO_WAIT).table(table)
             if is_last:
                 self.call(method, QUEUE_BIND_OK)
@@ -136,20 +136,20 @@ class Client:
                 self._send_method(method, CHANNEL)
 
     def select_confirms(self) -> None:
-        self.call(Writer(CONFIRM_SELECT).octet(0), CONFIRM_SELECT_OK)
+        self.call(MethodWriter(CONFIRM_SELECT).octet(0), CONFIRM_SELECT_OK)
 
     def consume(self, queue: str, load: Load) -> None:
         """Ask for deliveries; they may come before this returns."""
         if load.prefetch:
-            self.call(Writer(BASIC_QOS).long(0).short(load.prefetch).octet(0), BASIC_QOS_OK)
+            self.call(MethodWriter(BASIC_QOS).long(0).short(load.prefetch).octet(0), BASIC_QOS_OK)
         arguments = stream_arguments(load.stream_offset) if load.queue_type == "stream" else {}
-        method = Writer(BASIC_CONSUME).short(0).short_string(queue).short_string("")
+        method = MethodWriter(BASIC_CONSUME).short(0).short_string(queue).short_string("")
         method.octet(0 if load.prefetch else _NO_ACK).table(table_of(arguments))
         self.call(method, BASIC_CONSUME_OK)
 
     def close(self) -> None:
         """Say goodbye and close the socket, whatever the broker makes of it."""
-        method = Writer(CONNECTION_CLOSE).short(200).short_string("").short(0).short(0)
+        method = MethodWriter(CONNECTION_CLOSE).short(200).short_string("").short(0).short(0)
         with contextlib.suppress(OSError, ClosedError):
             self.call(method, CONNECTION_CLOSE_OK, 0)
         self._socket.close()
@@ -164,14 +164,16 @@ class Client:
         self.send(_PROTOCOL_HEADER)
         self._wait_for(CONNECTION_START)
         secret = f"\0{load.user}\0{load.password}".encode()
-        start_ok = Writer(CONNECTION_START_OK).table({}).short_string("PLAIN")
+        start_ok = MethodWriter(CONNECTION_START_OK).table({}).short_string("PLAIN")
         self.call(start_ok.long_string(secret).short_string("en_US"), CONNECTION_TUNE, 0)
-        self._send_method(Writer(CONNECTION_TUNE_OK).short(CHANNEL).long(FRAME_BYTES).short(0), 0)
-        opened = Writer(CONNECTION_OPEN).short_string(load.vhost).short_string("").octet(0)
+        self._send_method(
+            MethodWriter(CONNECTION_TUNE_OK).short(CHANNEL).long(FRAME_BYTES).short(0), 0
+        )
+        opened = MethodWriter(CONNECTION_OPEN).short_string(load.vhost).short_string("").octet(0)
         self.call(opened, CONNECTION_OPEN_OK, 0)
-        self.call(Writer(CHANNEL_OPEN).short_string(""), CHANNEL_OPEN_OK)
+        self.call(MethodWriter(CHANNEL_OPEN).short_string(""), CHANNEL_OPEN_OK)
 
-    def _send_method(self, method: Writer, channel: int) -> None:
+    def _send_method(self, method: MethodWriter, channel: int) -> None:
         self.send(frame(FRAME_METHOD, channel, method.payload()))
 
     def _wait_for(self, method: int) -> None:

@@ -23,7 +23,7 @@ from leveret.amqp.methods import (
     FRAME_METHOD,
     FRAME_OVERHEAD,
 )
-from leveret.amqp.writer import Writer
+from leveret.amqp.writer import MethodWriter
 from leveret.errors import ClosedError, FrameError
 from leveret.wire.properties import Properties, encode_header
 from leveret.wire.tables import Table
@@ -50,7 +50,7 @@ def message_frames(
     exchange: str, routing_key: str, body: bytes, properties: Properties, mandatory: bool
 ) -> list[bytes]:
     """The frames of one publish."""
-    method = Writer(BASIC_PUBLISH).short(0).short_string(exchange).short_string(routing_key)
+    method = MethodWriter(BASIC_PUBLISH).short(0).short_string(exchange).short_string(routing_key)
     method.octet(_MANDATORY if mandatory else 0)
     size: int = len(body)
     header = encode_header(properties, size)

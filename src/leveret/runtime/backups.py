@@ -15,8 +15,8 @@ from leveret.engine.queues.queue import Queue
 from leveret.engine.restore import define
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import CorruptionError, PreconditionFailedError, StorageError
-from leveret.runtime.sync_barrier import SYNC_WITHIN_S, Syncing
-from leveret.runtime.turns import Turns
+from leveret.runtime.sync_barrier import SYNC_WITHIN_S, SyncBarrier
+from leveret.runtime.turns import TurnRunner
 from leveret.storage.archive import ArchiveReader
 from leveret.storage.backup import NodeBackup
 from leveret.storage.queue_backup import QUEUE, Kept, QueueSnapshot, read_log
@@ -28,23 +28,23 @@ TURN_MESSAGES: Final = 200
 TURN_BYTES: Final = 1024 * 1024
 
 
-class Backups:
+class NodeBackups:
     """Makes and takes in backups of one node."""
 
     def __init__(
         self,
         node: str,
         broker: Broker,
-        turns: Turns,
+        turns: TurnRunner,
         store: Store | None,
-        syncing: Syncing,
+        sync_barrier: SyncBarrier,
         in_flight: Callable[[], list[Message]],
     ) -> None:
         self._node = node
         self._broker = broker
         self._turns = turns
         self._store = store
-        self._syncing = syncing
+        self._sync_barrier = sync_barrier
         self._in_flight = in_flight
 
     # Out
@@ -86,7 +86,7 @@ class Backups:
             store.log.let_go()
 
         try:
-            await self._syncing.wait()
+            await self._sync_barrier.wait()
             snapshot.open_files(store.disk)
         except BaseException:
             close()
@@ -109,7 +109,7 @@ class Backups:
             restoring.undo()
             self._turns.end()
             raise
-        await self._syncing.wait()
+        await self._sync_barrier.wait()
         return restoring.count
 
     async def _push(self, restoring: "_Restoring", kept: list[Kept]) -> None:
@@ -122,7 +122,7 @@ class Backups:
             finally:
                 self._turns.end()
             await asyncio.sleep(0)
-        await self._syncing.wait()
+        await self._sync_barrier.wait()
 
 
 class _Restoring:

@@ -3,7 +3,7 @@
 import logging
 from typing import Final
 
-from leveret.amqp.link import CLOSED, GONE_EARLY, OPENED, Link
+from leveret.amqp.connection_base import CLOSED, GONE_EARLY, OPENED, ConnectionBase
 
 log = logging.getLogger("leveret.amqp")
 
@@ -15,14 +15,14 @@ _LEVELS: Final = {
 }
 
 
-def log_event(event: str, link: Link, why: str) -> None:
+def log_event(event: str, connection: ConnectionBase, why: str) -> None:
     """Something happened to a connection."""
-    told: dict[str, object] = {"peer": link.peer, "connection": link.name}
-    if link.user is not None:
-        told["user"] = link.user.name
-    if link.vhost is not None:
-        told["vhost"] = link.vhost.name
-    product = link.client_properties.get("product")
+    told: dict[str, object] = {"peer": connection.peer, "connection": connection.name}
+    if connection.user is not None:
+        told["user"] = connection.user.name
+    if connection.vhost is not None:
+        told["vhost"] = connection.vhost.name
+    product = connection.client_properties.get("product")
     if event == OPENED and isinstance(product, str):
         told["client"] = product[:CLIENT_CHARS_MAX]
     if why:

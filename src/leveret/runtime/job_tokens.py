@@ -30,7 +30,7 @@ class JobTokens:
 
     def __init__(self, settings: Settings, folder: Path | None) -> None:
         from leveret.auth.keys import Key, pem_key, secret_key
-        from leveret.auth.tokens import TokenRules, Tokens
+        from leveret.auth.tokens import TokenRules, TokenVerifier
 
         self._secret = ""
         if settings.jobs_token_key is not None:
@@ -45,7 +45,7 @@ class JobTokens:
                 raise ConfigError(f"jobs_token_secret: it is shorter than {few} characters")
             key, allowed = secret_key(self._secret), frozenset(("HS256",))
         pinned = Key("", frozenset(allowed), key.material)
-        self._tokens = Tokens(TokenRules(frozenset(allowed), audience=""), [pinned])
+        self._tokens = TokenVerifier(TokenRules(frozenset(allowed), audience=""), [pinned])
         self._known: dict[str, tuple[frozenset[str], int]] = {}  # namespaces, and until when
 
     def namespaces(self, token: str, now_ms: int) -> frozenset[str]:
@@ -76,11 +76,11 @@ def _names(claim: Any) -> frozenset[str]:
 
 def make_token(secret: str, namespaces: list[str], subject: str, now_ms: int, lasts_s: int) -> str:
     """A token for these namespaces, that ends after a time."""
-    from leveret.auth.signing import signed
+    from leveret.auth.signing import sign_token
 
     now_s = now_ms // 1000
     claims = {"sub": subject, NAMESPACES: namespaces, "iat": now_s, "exp": now_s + lasts_s}
-    return signed(claims, secret)
+    return sign_token(claims, secret)
 
 
 def now_ms() -> int:

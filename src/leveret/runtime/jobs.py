@@ -12,9 +12,9 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final, Protocol
 
-from leveret.auth import ADMINISTRATOR, Directory
+from leveret.auth import ADMINISTRATOR, UserDirectory
 from leveret.config.settings import Settings
-from leveret.definitions import Book
+from leveret.definitions import Definitions
 from leveret.engine.broker import Broker
 from leveret.engine.turns.session import Session
 from leveret.engine.vhosts.vhost import Vhost
@@ -28,13 +28,13 @@ _EVERYTHING: Final = ".*"
 log = logging.getLogger(__name__)
 
 
-class Host(Protocol):
+class JobsHost(Protocol):
     """The node, as seen from here."""
 
     settings: Settings
     broker: Broker
-    book: Book
-    directory: Directory
+    definitions: Definitions
+    directory: UserDirectory
 
     @property
     def node_name(self) -> str: ...
@@ -50,10 +50,10 @@ class Host(Protocol):
     def sessions(self) -> list[Session]: ...
 
 
-class Jobs:
+class NodeJobs:
     """The service."""
 
-    def __init__(self, host: Host, folder: Path | None) -> None:
+    def __init__(self, host: JobsHost, folder: Path | None) -> None:
         self._host = host
         self._folder = folder
         # A `leveret.job_service.store.Store`; naming it would import msgspec into every start.
@@ -147,7 +147,7 @@ class Jobs:
 class _EmbeddedHost:
     """What the embedded store asks, of the node."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: JobsHost) -> None:
         self._host = host
         self.broker = host.broker
         self.node_name = host.node_name
@@ -161,7 +161,7 @@ class _EmbeddedHost:
         """A vhost. One that is new is open to administrators, who could open it to themselves."""
         host = self._host
         if name not in host.broker.vhosts:
-            host.book.vhosts.put(name, {})
+            host.definitions.vhosts.put(name, {})
             for account in host.directory.users.all():
                 if ADMINISTRATOR in account.tags:
                     permissions = host.directory.permissions

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from leveret.runtime.turns import Turns
+from leveret.runtime.turns import TurnRunner
 
 log = logging.getLogger(__name__)
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 class LoginThread:
     """A thread that starts with the first work."""
 
-    def __init__(self, turns: Turns, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, turns: TurnRunner, loop: asyncio.AbstractEventLoop) -> None:
         self._turns = turns
         self._loop = loop
         self._pool: ThreadPoolExecutor | None = None

@@ -93,7 +93,7 @@ def _quoted(value: object) -> str:
     return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)
 
 
-class Flood:
+class RepeatLimiter:
     """Counts the lines of each text in the present second."""
 
     def __init__(self) -> None:
@@ -126,12 +126,12 @@ def _repeated(name: str, level: int, text: str, count: int) -> logging.LogRecord
     return record
 
 
-class Handler(logging.StreamHandler[IO[str]]):
+class LogHandler(logging.StreamHandler[IO[str]]):
     """Writes lines, but not a flood of them."""
 
     def __init__(self, stream: IO[str]) -> None:
         super().__init__(stream)
-        self._flood = Flood()
+        self._flood = RepeatLimiter()
 
     def emit(self, record: logging.LogRecord) -> None:
         for late in self._flood.left_out(int(record.created)):
@@ -142,6 +142,6 @@ class Handler(logging.StreamHandler[IO[str]]):
 
 def configure(level: str, form: str, stream: IO[str] | None = None) -> None:
     """Log to stderr from now on."""
-    handler: Any = Handler(stream if stream is not None else sys.stderr)
+    handler: Any = LogHandler(stream if stream is not None else sys.stderr)
     handler.setFormatter(JsonFormatter() if form == JSON else TextFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

@@ -9,14 +9,14 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 
 from leveret import __version__
-from leveret.amqp.link import Front, Limits
+from leveret.amqp.connection_base import AmqpFront, ConnectionLimits
 from leveret.amqp.server import AmqpServer
 from leveret.arrow.reads import BulkReads
-from leveret.auth import Authority, Credentials, Directory, is_loopback
-from leveret.auth.throttle import Throttle
+from leveret.auth import Authenticator, Credentials, UserDirectory, is_loopback
+from leveret.auth.login_throttle import LoginThrottle
 from leveret.clock import Clock
 from leveret.config.settings import Settings, memory_high_bytes
-from leveret.definitions import Book
+from leveret.definitions import Definitions
 from leveret.engine.broker import Broker
 from leveret.engine.history.tracing import TracedMessages
 from leveret.engine.message import Message
@@ -26,21 +26,21 @@ from leveret.engine.vhosts import pausing
 from leveret.errors import ConfigError
 from leveret.http.framework.node import Listener, Machine
 from leveret.http.transport.front import HttpFront
-from leveret.leases import Leases
+from leveret.leases import ReaderLeases
 from leveret.runtime import machine
-from leveret.runtime.backups import Backups
+from leveret.runtime.backups import NodeBackups
 from leveret.runtime.certificates import Certificates
 from leveret.runtime.connection_log import log_event
-from leveret.runtime.connections import Connections
-from leveret.runtime.jobs import Jobs
+from leveret.runtime.connections_view import ConnectionsView
+from leveret.runtime.jobs import NodeJobs
 from leveret.runtime.login_thread import LoginThread
 from leveret.runtime.loop_watch import LoopWatch
-from leveret.runtime.memory import REASON, MemoryWatch, held_bytes, machine_bytes
+from leveret.runtime.memory_alarm import MEMORY_REASON, MemoryWatch, held_bytes, machine_bytes
 from leveret.runtime.shovels import load_shovels, make_shovels
-from leveret.runtime.sync_barrier import Syncing
+from leveret.runtime.sync_barrier import SyncBarrier
 from leveret.runtime.telemetry import Telemetry
-from leveret.runtime.tracing import Tracer, otlp_exporter
-from leveret.runtime.turns import Turns
+from leveret.runtime.tracing import SpanExporter, otlp_exporter
+from leveret.runtime.turns import TurnRunner
 from leveret.storage.disk import Disk
 from leveret.storage.log import Log
 from leveret.storage.recovery import Recovered
@@ -79,12 +79,12 @@ class Node:
         self.broker.parks = settings.park_over_limit
         self.broker.turn.node_name = settings.node
         self.broker.begin_turn(clock.now_ms())
-        self.directory = Directory(
-            self.broker.register, clock.now_ms, Throttle(settings.login_failures_max)
+        self.directory = UserDirectory(
+            self.broker.register, clock.now_ms, LoginThrottle(settings.login_failures_max)
         )
         self.directory.quotas.connections_max = settings.connections_max
-        self.book = Book(self.broker, settings.node, PRODUCT_VERSION)
-        self.front = Front(self.broker, self.directory, _limits(settings), _token)
+        self.definitions = Definitions(self.broker, settings.node, PRODUCT_VERSION)
+        self.front = AmqpFront(self.broker, self.directory, _limits(settings), _token)
         self.front.server_properties = _server_properties(settings.node)
         self.amqp_address = ("", 0)
         self.http_address = ("", 0)
@@ -100,10 +100,12 @@ class Node:
             self._store = Store(disk, self.broker, settings.durability)
         self.bulk_reads = BulkReads(disk.folder if disk is not None else None)
         self.front.on_event = log_event
-        self._tracer: Tracer | None = None
+        self._span_exporter: SpanExporter | None = None
         if settings.otel_endpoint:
             trails = TracedMessages()
-            self._tracer = Tracer(trails, otlp_exporter(settings.otel_endpoint, settings.node))
+            self._span_exporter = SpanExporter(
+                trails, otlp_exporter(settings.otel_endpoint, settings.node)
+            )
             self.broker.turn.trails = trails
         self._clock = clock
         self._started_ms = clock.now_ms()
@@ -117,16 +119,18 @@ class Node:
         """
         loop = asyncio.get_running_loop()
         self._certificates = _certificates(self.settings)
-        self.turns = Turns(self.broker, self._clock, loop)
+        self.turns = TurnRunner(self.broker, self._clock, loop)
         self.watch = LoopWatch(loop, lambda: int(self.broker.turn.number))
         self.turns.watch = self.watch
-        self.metrics = Telemetry(self, self.front.alarms, self.watch.lags, self._log, self._tracer)
+        self.metrics = Telemetry(
+            self, self.front.alarms, self.watch.lags, self._log, self._span_exporter
+        )
         limit_bytes = memory_high_bytes(self.settings.memory_high, machine_bytes())
         self.memory_limit_bytes = limit_bytes
         self._memory = MemoryWatch(self.broker, limit_bytes, loop, self._on_memory)
         self.front.limits.sockets_end = self.machine().amqp_sockets_end()
         self.amqp = AmqpServer(self.front, loop, self.turns, self._memory.note_received)
-        self.connections = Connections(self.amqp)
+        self.connections = ConnectionsView(self.amqp)
         if self._store is not None:
             self.recovered = self._store.open(
                 loop,
@@ -138,15 +142,15 @@ class Node:
         if on_recovered is not None:
             on_recovered()
         self.turns.add_flusher(self.amqp.flush)
-        if self._tracer is not None:
-            self.turns.add_flusher(self._tracer.flush)
-        self._syncing = Syncing(self.broker, self.turns, self._store)
-        self.backups = Backups(
+        if self._span_exporter is not None:
+            self.turns.add_flusher(self._span_exporter.flush)
+        self._sync_barrier = SyncBarrier(self.broker, self.turns, self._store)
+        self.backups = NodeBackups(
             self.settings.node,
             self.broker,
             self.turns,
             self._store,
-            self._syncing,
+            self._sync_barrier,
             self._in_flight,
         )
         self.tasks = Tasks(
@@ -157,9 +161,9 @@ class Node:
             alarms=self.alarms,
             in_flight=self._in_flight,
         )
-        self.leases = Leases(self.broker, turn=self.turn, synced=self.synced)
+        self.leases = ReaderLeases(self.broker, turn=self.turn, synced=self.synced)
         self.shovels = make_shovels(self, self._clock)
-        self.jobs = Jobs(self, self._store.disk.folder if self._store is not None else None)
+        self.jobs = NodeJobs(self, self._store.disk.folder if self._store is not None else None)
         self._load_users()
         await self._take_tokens()
         self.turns.begin()
@@ -206,15 +210,15 @@ class Node:
         if self.settings.load_definitions:
             from leveret.definitions.boot import load_definitions  # late: few starts need it
 
-            load_definitions(self.settings.load_definitions, self.book, directory)
+            load_definitions(self.settings.load_definitions, self.definitions, directory)
         self.turns.end()
         if not is_loopback(self.settings.host) and not directory.has_own_password():
             raise ConfigError(NO_PASSWORD.format(host=self.settings.host))
         directory.on_change = self.amqp.access_changed
         directory.on_gone = self.amqp.user_gone
         directory.on_login = self._on_login
-        self._apart = LoginThread(self.turns, asyncio.get_running_loop())
-        directory.verification.apart = self._apart.run
+        self._login_thread = LoginThread(self.turns, asyncio.get_running_loop())
+        directory.password_verifier.run_in_thread = self._login_thread.run
 
     async def _take_tokens(self) -> None:
         """Where tokens are configured, take them as logins too."""
@@ -224,7 +228,7 @@ class Node:
 
         logins = TokenLogins(self.settings, self.directory, self._clock.now_ms)
         await logins.start()
-        self.front.authority = logins.authority
+        self.front.authenticator = logins.authenticator
         self._reloads.append(logins.reload)
         self._key_care = asyncio.get_running_loop().create_task(logins.run(), name="keys")
         self._key_care.add_done_callback(_log_failure)
@@ -241,14 +245,14 @@ class Node:
         await self.amqp.stop(DRAIN_S)
         await self.bulk_reads.stop()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._apart.stop()  # after all who may ask it
+        await self._login_thread.stop()  # after all who may ask it
         self._memory.stop()
         self.turns.stop()
         self.watch.stop()
         if self._store is not None:
             self._store.close()
-        if self._tracer is not None:
-            await asyncio.to_thread(self._tracer.stop)
+        if self._span_exporter is not None:
+            await asyncio.to_thread(self._span_exporter.stop)
 
     # What the HTTP front may ask
 
@@ -304,7 +308,7 @@ class Node:
     def sessions(self) -> list[Session]:
         held_here = (self.shovels, self.jobs, self.leases)
         found: list[Session] = [each for holder in held_here for each in holder.sessions()]
-        found.extend(c for link in self.amqp.protocols for c in link.channels.values())
+        found.extend(c for connection in self.amqp.protocols for c in connection.channels.values())
         return found
 
     async def no_alarm(self) -> None:
@@ -328,8 +332,8 @@ class Node:
         return held
 
     @property
-    def authority(self) -> Authority:
-        return self.front.authority
+    def authenticator(self) -> Authenticator:
+        return self.front.authenticator
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
@@ -343,10 +347,10 @@ class Node:
         self.amqp.close_vhost(vhost)
 
     async def synced(self) -> None:
-        await self._syncing.wait()
+        await self._sync_barrier.wait()
 
     def _on_memory(self, is_low: bool) -> None:
-        self._set_alarm(REASON, is_low)
+        self._set_alarm(MEMORY_REASON, is_low)
 
     def _on_disk(self, is_full: bool) -> None:
         self._set_alarm(DISK_FULL, is_full)
@@ -399,8 +403,8 @@ def _certificates(settings: Settings) -> Certificates | None:
     return Certificates(settings)
 
 
-def _limits(settings: Settings) -> Limits:
-    limits = Limits()
+def _limits(settings: Settings) -> ConnectionLimits:
+    limits = ConnectionLimits()
     limits.channel_max = settings.channel_max
     limits.frame_max = settings.frame_max
     limits.heartbeat_s = settings.heartbeat_s

@@ -14,10 +14,17 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from leveret.auth.directory import Directory
-from leveret.auth.keys import KNOWN_ALGORITHMS, Key, fetch_set, pem_keys, read_set, secret_key
-from leveret.auth.oauth2 import TokenAuthority, TokenForm
-from leveret.auth.tokens import TokenRules, Tokens
+from leveret.auth.keys import (
+    KNOWN_ALGORITHMS,
+    Key,
+    fetch_key_set,
+    pem_keys,
+    read_key_set,
+    secret_key,
+)
+from leveret.auth.oauth2 import ClaimMapping, TokenAuthenticator
+from leveret.auth.tokens import TokenRules, TokenVerifier
+from leveret.auth.user_directory import UserDirectory
 from leveret.config.settings import Settings
 from leveret.errors import ConfigError
 
@@ -28,17 +35,21 @@ PAUSE_S: Final = 10.0
 
 
 class TokenLogins:
-    """The authority over tokens, and the care of its keys."""
+    """The authenticator over tokens, and the care of its keys."""
 
-    def __init__(self, settings: Settings, directory: Directory, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, settings: Settings, directory: UserDirectory, now_ms: Callable[[], int]
+    ) -> None:
         """Raises ConfigError for settings and files that cannot be used."""
         self._settings = settings
         self._kept = kept_keys(settings)
         self._fetched: list[Key] = []
         self._wanted = asyncio.Event()
-        self.tokens = Tokens(token_rules(settings), self._kept)
+        self.tokens = TokenVerifier(token_rules(settings), self._kept)
         self.tokens.on_unknown_key = self._wanted.set
-        self.authority = TokenAuthority(self.tokens, token_form(settings), directory, now_ms)
+        self.authenticator = TokenAuthenticator(
+            self.tokens, token_form(settings), directory, now_ms
+        )
 
     async def start(self) -> None:
         """Fetch keys before anybody can ask; where that fails the node starts without them."""
@@ -75,7 +86,7 @@ class TokenLogins:
             log.error("the keys of tokens stay as they were: %s", fault)
         try:
             if self._settings.oauth2_jwks_url:
-                self._fetched = fetch_set(self._settings.oauth2_jwks_url)
+                self._fetched = fetch_key_set(self._settings.oauth2_jwks_url)
         except ConfigError as fault:
             is_complete = False
             log.error("the keys of tokens stay as they were: %s", fault)
@@ -88,7 +99,7 @@ def kept_keys(settings: Settings) -> list[Key]:
     if settings.oauth2_secret:
         keys.append(secret_key(str(settings.oauth2_secret)))
     if settings.oauth2_jwks_file is not None:
-        keys += read_set(settings.oauth2_jwks_file)
+        keys += read_key_set(settings.oauth2_jwks_file)
     return keys
 
 
@@ -105,10 +116,10 @@ def token_rules(settings: Settings) -> TokenRules:
     )
 
 
-def token_form(settings: Settings) -> TokenForm:
+def token_form(settings: Settings) -> ClaimMapping:
     server_id = settings.oauth2_resource_server_id
     prefix = settings.oauth2_scope_prefix
-    return TokenForm(
+    return ClaimMapping(
         server_id,
         prefix if prefix is not None else f"{server_id}.",
         _words(settings.oauth2_username_claims),

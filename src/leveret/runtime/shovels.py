@@ -6,19 +6,19 @@ from typing import Protocol
 
 from leveret.clock import Clock
 from leveret.config.settings import Settings
-from leveret.definitions import Book
+from leveret.definitions import Definitions
 from leveret.engine.broker import Broker
 from leveret.shovels import Shovels
 from leveret.shovels.host import ThisNode
 from leveret.shovels.manager import COMPONENT
 
 
-class Host(Protocol):
+class ShovelsHost(Protocol):
     """The node, as shovels see it."""
 
     settings: Settings
     broker: Broker
-    book: Book
+    definitions: Definitions
     shovels: Shovels
 
     def turn(self) -> AbstractContextManager[None]:
@@ -37,9 +37,9 @@ class Host(Protocol):
         """Tell whoever listens at the event exchange."""
 
 
-def make_shovels(host: Host, clock: Clock) -> Shovels:
+def make_shovels(host: ShovelsHost, clock: Clock) -> Shovels:
     """The shovels of a node; none runs yet."""
-    parameters = host.book.parameters
+    parameters = host.definitions.parameters
     node = ThisNode(
         broker=host.broker,
         turn=host.turn,
@@ -66,7 +66,7 @@ def make_shovels(host: Host, clock: Clock) -> Shovels:
     return shovels
 
 
-def load_shovels(host: Host) -> None:
+def load_shovels(host: ShovelsHost) -> None:
     """Start the shovels that the node had when it ended."""
-    rows = host.book.parameters.all(COMPONENT)
+    rows = host.definitions.parameters.all(COMPONENT)
     host.shovels.load([(vhost, name, value) for _, vhost, name, value in rows])

@@ -6,16 +6,16 @@ from typing import Final
 from leveret.engine.broker import Broker
 from leveret.engine.commands.sync_waiter import Waiting
 from leveret.errors import StorageError
-from leveret.runtime.turns import Turns
+from leveret.runtime.turns import TurnRunner
 from leveret.storage.store import Store
 
 SYNC_WITHIN_S: Final = 60.0  # a full disk may be given room meanwhile
 
 
-class Syncing:
+class SyncBarrier:
     """Tells when everything up to now is on disk. Without a store there is nothing to wait for."""
 
-    def __init__(self, broker: Broker, turns: Turns, store: Store | None) -> None:
+    def __init__(self, broker: Broker, turns: TurnRunner, store: Store | None) -> None:
         self._broker = broker
         self._turns = turns
         self._store = store

@@ -12,7 +12,7 @@ from leveret.http.framework.node import LoopFacts, NodeView
 from leveret.http.framework.pace import Slices
 from leveret.http.framework.request_counts import Requests
 from leveret.metrics.sources import Sources
-from leveret.runtime.tracing import Tracer
+from leveret.runtime.tracing import SpanExporter
 from leveret.storage.log import Log
 
 
@@ -25,7 +25,7 @@ class Telemetry:
         alarms: Sequence[str],
         lags: Histogram,
         log_of_node: Callable[[], Log | None],
-        tracer: Tracer | None,
+        span_exporter: SpanExporter | None,
     ) -> None:
         self.requests = Requests()
         self._broker: Broker = facts.broker
@@ -37,7 +37,9 @@ class Telemetry:
             log=log_of_node,
             lags=lags,
             requests=self.requests,
-            spans=lambda: (0, 0) if tracer is None else (tracer.exported, tracer.dropped),
+            spans=lambda: (
+                (0, 0) if span_exporter is None else (span_exporter.exported, span_exporter.dropped)
+            ),
         )
 
     def scrape(self, endpoint: str, slices: Slices) -> AsyncIterator[bytes]:

@@ -44,7 +44,7 @@ class Span:
 Export = Callable[[list[Span]], bool]
 
 
-class Tracer:
+class SpanExporter:
     """Makes spans of trails, and has them sent."""
 
     def __init__(self, trails: TracedMessages, export: Export) -> None:

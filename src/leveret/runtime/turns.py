@@ -18,7 +18,7 @@ from leveret.runtime.loop_watch import LoopWatch
 log = logging.getLogger(__name__)
 
 
-class Turns:
+class TurnRunner:
     """Drives one broker on one loop."""
 
     def __init__(self, broker: Broker, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:

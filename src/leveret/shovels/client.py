@@ -37,8 +37,8 @@ from leveret.amqp.methods import (
     FRAME_METHOD,
     FRAME_OVERHEAD,
 )
-from leveret.amqp.reader import Reader
-from leveret.amqp.writer import Writer
+from leveret.amqp.reader import MethodReader
+from leveret.amqp.writer import MethodWriter
 from leveret.errors import ClosedByPeerError, ClosedError, LeveretError
 from leveret.shovels.ends import Delivery
 from leveret.shovels.uri import AmqpUri
@@ -103,9 +103,9 @@ class AmqpClient(asyncio.Protocol):
         self._is_blocked = False  # the broker takes no publishes
         # The call that is waited for
         self._expected: tuple[int, ...] = ()
-        self._answer: asyncio.Future[Reader] | None = None
+        self._answer: asyncio.Future[MethodReader] | None = None
         # Content that is being received
-        self._method: Reader | None = None
+        self._method: MethodReader | None = None
         self._header: bytes | None = None
         self._parts: list[bytes] = []
         self._missing = 0
@@ -133,7 +133,7 @@ class AmqpClient(asyncio.Protocol):
         await self._wait_for(CONNECTION_START)
         secret = f"\0{uri.user}\0{uri.password}".encode()
         properties: Table = {**_CLIENT, **table_of({"connection_name": self._name})}
-        start_ok = Writer(CONNECTION_START_OK).table(properties).short_string("PLAIN")
+        start_ok = MethodWriter(CONNECTION_START_OK).table(properties).short_string("PLAIN")
         self._send(start_ok.long_string(secret).short_string("en_US"), 0)
         tune = await self._wait_for(CONNECTION_TUNE)
         tune.short()
@@ -141,24 +141,24 @@ class AmqpClient(asyncio.Protocol):
         offered_s = tune.short()
         beat_s = min(offered_s, uri.heartbeat_s) if offered_s and uri.heartbeat_s else 0
         self._send(
-            Writer(CONNECTION_TUNE_OK).short(_CHANNEL).long(self._frame_max).short(beat_s), 0
+            MethodWriter(CONNECTION_TUNE_OK).short(_CHANNEL).long(self._frame_max).short(beat_s), 0
         )
-        opened = Writer(CONNECTION_OPEN).short_string(uri.vhost).short_string("").octet(0)
+        opened = MethodWriter(CONNECTION_OPEN).short_string(uri.vhost).short_string("").octet(0)
         self._send(opened, 0)
         await self._wait_for(CONNECTION_OPEN_OK)
         if beat_s:
             self._on_beat(beat_s)
 
     async def open_channel(self) -> None:
-        await self.call(Writer(CHANNEL_OPEN).short_string(""), CHANNEL_OPEN_OK)
+        await self.call(MethodWriter(CHANNEL_OPEN).short_string(""), CHANNEL_OPEN_OK)
 
-    async def call(self, method: Writer, *answers: int) -> Reader:
+    async def call(self, method: MethodWriter, *answers: int) -> MethodReader:
         """Send a method and wait for one of its answers. Raises Closed."""
         self._send(method, _CHANNEL)
         async with asyncio.timeout(ANSWER_S):
             return await self._wait_for(*answers)
 
-    async def _wait_for(self, *methods: int) -> Reader:
+    async def _wait_for(self, *methods: int) -> MethodReader:
         if self._is_lost:
             raise ClosedError("the connection is closed")
         assert self._answer is None
@@ -172,7 +172,7 @@ class AmqpClient(asyncio.Protocol):
     async def close(self) -> None:
         """Say goodbye, and close the socket whatever the broker makes of it."""
         if not self._is_lost:
-            method = Writer(CONNECTION_CLOSE).short(200).short_string("").short(0).short(0)
+            method = MethodWriter(CONNECTION_CLOSE).short(200).short_string("").short(0).short(0)
             self._send(method, 0)
             with contextlib.suppress(TimeoutError, LeveretError):
                 async with asyncio.timeout(CLOSE_S):
@@ -190,12 +190,12 @@ class AmqpClient(asyncio.Protocol):
         """Whether the connection has ended."""
         return self._is_lost
 
-    def send(self, method: Writer) -> None:
+    def send(self, method: MethodWriter) -> None:
         """Send a method that has no answer."""
         self._send(method, _CHANNEL)
 
     def publish(self, exchange: str, key: str, header: bytes, body: bytes, mandatory: bool) -> None:
-        method = Writer(BASIC_PUBLISH).short(0).short_string(exchange).short_string(key)
+        method = MethodWriter(BASIC_PUBLISH).short(0).short_string(exchange).short_string(key)
         method.octet(_MANDATORY if mandatory else 0)
         frames = [_frame(FRAME_METHOD, _CHANNEL, method.payload())]
         frames.append(_frame(FRAME_HEADER, _CHANNEL, header))
@@ -204,7 +204,7 @@ class AmqpClient(asyncio.Protocol):
         frames.extend(_frame(FRAME_BODY, _CHANNEL, part) for part in parts)
         self._write(b"".join(frames))
 
-    def _send(self, method: Writer, channel: int) -> None:
+    def _send(self, method: MethodWriter, channel: int) -> None:
         self._write(_frame(FRAME_METHOD, channel, method.payload()))
 
     def _write(self, data: bytes) -> None:
@@ -296,7 +296,7 @@ class AmqpClient(asyncio.Protocol):
 
     def _on_frame(self, kind: int, payload: bytes) -> None:
         if kind == FRAME_METHOD:
-            self._on_method(int.from_bytes(payload[:4], "big"), Reader(payload))
+            self._on_method(int.from_bytes(payload[:4], "big"), MethodReader(payload))
         elif kind == FRAME_HEADER:
             self._header = payload
             self._missing = int.from_bytes(payload[4:12], "big")
@@ -328,7 +328,7 @@ class AmqpClient(asyncio.Protocol):
             Delivery(tag, _text(method), _text(method), redelivered, header, body)
         )
 
-    def _on_method(self, method: int, reader: Reader) -> None:
+    def _on_method(self, method: int, reader: MethodReader) -> None:
         if method in (BASIC_DELIVER, BASIC_RETURN):
             self._method = reader
         elif method in (BASIC_ACK, BASIC_NACK):
@@ -337,10 +337,10 @@ class AmqpClient(asyncio.Protocol):
         elif method in self._expected and self._answer is not None and not self._answer.done():
             self._answer.set_result(reader)
         elif method == CHANNEL_CLOSE:
-            self._send(Writer(CHANNEL_CLOSE_OK), _CHANNEL)
+            self._send(MethodWriter(CHANNEL_CLOSE_OK), _CHANNEL)
             self._on_channel_closed(ClosedByPeerError(reader.short(), reader.short_string()))
         elif method == CONNECTION_CLOSE:
-            self._send(Writer(CONNECTION_CLOSE_OK), 0)
+            self._send(MethodWriter(CONNECTION_CLOSE_OK), 0)
             self._end(ClosedByPeerError(reader.short(), reader.short_string()))
         elif method == BASIC_CANCEL:
             self._end(ClosedError("the broker cancelled the consumer: is the queue deleted?"))
@@ -363,7 +363,7 @@ def _frame(kind: int, channel: int, payload: bytes) -> bytes:
     return head + payload + bytes((FRAME_END,))
 
 
-def _text(reader: Reader) -> str:
+def _text(reader: MethodReader) -> str:
     """A short string, whatever its bytes: a name need not be UTF-8 to be passed on."""
     size = reader.octet()
     at = reader.at

@@ -20,7 +20,7 @@ from leveret.amqp.methods import (
     QUEUE_DECLARE,
     QUEUE_DECLARE_OK,
 )
-from leveret.amqp.writer import Writer
+from leveret.amqp.writer import MethodWriter
 from leveret.errors import ClosedByPeerError, ClosedError
 from leveret.shovels.client import AmqpClient, Listener
 from leveret.shovels.ends import Carrier, Delivery, Source, Target
@@ -63,9 +63,9 @@ class RemoteSource(Source, Listener):
             queue = await self._bind_queue()
         is_no_ack = settings.ack_mode == NO_ACK
         if not is_no_ack:
-            qos = Writer(BASIC_QOS).long(0).short(settings.prefetch).octet(0)
+            qos = MethodWriter(BASIC_QOS).long(0).short(settings.prefetch).octet(0)
             await self._client.call(qos, BASIC_QOS_OK)
-        consume = Writer(BASIC_CONSUME).short(0).short_string(queue).short_string("")
+        consume = MethodWriter(BASIC_CONSUME).short(0).short_string(queue).short_string("")
         consume.octet(_NO_ACK if is_no_ack else 0).table(table_of(settings.src_consumer_args))
         await self._client.call(consume, BASIC_CONSUME_OK)
 
@@ -73,20 +73,20 @@ class RemoteSource(Source, Listener):
         """A queue of our own that gets what the exchange routes."""
         exchange = self._settings.src_exchange
         assert exchange is not None
-        declare = Writer(QUEUE_DECLARE).short(0).short_string("").octet(_EXCLUSIVE).table({})
+        declare = MethodWriter(QUEUE_DECLARE).short(0).short_string("").octet(_EXCLUSIVE).table({})
         queue = (await self._client.call(declare, QUEUE_DECLARE_OK)).short_string()
-        bind = Writer(QUEUE_BIND).short(0).short_string(queue).short_string(exchange)
+        bind = MethodWriter(QUEUE_BIND).short(0).short_string(queue).short_string(exchange)
         bind.short_string(self._settings.src_key).octet(0).table({})
         await self._client.call(bind, QUEUE_BIND_OK)
         return queue
 
     def settle(self, done: Sequence[int], again: Sequence[int], never: Sequence[int]) -> None:
         for tag in done:
-            self._client.send(Writer(BASIC_ACK).longlong(tag).octet(0))
+            self._client.send(MethodWriter(BASIC_ACK).longlong(tag).octet(0))
         for tag in again:
-            self._client.send(Writer(BASIC_NACK).longlong(tag).octet(_REQUEUE))
+            self._client.send(MethodWriter(BASIC_NACK).longlong(tag).octet(_REQUEUE))
         for tag in never:
-            self._client.send(Writer(BASIC_NACK).longlong(tag).octet(0))
+            self._client.send(MethodWriter(BASIC_NACK).longlong(tag).octet(0))
 
     def more(self) -> None:
         if self._waiting >= INBOX_MAX:
@@ -131,11 +131,11 @@ class RemoteTarget(Target, Listener):
                 self._client, settings.dest_queue, arguments, settings.dest_predeclared
             )
         elif settings.dest_exchange:
-            declare = Writer(EXCHANGE_DECLARE).short(0).short_string(settings.dest_exchange)
+            declare = MethodWriter(EXCHANGE_DECLARE).short(0).short_string(settings.dest_exchange)
             declare.short_string("direct").octet(_PASSIVE).table({})
             await self._client.call(declare, EXCHANGE_DECLARE_OK)
         if self._is_confirming:
-            await self._client.call(Writer(CONFIRM_SELECT).octet(0), CONFIRM_SELECT_OK)
+            await self._client.call(MethodWriter(CONFIRM_SELECT).octet(0), CONFIRM_SELECT_OK)
 
     async def send(self, deliveries: Sequence[Delivery]) -> None:
         settings = self._settings
@@ -199,14 +199,14 @@ async def ensure_queue(
     client: AmqpClient, queue: str, arguments: Table, is_predeclared: bool
 ) -> int:
     """Make sure that a queue is there, as whoever made it wanted; how many messages it has."""
-    passive = Writer(QUEUE_DECLARE).short(0).short_string(queue).octet(_PASSIVE).table({})
+    passive = MethodWriter(QUEUE_DECLARE).short(0).short_string(queue).octet(_PASSIVE).table({})
     try:
         answer = await client.call(passive, QUEUE_DECLARE_OK)
     except ClosedByPeerError as fault:
         if fault.code != _NOT_FOUND or is_predeclared:
             raise
         await client.open_channel()
-        declare = Writer(QUEUE_DECLARE).short(0).short_string(queue).octet(_DURABLE)
+        declare = MethodWriter(QUEUE_DECLARE).short(0).short_string(queue).octet(_DURABLE)
         answer = await client.call(declare.table(arguments), QUEUE_DECLARE_OK)
     answer.short_string()
     return answer.long()

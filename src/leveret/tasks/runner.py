@@ -27,7 +27,7 @@ from leveret.engine.message import Message
 from leveret.engine.queues.queue import Queue
 from leveret.engine.streams.stream import Stream
 from leveret.errors import AccessRefusedError, LeveretError, NotFoundError, PreconditionFailedError
-from leveret.tasks.task import CANCELLED, DONE, FAILED, RUNNING, Order, Task, Trial
+from leveret.tasks.task import CANCELLED, DONE, FAILED, RUNNING, DryRun, Task, TaskRequest
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class Tasks:
             raise NotFoundError(f"no task '{number}'")
         return found
 
-    def start(self, order: Order, user: User) -> Task:
+    def start(self, order: TaskRequest, user: User) -> Task:
         """Begin to carry an order out. Refused orders raise EngineError."""
         if len(self._running) >= RUNNING_MAX:
             raise PreconditionFailedError(f"{RUNNING_MAX} tasks are running: wait for one to end")
@@ -121,14 +121,14 @@ class Tasks:
         for runner in list(self._running.values()):
             await self._end(runner)
 
-    async def try_out(self, order: Order, user: User) -> Trial:
+    async def dry_run(self, order: TaskRequest, user: User) -> DryRun:
         """What an order would do; nothing changes."""
         work = _Work(self._broker, order, user)
         while not work.is_done():
             with self._turn():
                 work.step(is_trial=True)
             await asyncio.sleep(0)
-        return Trial(work.matched, work.goal_vhost, work.mover.targets, work.mover.skipped)
+        return DryRun(work.matched, work.goal_vhost, work.mover.targets, work.mover.skipped)
 
     # Carrying out
 
@@ -207,7 +207,7 @@ class Tasks:
 class _Work:
     """An order on its way through the plan of its queue."""
 
-    def __init__(self, broker: Broker, order: Order, user: User) -> None:
+    def __init__(self, broker: Broker, order: TaskRequest, user: User) -> None:
         self.order = order
         self._broker = broker
         vhost = broker.vhost(order.source.vhost)

@@ -12,7 +12,7 @@ FAILED: Final = "failed"
 
 
 @dataclass(frozen=True)
-class Place:
+class TaskEndpoint:
     """A queue, or an exchange with a routing key (None: each message's own)."""
 
     vhost: str
@@ -22,14 +22,14 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Order:
+class TaskRequest:
     """What is to be done with messages of a queue."""
 
     kind: str  # of leveret.engine.commands.moving.KINDS
-    source: Place
+    source: TaskEndpoint
     seqs: list[int] | None = None  # messages by sequence number; None: all
     filter: Filter | None = None
-    to: Place | None = None  # None where nothing is pushed, or where the death record tells
+    to: TaskEndpoint | None = None  # None where nothing is pushed, or where the death record tells
     limit: int | None = None  # messages
     rate: float | None = None  # messages a second
     keep_attempts: bool = False
@@ -42,8 +42,8 @@ class Task:
     id: str
     kind: str
     user: str
-    source: Place
-    target: Place | None
+    source: TaskEndpoint
+    target: TaskEndpoint | None
     started_at_ms: int
     total: int = 0  # messages that are looked at
     scanned: int = 0  # so many have been
@@ -57,7 +57,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Trial:
+class DryRun:
     """What an order would do."""
 
     matched: int

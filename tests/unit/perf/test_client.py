@@ -78,14 +78,14 @@ def _pump(source: socket.socket, target: socket.socket) -> None:
 
 
 def test_load_goes_through_tls(certificate: Path) -> None:
-    with broker() as url, relay(certificate, url.port) as port:
+    with broker() as server, relay(certificate, server.port) as port:
         load = Load(port=port, tls=True, tls_verify=False, seconds=0, messages=100, prefetch=10)
         result = run(load)
     assert (result.sent, result.received) == (100, 100)
 
 
 def test_certificate_that_nobody_trusts_is_refused(certificate: Path) -> None:
-    with broker() as url, relay(certificate, url.port) as port:
+    with broker() as server, relay(certificate, server.port) as port:
         with pytest.raises(ssl.SSLCertVerificationError):
             Client(Load(port=port, tls=True), Parser())
 

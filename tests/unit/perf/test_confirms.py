@@ -5,7 +5,7 @@ import random
 from mypy_extensions import i64
 
 from leveret.amqp.methods import BASIC_ACK, BASIC_NACK, BASIC_RETURN, FRAME_METHOD
-from leveret.amqp.writer import Writer
+from leveret.amqp.writer import MethodWriter
 from leveret.perf.confirms import Confirms
 from leveret.perf.protocol import CHANNEL, frame
 
@@ -13,7 +13,7 @@ from leveret.perf.protocol import CHANNEL, frame
 def settle(
     confirms: Confirms, method: int, tag: int, multiple: bool = False, now_ns: int = 1
 ) -> None:
-    payload = Writer(method).longlong(tag).octet(multiple).payload()
+    payload = MethodWriter(method).longlong(tag).octet(multiple).payload()
     confirms.feed(frame(FRAME_METHOD, CHANNEL, payload), i64(now_ns))
 
 
@@ -89,6 +89,6 @@ def test_settled_blocks_are_forgotten() -> None:
 
 def test_returned_messages_are_counted() -> None:
     confirms = Confirms(10, 1)
-    method = Writer(BASIC_RETURN).short(312).short_string("NO_ROUTE").short_string("e")
+    method = MethodWriter(BASIC_RETURN).short(312).short_string("NO_ROUTE").short_string("e")
     confirms.feed(frame(FRAME_METHOD, CHANNEL, method.short_string("k").payload()), i64(1))
     assert (confirms.returned, confirms.answers) == (1, [])

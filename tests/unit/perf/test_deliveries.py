@@ -13,7 +13,7 @@ from leveret.amqp.methods import (
     FRAME_HEADER,
     FRAME_METHOD,
 )
-from leveret.amqp.writer import Writer
+from leveret.amqp.writer import MethodWriter
 from leveret.errors import ClosedError
 from leveret.perf.deliveries import Deliveries
 from leveret.perf.protocol import CHANNEL, frame
@@ -23,7 +23,7 @@ SENT_NS = 1_000_000
 
 def delivery(tag: int, *body: bytes) -> bytes:
     """The frames of a delivery whose body comes in these parts."""
-    method = Writer(BASIC_DELIVER).short_string("ctag-1").longlong(tag).octet(0)
+    method = MethodWriter(BASIC_DELIVER).short_string("ctag-1").longlong(tag).octet(0)
     method.short_string("").short_string("queue")
     size = sum(len(part) for part in body)
     header = b"\x00\x3c\x00\x00" + size.to_bytes(8, "big") + b"\x00\x00"
@@ -36,7 +36,7 @@ def stamped(rest: bytes = b"") -> bytes:
 
 
 def ack(tag: int) -> bytes:
-    return frame(FRAME_METHOD, CHANNEL, Writer(BASIC_ACK).longlong(tag).octet(1).payload())
+    return frame(FRAME_METHOD, CHANNEL, MethodWriter(BASIC_ACK).longlong(tag).octet(1).payload())
 
 
 def feed(deliveries: Deliveries, data: bytes, now_ns: int = SENT_NS) -> None:
@@ -131,6 +131,6 @@ def test_any_cut_gives_the_same_counts(seed: int) -> None:
 
 
 def test_cancel_by_the_broker_is_an_error() -> None:
-    payload = Writer(BASIC_CANCEL).short_string("ctag-1").octet(1).payload()
+    payload = MethodWriter(BASIC_CANCEL).short_string("ctag-1").octet(1).payload()
     with pytest.raises(ClosedError, match="cancelled"):
         feed(Deliveries(0, 1), frame(FRAME_METHOD, CHANNEL, payload))

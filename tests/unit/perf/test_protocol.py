@@ -14,8 +14,8 @@ from leveret.amqp.methods import (
     FRAME_METHOD,
     QUEUE_DECLARE_OK,
 )
-from leveret.amqp.reader import Reader
-from leveret.amqp.writer import Writer
+from leveret.amqp.reader import MethodReader
+from leveret.amqp.writer import MethodWriter
 from leveret.errors import ClosedError, FrameError
 from leveret.perf.protocol import CHANNEL, FRAME_BYTES, Parser, Publishes, Template, frame
 from leveret.wire.properties import decode_properties
@@ -63,7 +63,7 @@ def test_block_has_method_header_and_stamped_body_of_each_message(count: int) ->
 def test_publish_names_default_exchange_and_queue() -> None:
     (_, _, method), (_, _, header), _ = frames_of(publishes("orders", 9).block(1, NOW_NS))
     assert int.from_bytes(method[:4], "big") == BASIC_PUBLISH
-    reader = Reader(method)
+    reader = MethodReader(method)
     assert (reader.short(), reader.short_string(), reader.short_string()) == (0, "", "orders")
     assert reader.octet() == 0
     reader.finish()
@@ -83,7 +83,7 @@ def test_keys_and_sizes_come_in_turn_across_blocks() -> None:
     frames = frames_of(data)
     keys = []
     for _, _, method in frames[::3]:
-        reader = Reader(method)
+        reader = MethodReader(method)
         assert (reader.short(), reader.short_string()) == (0, "e")
         keys.append(reader.short_string())
         assert reader.octet() == 1  # mandatory
@@ -118,7 +118,7 @@ def answers_of(data: bytes, cuts: list[int]) -> list[bytes]:
 
 def conversation() -> tuple[bytes, list[bytes]]:
     """Methods with content between them, and the payloads of the methods."""
-    payloads = [Writer(QUEUE_DECLARE_OK).long(n).payload() for n in range(3)]
+    payloads = [MethodWriter(QUEUE_DECLARE_OK).long(n).payload() for n in range(3)]
     header = frame(FRAME_HEADER, CHANNEL, b"\x00\x3c\x00\x00" + (700).to_bytes(8, "big") + b"\0\0")
     bodies = [frame(FRAME_BODY, CHANNEL, b"\x01" * size) for size in (0, 1, 8, 600, 91)]
     methods = [frame(FRAME_METHOD, CHANNEL, payload) for payload in payloads]
@@ -142,7 +142,9 @@ def test_parser_reads_the_same_whatever_the_cuts(seed: int) -> None:
 
 @pytest.mark.parametrize("method", [CONNECTION_CLOSE, CHANNEL_CLOSE])
 def test_close_by_the_broker_is_raised_with_its_reason(method: int) -> None:
-    payload = Writer(method).short(404).short_string("NOT_FOUND - no").short(0).short(0).payload()
+    payload = (
+        MethodWriter(method).short(404).short_string("NOT_FOUND - no").short(0).short(0).payload()
+    )
     with pytest.raises(ClosedError, match="404 NOT_FOUND - no"):
         Parser().feed(frame(FRAME_METHOD, CHANNEL, payload), i64(1))
 

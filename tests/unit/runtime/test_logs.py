@@ -11,8 +11,8 @@ import pytest
 from leveret.runtime.logs import (
     LINE_CHARS_MAX,
     REPEATS_PER_S,
-    Handler,
     JsonFormatter,
+    LogHandler,
     TextFormatter,
     masked,
 )
@@ -21,7 +21,7 @@ from leveret.runtime.logs import (
 @contextmanager
 def logging_to(form: str = "text") -> Iterator[tuple[logging.Logger, io.StringIO]]:
     stream = io.StringIO()
-    handler = Handler(stream)
+    handler = LogHandler(stream)
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     log = logging.Logger("leveret.test")
     log.addHandler(handler)

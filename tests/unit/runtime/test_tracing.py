@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from leveret.engine.history.tracing import TracedMessages, sampled_parent
-from leveret.runtime.tracing import SPANS_MAX, Span, Tracer
+from leveret.runtime.tracing import SPANS_MAX, Span, SpanExporter
 from leveret.wire.properties import Properties, encode_header
 from leveret.wire.tables import table_of
 from tests.protocol.stage import START_MS, Stage
@@ -32,15 +32,15 @@ class Collector:
         return True
 
 
-def traced_client() -> tuple[Client, Tracer, Collector]:
+def traced_client() -> tuple[Client, SpanExporter, Collector]:
     stage = Stage()
     trails = TracedMessages()
     stage.broker.turn.trails = trails
     collector = Collector()
-    return Client(stage), Tracer(trails, collector.export), collector
+    return Client(stage), SpanExporter(trails, collector.export), collector
 
 
-def shown(tracer: Tracer, collector: Collector) -> list[tuple[str, int, int, str]]:
+def shown(tracer: SpanExporter, collector: Collector) -> list[tuple[str, int, int, str]]:
     tracer.flush()
     tracer.stop()
     spans = collector.spans

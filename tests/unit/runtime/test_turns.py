@@ -6,13 +6,13 @@ from collections.abc import Callable
 from leveret.clock import Clock
 from leveret.engine.broker import Broker
 from leveret.engine.pulse import NEVER, Waking
-from leveret.runtime.turns import Turns
+from leveret.runtime.turns import TurnRunner
 
 
 async def rings(stop_first: bool) -> bool:
     clock = Clock()
     broker = Broker(1)
-    turns = Turns(broker, clock, asyncio.get_running_loop())
+    turns = TurnRunner(broker, clock, asyncio.get_running_loop())
     rung = asyncio.Event()
 
     def ring(now_ms: int) -> int:
@@ -45,7 +45,7 @@ async def timers_left() -> list[asyncio.TimerHandle]:
     clock = Clock()
     broker = Broker(1)
     loop = asyncio.get_running_loop()
-    turns = Turns(broker, clock, loop)
+    turns = TurnRunner(broker, clock, loop)
     set_timers: list[asyncio.TimerHandle] = []
     call_later = loop.call_later
 

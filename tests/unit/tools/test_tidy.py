@@ -41,7 +41,11 @@ def test_clean_tree_has_no_fault(root: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "line", "fault"),
     [
-        ("engine/a.py", "from leveret.amqp.frames import x", "engine may not import leveret.amqp"),
+        (
+            "engine/a.py",
+            "from leveret.amqp.frame_errors import x",
+            "engine may not import leveret.amqp",
+        ),
         ("engine/a.py", "import leveret.runtime.node", "engine may not import leveret.runtime"),
         ("wire/a.py", "from leveret import engine", "wire may not import leveret.engine"),
         ("amqp/a.py", "from leveret.http.app import x", "amqp may not import leveret.http"),

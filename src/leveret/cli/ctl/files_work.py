@@ -12,7 +12,7 @@ from typing import Final
 import typer
 
 from leveret.cli.shared.options import one_line_on_failure, print_json
-from leveret.definitions.book import open_book
+from leveret.definitions.definitions import attach_definitions
 from leveret.storage.disk import Disk
 from leveret.storage.dump import Entry
 from leveret.storage.dump import dump as dump_file
@@ -45,7 +45,7 @@ def mend_directory(data: Path, *, dry_run: bool, as_json: bool) -> bool:
             raise FileNotFoundError(2, "no such directory", str(data))
         if not any(path.suffix in _SUFFIXES for path in data.iterdir()):
             raise FileNotFoundError(2, "no data directory of a node", str(data))
-        report = repair_directory(Disk(data), dry_run=dry_run, prepare=open_book)
+        report = repair_directory(Disk(data), dry_run=dry_run, prepare=attach_definitions)
     if as_json:
         print_json(_fields(report))
     else:

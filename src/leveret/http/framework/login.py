@@ -93,7 +93,7 @@ async def _ask(request: Request, credentials: Credentials) -> User | Refusal:
         if not decided.done():  # the client may have gone
             decided.set_result(outcome)
 
-    facts_of(request).authority.login(credentials, told)
+    facts_of(request).authenticator.login(credentials, told)
     return await decided
 
 

@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from leveret.arrow.reads import BulkReads
-from leveret.auth import Authority, Directory
+from leveret.auth import Authenticator, UserDirectory
 from leveret.config.settings import Settings
-from leveret.definitions import Book
+from leveret.definitions import Definitions
 from leveret.engine.broker import Broker
 from leveret.engine.turns.retired_counts import Counts
 from leveret.engine.turns.session import Outlet, Session
 from leveret.http.framework.pace import Slices
 from leveret.http.framework.request_counts import Requests
-from leveret.leases import Leases
+from leveret.leases import ReaderLeases
 from leveret.shovels import Shovels
 from leveret.tasks import Tasks
 
@@ -239,15 +239,15 @@ class NodeView(Protocol):
         """When a message counts as safe: "sync", "os", or "none" where nothing is stored."""
 
     @property
-    def authority(self) -> Authority:
+    def authenticator(self) -> Authenticator:
         """Who may ask."""
 
     @property
-    def directory(self) -> Directory:
+    def directory(self) -> UserDirectory:
         """Users and permissions. They are changed inside a `turn` only."""
 
     @property
-    def book(self) -> Book:
+    def definitions(self) -> Definitions:
         """Vhosts, policies, limits and parameters. They are changed inside a `turn` only."""
 
     @property
@@ -278,7 +278,7 @@ class NodeView(Protocol):
         """Long work on messages."""
 
     @property
-    def leases(self) -> Leases:
+    def leases(self) -> ReaderLeases:
         """What readers hold in epochs."""
 
     @property

@@ -154,7 +154,7 @@ async def _answer_change(request: Request, operation: Operation) -> ASGIApp:
 def _note(request: Request, status: int) -> None:
     user = getattr(request.state, "user", None)
     if user is not None:  # a failed login was noted as such
-        audit = facts_of(request).authority.audit
+        audit = facts_of(request).authenticator.audit
         path = request.scope["path"]
         audit.note(user.name, host_of(request), request.method, path, str(status))
 

@@ -38,7 +38,7 @@ def _run(steps: Iterator[object]) -> bool:
 
 async def policies_applied(facts: NodeView) -> None:
     """Return when every queue and exchange obeys the policies as they are now."""
-    while facts.book.is_applying():
+    while facts.definitions.is_applying():
         with facts.turn():
-            facts.book.apply_some()
+            facts.definitions.apply_some()
         await asyncio.sleep(0)

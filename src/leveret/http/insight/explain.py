@@ -32,7 +32,7 @@ from leveret.http.framework.operations import Needs, Operation
 from leveret.http.framework.pace import Slices
 from leveret.http.framework.queue_access import pace_of, permitted_queue, queue_of
 from leveret.http.insight.shapes import parse_id, printable
-from leveret.leases import Lease
+from leveret.leases import ReaderLease
 
 _STEP: Final = 4096
 
@@ -88,7 +88,7 @@ def _add_pause(found: Explanation, register: Register, queue: Queue) -> None:
             reason.details.update(pause_note(register, queue))
 
 
-def _add_leases(found: Explanation, leases: list[Lease]) -> None:
+def _add_leases(found: Explanation, leases: list[ReaderLease]) -> None:
     """Say which readers hold messages in epochs."""
     shown = [
         {"reader": lease.reader, "messages": int(lease.session.unacked.count)}

@@ -29,7 +29,7 @@ from leveret.http.framework.node import NodeView
 from leveret.http.framework.operations import Operation, body_of
 from leveret.http.insight.filters import Filtering, filter_of
 from leveret.shovels.state import TERMINATED, ShovelState
-from leveret.tasks import Order, Place, Task
+from leveret.tasks import Task, TaskEndpoint, TaskRequest
 from leveret.tasks.task import FAILED, RUNNING
 
 ID_DIGITS_MAX: Final = 20
@@ -102,7 +102,7 @@ async def start_task(request: Request) -> Response:
     body = await body_of(request, TaskBody)
     order = _order(facts, user, body)
     if body.dry_run:
-        trial = await facts.tasks.try_out(order, user)
+        trial = await facts.tasks.dry_run(order, user)
         targets = [TargetInfo(trial.vhost, name, n) for name, n in trial.targets.items()]
         return json(TrialInfo(trial.matched, targets, trial.skipped))
     task = facts.tasks.start(order, user)
@@ -169,7 +169,7 @@ def task_info(task: Task) -> TaskInfo:
     )
 
 
-def _spot(place: Place) -> Spot:
+def _spot(place: TaskEndpoint) -> Spot:
     return Spot(place.vhost, place.queue or None, place.exchange, place.routing_key)
 
 
@@ -223,7 +223,7 @@ def _shovel_info(shovel: ShovelState) -> TaskInfo:
 # What is ordered
 
 
-def _order(facts: NodeView, user: User, body: TaskBody) -> Order:
+def _order(facts: NodeView, user: User, body: TaskBody) -> TaskRequest:
     """The order, checked: it makes sense, and the user may give it."""
     _require_open(user, body.vhost)
     queue = facts.broker.vhost(body.vhost).queue(body.queue, None)
@@ -238,9 +238,9 @@ def _order(facts: NodeView, user: User, body: TaskBody) -> Order:
     seqs = None
     if body.ids is not None:
         seqs = _seqs(body.ids, queue.ledger.id)
-    return Order(
+    return TaskRequest(
         kind=body.kind,
-        source=Place(body.vhost, body.queue),
+        source=TaskEndpoint(body.vhost, body.queue),
         seqs=seqs,
         filter=filter_of(body.filter) if body.filter is not None else None,
         to=_target(facts, user, body),
@@ -263,7 +263,7 @@ def _seqs(ids: list[str], queue: int) -> list[int]:
     return list(seqs)
 
 
-def _target(facts: NodeView, user: User, body: TaskBody) -> Place | None:
+def _target(facts: NodeView, user: User, body: TaskBody) -> TaskEndpoint | None:
     to = body.to
     if body.kind == DELETE:
         if to is not None:
@@ -281,11 +281,11 @@ def _target(facts: NodeView, user: User, body: TaskBody) -> Place | None:
         if vhost.queue(to.queue, None) is facts.broker.vhost(body.vhost).queue(body.queue, None):
             raise PreconditionFailedError("source and target are the same queue")
         _require_write(user, to.vhost, "queue", to.queue)
-        return Place(to.vhost, to.queue)
+        return TaskEndpoint(to.vhost, to.queue)
     assert to.exchange is not None
     vhost.exchange(to.exchange)
     _require_write(user, to.vhost, "exchange", to.exchange or "amq.default")
-    return Place(to.vhost, "", to.exchange, to.routing_key)
+    return TaskEndpoint(to.vhost, "", to.exchange, to.routing_key)
 
 
 def _require_open(user: User, vhost: str) -> None:

@@ -7,8 +7,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from leveret.auth.attempts import Tally
-from leveret.auth.audit import EVENTS_MAX, Event
+from leveret.auth.audit import EVENTS_MAX, AuditEvent
+from leveret.auth.login_counts import OutcomeCounts
 from leveret.errors import NotFoundError
 from leveret.http.framework.answers import json
 from leveret.http.framework.login import facts_of, part_of
@@ -42,18 +42,18 @@ async def list_events(request: Request) -> Response:
     text = request.query_params.get("limit", str(_EVENTS))
     if not (text.isascii() and text.isdigit() and len(text) < 10):
         raise HTTPException(400, "limit is not a whole number")
-    return json(facts_of(request).authority.audit.recent(min(int(text), EVENTS_MAX)))
+    return json(facts_of(request).authenticator.audit.recent(min(int(text), EVENTS_MAX)))
 
 
 async def list_attempts(request: Request) -> Response:
     _require_node(request)
-    attempts = facts_of(request).directory.attempts
+    attempts = facts_of(request).directory.login_counts
     return json([Attempts(p, *_numbers(tally)) for p, tally in attempts.by_protocol.items()])
 
 
 async def list_attempts_by_source(request: Request) -> Response:
     _require_node(request)
-    attempts = facts_of(request).directory.attempts
+    attempts = facts_of(request).directory.login_counts
     return json(
         [
             SourceAttempts(host, user, protocol, *_numbers(tally))
@@ -64,7 +64,7 @@ async def list_attempts_by_source(request: Request) -> Response:
 
 async def delete_attempts(request: Request) -> Response:
     _require_node(request)
-    facts_of(request).directory.attempts.reset()
+    facts_of(request).directory.login_counts.reset()
     return Response(status_code=204)
 
 
@@ -73,7 +73,7 @@ def _require_node(request: Request) -> None:
         raise NotFoundError("no such node")
 
 
-def _numbers(tally: Tally) -> tuple[int, int, int]:
+def _numbers(tally: OutcomeCounts) -> tuple[int, int, int]:
     return tally.failed + tally.succeeded, tally.failed, tally.succeeded
 
 
@@ -86,7 +86,7 @@ OPERATIONS: Final = (
         group=_GROUP,
         needs=Needs.ADMINISTRATOR,
         query=(Query("limit", f"events to answer, {_EVENTS} by default", int),),
-        answer=list[Event],
+        answer=list[AuditEvent],
     ),
     Operation(
         method="GET",

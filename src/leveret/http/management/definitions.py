@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from leveret.definitions.exporting import Row, categories, categories_of, head
+from leveret.definitions.exporting import Row, categories, categories_of, document_head
 from leveret.definitions.importing import Importer
 from leveret.http.framework.answers import encoded
 from leveret.http.framework.bodies import made, no_vhost, read_object
@@ -27,8 +27,8 @@ DOCUMENT_BYTES_MAX: Final = 64 * 1024 * 1024
 
 async def export_all(request: Request) -> Response:
     facts = facts_of(request)
-    lists = categories(facts.book, facts.directory)
-    return await _written(request, head(facts.book), lists)
+    lists = categories(facts.definitions, facts.directory)
+    return await _written(request, document_head(facts.definitions), lists)
 
 
 async def export_vhost(request: Request) -> Response:
@@ -36,8 +36,8 @@ async def export_vhost(request: Request) -> Response:
     vhost = facts.broker.vhosts.get(part_of(request, "vhost"))
     if vhost is None:
         raise HTTPException(400, "vhost_not_found")
-    lists = categories_of(facts.book, vhost)
-    return await _written(request, head(facts.book, vhost.name), lists)
+    lists = categories_of(facts.definitions, vhost)
+    return await _written(request, document_head(facts.definitions, vhost.name), lists)
 
 
 async def _written(request: Request, said: Row, lists: list[tuple[str, Iterator[Row]]]) -> Response:
@@ -79,7 +79,7 @@ async def _import(request: Request, vhost: str | None) -> Response:
     if kind.lower().startswith("multipart/form-data"):
         data = await asyncio.to_thread(_file_of, kind, data)
     document = read_object(data, "failed_to_parse_json")
-    importer = Importer(facts.book, facts.directory, document, vhost)
+    importer = Importer(facts.definitions, facts.directory, document, vhost)
     await asyncio.to_thread(importer.hash_passwords)
     await work_off(importer.check())
     await work_off_in_turns(facts, importer.steps())
@@ -90,8 +90,8 @@ async def _import(request: Request, vhost: str | None) -> Response:
 
 def _file_of(kind: str, data: bytes) -> bytes:
     """The field `file` of a form."""
-    head = f"Content-Type: {kind}\r\n\r\n".encode("latin-1", "replace")
-    form = BytesParser(policy=policy.HTTP).parsebytes(head + data)
+    document_head = f"Content-Type: {kind}\r\n\r\n".encode("latin-1", "replace")
+    form = BytesParser(policy=policy.HTTP).parsebytes(document_head + data)
     for part in form.iter_parts():
         if part.get_param("name", header="content-disposition") == "file":
             payload = part.get_payload(decode=True)

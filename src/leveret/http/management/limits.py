@@ -39,7 +39,7 @@ class LimitBody(msgspec.Struct):
 
 async def list_vhost_limits(request: Request) -> Response:
     visible = set(visible_vhosts(request))
-    found = facts_of(request).book.vhost_limits.all()
+    found = facts_of(request).definitions.vhost_limits.all()
     return json([VhostLimits(vhost, values) for vhost, values in found if vhost in visible])
 
 
@@ -47,7 +47,7 @@ async def get_vhost_limits(request: Request) -> Response:
     facts = facts_of(request)
     vhost = vhost_of(request)
     facts.broker.vhost(vhost)
-    values = facts.book.vhost_limits.get(vhost)
+    values = facts.definitions.vhost_limits.get(vhost)
     return json([VhostLimits(vhost, values)] if values is not None else [])
 
 
@@ -59,7 +59,7 @@ async def put_vhost_limit(request: Request) -> Response:
     body = await object_of(request)
     require_keys(body, "value")
     with facts.turn():
-        facts.book.vhost_limits.put_one(vhost, part_of(request, "name"), body["value"])
+        facts.definitions.vhost_limits.put_one(vhost, part_of(request, "name"), body["value"])
     await facts.synced()
     return made(False)
 
@@ -70,13 +70,13 @@ async def delete_vhost_limit(request: Request) -> Response:
     if vhost not in facts.broker.vhosts:
         return no_vhost()
     with facts.turn():
-        facts.book.vhost_limits.drop_one(vhost, part_of(request, "name"))
+        facts.definitions.vhost_limits.drop_one(vhost, part_of(request, "name"))
     await facts.synced()
     return made(False)
 
 
 async def list_user_limits(request: Request) -> Response:
-    found = facts_of(request).book.user_limits.all()
+    found = facts_of(request).definitions.user_limits.all()
     return json([UserLimits(user, values) for user, values in found])
 
 
@@ -88,7 +88,7 @@ async def get_user_limits(request: Request) -> Response:
         raise HTTPException(401, "User not authorised to see the limits of others")
     if facts.directory.users.get(name) is None:
         raise NotFoundError("no such user")
-    values = facts.book.user_limits.get(name)
+    values = facts.definitions.user_limits.get(name)
     return json([UserLimits(name, values)] if values is not None else [])
 
 
@@ -100,7 +100,7 @@ async def put_user_limit(request: Request) -> Response:
     if facts.directory.users.get(name) is None:
         raise PreconditionFailedError(f"no_such_user: {name}")
     with facts.turn():
-        facts.book.user_limits.put_one(name, part_of(request, "name"), body["value"])
+        facts.definitions.user_limits.put_one(name, part_of(request, "name"), body["value"])
     await facts.synced()
     return made(False)
 
@@ -111,7 +111,7 @@ async def delete_user_limit(request: Request) -> Response:
     if facts.directory.users.get(name) is None:
         raise NotFoundError("no such user")
     with facts.turn():
-        facts.book.user_limits.drop_one(name, part_of(request, "name"))
+        facts.definitions.user_limits.drop_one(name, part_of(request, "name"))
     await facts.synced()
     return made(False)
 

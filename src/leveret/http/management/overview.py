@@ -201,7 +201,7 @@ async def get_overview(request: Request) -> Response:
         management_version=facts.product_version,
         erlang_version=python,
         erlang_full_version=f"Python {python}, {build_info.form()}",
-        cluster_name=facts.book.cluster_name,
+        cluster_name=facts.definitions.cluster_name,
         node=facts.node_name,
         sample_retention_policies={"global": [], "basic": [], "detailed": []},
         exchange_types=kinds(),

@@ -50,7 +50,7 @@ class ClusterName(msgspec.Struct):
 
 async def list_parameters(request: Request) -> Response:
     governed = governed_vhosts(request)
-    rows = parameters(facts_of(request).book)
+    rows = parameters(facts_of(request).definitions)
     component = request.path_params.get("component")
     found = [row for row in rows if row["vhost"] in governed]
     if component is not None:
@@ -63,12 +63,14 @@ async def list_vhost_parameters(request: Request) -> Response:
     vhost = governed_vhost(request)
     facts.broker.vhost(vhost)
     component = part_of(request, "component")
-    return json([row for row in parameters(facts.book, vhost) if row["component"] == component])
+    return json(
+        [row for row in parameters(facts.definitions, vhost) if row["component"] == component]
+    )
 
 
 async def get_parameter(request: Request) -> Response:
     component, vhost, name = _parts(request)
-    value = facts_of(request).book.parameters.get(component, vhost, name)
+    value = facts_of(request).definitions.parameters.get(component, vhost, name)
     if value is None:
         raise NotFoundError("no such parameter")
     return json(ParameterInfo(value, vhost, component, name))
@@ -82,7 +84,7 @@ async def put_parameter(request: Request) -> Response:
     body = await object_of(request)
     require_keys(body, "value")
     with facts.turn():
-        is_new = facts.book.parameters.put(component, vhost, name, body["value"])
+        is_new = facts.definitions.parameters.put(component, vhost, name, body["value"])
     await policies_applied(facts)
     await facts.synced()
     return made(is_new)
@@ -92,7 +94,7 @@ async def delete_parameter(request: Request) -> Response:
     facts = facts_of(request)
     parts = _settable(request)
     with facts.turn():
-        was_there = facts.book.parameters.drop(*parts)
+        was_there = facts.definitions.parameters.drop(*parts)
     if not was_there:
         raise NotFoundError("no such parameter")
     await policies_applied(facts)
@@ -113,12 +115,12 @@ def _settable(request: Request) -> tuple[str, str, str]:
 
 
 async def list_globals(request: Request) -> Response:
-    return json(global_parameters(facts_of(request).book))
+    return json(global_parameters(facts_of(request).definitions))
 
 
 async def get_global(request: Request) -> Response:
     name = part_of(request, "name")
-    found = dict(facts_of(request).book.parameters.globals())
+    found = dict(facts_of(request).definitions.parameters.globals())
     if name not in found:
         raise NotFoundError("no such parameter")
     return json(GlobalParameterInfo(name, found[name]))
@@ -133,7 +135,7 @@ async def put_global(request: Request) -> Response:
 async def _put_global(request: Request, name: str, value: object) -> bool:
     facts = facts_of(request)
     with facts.turn():
-        is_new = facts.book.parameters.put_global(name, value)
+        is_new = facts.definitions.parameters.put_global(name, value)
     await facts.synced()
     return is_new
 
@@ -141,7 +143,7 @@ async def _put_global(request: Request, name: str, value: object) -> bool:
 async def delete_global(request: Request) -> Response:
     facts = facts_of(request)
     with facts.turn():
-        was_there = facts.book.parameters.drop_global(part_of(request, "name"))
+        was_there = facts.definitions.parameters.drop_global(part_of(request, "name"))
     if not was_there:
         raise NotFoundError("no such parameter")
     await facts.synced()
@@ -149,7 +151,7 @@ async def delete_global(request: Request) -> Response:
 
 
 async def get_cluster_name(request: Request) -> Response:
-    return json(ClusterName(facts_of(request).book.cluster_name))
+    return json(ClusterName(facts_of(request).definitions.cluster_name))
 
 
 async def put_cluster_name(request: Request) -> Response:

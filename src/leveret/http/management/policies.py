@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leveret.definitions.exporting import policy_row
-from leveret.definitions.policies import PolicyBook
+from leveret.definitions.policies import PolicyDefinitions
 from leveret.errors import NotFoundError
 from leveret.http.framework.answers import json
 from leveret.http.framework.bodies import made, no_vhost, object_of, require_keys
@@ -19,7 +19,7 @@ from leveret.http.framework.operations import Needs, Operation
 from leveret.http.framework.slices import policies_applied
 from leveret.http.management.vhosts import governed_vhost, governed_vhosts
 
-BookOf = Callable[[NodeView], PolicyBook]
+BookOf = Callable[[NodeView], PolicyDefinitions]
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -43,12 +43,12 @@ class PolicyInfo(msgspec.Struct, rename={"apply_to": "apply-to"}):
     priority: float
 
 
-def _user(facts: NodeView) -> PolicyBook:
-    return facts.book.policies
+def _user(facts: NodeView) -> PolicyDefinitions:
+    return facts.definitions.policies
 
 
-def _operator(facts: NodeView) -> PolicyBook:
-    return facts.book.operator_policies
+def _operator(facts: NodeView) -> PolicyDefinitions:
+    return facts.definitions.operator_policies
 
 
 def _list_all(book_of: BookOf) -> Handler:

@@ -19,8 +19,8 @@ from leveret.auth import (
     Account,
     PasswordHash,
     hash_password,
+    parse_tags,
     read_hash,
-    tags_of,
 )
 from leveret.auth.limits import MAX_CHANNELS, MAX_CONNECTIONS, USER_LIMIT
 from leveret.auth.permissions import require_patterns
@@ -179,7 +179,7 @@ def _info(facts: NodeView, account: Account) -> UserInfo:
 
 def _tags(body: UserBody) -> tuple[str, ...]:
     if body.tags is not None:
-        return tags_of(body.tags)
+        return parse_tags(body.tags)
     if body.administrator is None:
         raise PreconditionFailedError("tags_not_present")
     return (ADMINISTRATOR,) if body.administrator else ()

@@ -111,7 +111,7 @@ async def put_vhost(request: Request) -> Response:
     kind = body.get("default_queue_type", body.get("defaultqueuetype"))
     said = {"description": "", "tags": [], **body, "default_queue_type": kind}
     with facts.turn():
-        is_new = facts.book.vhosts.put(name, said)
+        is_new = facts.definitions.vhosts.put(name, said)
         user = user_of(request).name
         if is_new and facts.directory.users.get(user) is not None:
             facts.directory.permissions.put(name, user, _EVERYTHING, _EVERYTHING, _EVERYTHING)
@@ -123,12 +123,12 @@ async def delete_vhost(request: Request) -> Response:
     facts = facts_of(request)
     name = part_of(request, "vhost")
     facts.broker.vhost(name)
-    if facts.book.vhosts.is_protected(name):
+    if facts.definitions.vhosts.is_protected(name):
         text = f"Refusing to delete virtual host '{name}' because it is protected from deletion"
         return json(Failure("precondition_failed", text), status=412)
     with facts.turn():
         facts.send_away(name)
-        facts.book.delete_vhost(name)
+        facts.definitions.delete_vhost(name)
         facts.directory.permissions.drop_vhost(name)
     await facts.synced()
     return made(False)
@@ -137,7 +137,7 @@ async def delete_vhost(request: Request) -> Response:
 async def get_protection(request: Request) -> Response:
     facts = facts_of(request)
     name = facts.broker.vhost(part_of(request, "vhost")).name
-    return json(Protection(facts.book.vhosts.is_protected(name)))
+    return json(Protection(facts.definitions.vhosts.is_protected(name)))
 
 
 async def protect(request: Request) -> Response:
@@ -152,7 +152,7 @@ async def _set_protection(request: Request, is_protected: bool) -> Response:
     facts = facts_of(request)
     name = facts.broker.vhost(part_of(request, "vhost")).name
     with facts.turn():
-        facts.book.vhosts.put(name, {"protected_from_deletion": is_protected})
+        facts.definitions.vhosts.put(name, {"protected_from_deletion": is_protected})
     await facts.synced()
     return made(False)
 
@@ -168,7 +168,7 @@ async def start_vhost(request: Request) -> Response:
 
 
 def _info(facts: NodeView, rates: Rates, vhost: Vhost) -> VhostInfo:
-    metadata = facts.book.vhosts.metadata(vhost.name)
+    metadata = facts.definitions.vhosts.metadata(vhost.name)
     tags = metadata.get("tags")
     shown = [str(tag) for tag in tags] if isinstance(tags, list) else []
     kind = vhost.default_kind or CLASSIC
@@ -181,7 +181,7 @@ def _info(facts: NodeView, rates: Rates, vhost: Vhost) -> VhostInfo:
         default_queue_type=kind,
         metadata={"description": description, "tags": shown, "default_queue_type": kind},
         tracing=vhost.tracing,
-        protected_from_deletion=facts.book.vhosts.is_protected(vhost.name),
+        protected_from_deletion=facts.definitions.vhosts.is_protected(vhost.name),
         cluster_state={facts.node_name: "running"},
         messages=depths.messages,
         messages_details=depths.messages_details,

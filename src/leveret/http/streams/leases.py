@@ -35,8 +35,8 @@ from leveret.http.framework.operations import Needs, Operation, Query, body_of
 from leveret.http.framework.queue_access import number_of, permitted_queue
 from leveret.http.streams.arrow import MEDIA_TYPE, PacksResponse
 from leveret.http.streams.streams import columns_of
-from leveret.leases import Epoch, Lease
-from leveret.leases.keeping import EPOCH_BYTES_MAX, EPOCH_MESSAGES_MAX, LeaseBusyError
+from leveret.leases import Epoch, ReaderLease
+from leveret.leases.reader_leases import EPOCH_BYTES_MAX, EPOCH_MESSAGES_MAX, LeaseBusyError
 
 EPOCH_MAX: Final = (1 << 53) - 1  # a number that every reader of JSON can hold
 MESSAGES: Final = 100_000  # of an epoch, where nobody says how many
@@ -197,7 +197,7 @@ async def _looked_at(facts: NodeView, queue: Queue, seqs: list[int]) -> AsyncIte
         await asyncio.sleep(0)
 
 
-def _lease_of(request: Request) -> Lease:
+def _lease_of(request: Request) -> ReaderLease:
     queue = permitted_queue(request, READ)
     return facts_of(request).leases.get(queue, part_of(request, "reader"))
 
@@ -222,7 +222,7 @@ def _epoch_info(epoch: Epoch) -> EpochInfo:
     return EpochInfo(epoch.number, len(epoch.rows), epoch.bytes, epoch.missing)
 
 
-def _lease_info(lease: Lease) -> LeaseInfo:
+def _lease_info(lease: ReaderLease) -> LeaseInfo:
     epochs = [_epoch_info(epoch) for epoch in lease.epochs.values()]
     held = int(lease.session.unacked.count)
     return LeaseInfo(lease.reader, lease.session.outlet.user_name, lease.acked, held, epochs)

@@ -12,7 +12,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from leveret.addresses import maybe_dual_stack
+from leveret.addresses import maybe_dual_stack_socket
 from leveret.http.framework.node import NodeView
 from leveret.http.transport.listener import Listener
 
@@ -61,7 +61,7 @@ class HttpFront:
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    both = maybe_dual_stack(host, port, _BACKLOG)
+    both = maybe_dual_stack_socket(host, port, _BACKLOG)
     if both is not None:
         return both
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)

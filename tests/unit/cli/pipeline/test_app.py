@@ -15,7 +15,7 @@ from leveret.cli.pipeline.options import one_line_on_failure
 from leveret.cli.tree import app_for
 from leveret.errors import LeveretError
 from leveret.pipeline import session
-from leveret.testing.broker import BrokerUrl, broker
+from leveret.testing.broker import RunningBroker, broker
 from tests.http.management import Api, add_user
 from tools.ports import free_port
 
@@ -23,15 +23,15 @@ APP = app_for("")
 
 
 @pytest.fixture(scope="module")
-def served() -> Iterator[BrokerUrl]:
+def served() -> Iterator[RunningBroker]:
     """A broker with a stream `s` and a queue `q`."""
-    with broker(http=True) as url:
-        connection = pika.BlockingConnection(pika.URLParameters(url))
+    with broker(http=True) as server:
+        connection = pika.BlockingConnection(pika.URLParameters(server.url))
         channel = connection.channel()
         channel.queue_declare("s", durable=True, arguments={"x-queue-type": "stream"})
         channel.queue_declare("q", durable=True)
         connection.close()
-        yield url
+        yield server
 
 
 def refusal(url: str, words: str, lake: Path | None = None, **options: str) -> str:
@@ -48,7 +48,7 @@ def refusal(url: str, words: str, lake: Path | None = None, **options: str) -> s
     return str(done.stderr).removeprefix("leveret pipeline: ").rstrip()
 
 
-def http(served: BrokerUrl, login: str = "guest:guest") -> str:
+def http(served: RunningBroker, login: str = "guest:guest") -> str:
     return f"http://{login}@127.0.0.1:{served.http_port}"
 
 
@@ -80,7 +80,7 @@ COMMANDS = (
 
 @pytest.mark.parametrize("words", COMMANDS)
 def test_what_is_wrong_with_the_broker_is_one_sentence(
-    served: BrokerUrl, words: str, tmp_path: Path
+    served: RunningBroker, words: str, tmp_path: Path
 ) -> None:
     (tmp_path / "rows.csv").write_text("a\n1\n")
     words = words.replace("FILE", str(tmp_path / "rows.csv"))
@@ -96,7 +96,7 @@ def test_an_address_that_is_none_is_a_sentence_with_a_user_given_apart_too() -> 
     assert refusal("http://[::1", "sql -q x", user="me").startswith("--url is not an address")
 
 
-def test_what_is_missing_at_the_broker_is_named(served: BrokerUrl, tmp_path: Path) -> None:
+def test_what_is_missing_at_the_broker_is_named(served: RunningBroker, tmp_path: Path) -> None:
     url = http(served)
     assert "no stream 'none'" in refusal(url, "archive none --once", tmp_path)
     assert "no stream 'none'" in refusal(url, "replay none --to-queue q")
@@ -117,26 +117,26 @@ def test_what_is_missing_at_the_broker_is_named(served: BrokerUrl, tmp_path: Pat
 @pytest.mark.parametrize(
     "words", ["replay s --to-queue q --since", "deadletters q --until", "latency s --since"]
 )
-def test_a_time_that_is_none_is_named(served: BrokerUrl, words: str) -> None:
+def test_a_time_that_is_none_is_named(served: RunningBroker, words: str) -> None:
     for text in ("yesterday", "2026-13-01", "soon"):
         option = words.rpartition(" ")[2]
         assert refusal(http(served), f"{words} {text}").startswith(f"{option} is a time, such as")
 
 
-def test_a_user_without_tags_is_not_refused_for_looking(served: BrokerUrl) -> None:
+def test_a_user_without_tags_is_not_refused_for_looking(served: RunningBroker) -> None:
     add_user(Api(served), "reader", read=".*", write=".*")
     found = refusal(http(served, "reader:reader"), "replay s --to-queue q", master="nonsense")
     assert found.startswith("--master ")
 
 
-def test_a_user_who_may_read_one_stream_only_is_not_refused(served: BrokerUrl) -> None:
+def test_a_user_who_may_read_one_stream_only_is_not_refused(served: RunningBroker) -> None:
     add_user(Api(served), "little", read="^s$", write="^q$")
     url = http(served, "little:little")
     assert refusal(url, "replay s --to-queue q", master="nonsense").startswith("--master ")
     assert "the user 'little' may not read the stream 'x'" in refusal(url, "latency x")
 
 
-def test_what_is_missing_in_the_lake_is_named(served: BrokerUrl, tmp_path: Path) -> None:
+def test_what_is_missing_in_the_lake_is_named(served: RunningBroker, tmp_path: Path) -> None:
     url = http(served)
     for words in ("compact none", "refine none", "replay none --from-lake --to-queue q"):
         assert "no bronze table 'none'" in refusal(url, words, tmp_path)
@@ -145,14 +145,14 @@ def test_what_is_missing_in_the_lake_is_named(served: BrokerUrl, tmp_path: Path)
     assert refusal(url, f"load {tmp_path / 'none.csv'} --to-queue q").endswith("no such file")
 
 
-def test_a_lake_that_cannot_be_written_is_named(served: BrokerUrl, tmp_path: Path) -> None:
+def test_a_lake_that_cannot_be_written_is_named(served: RunningBroker, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     found = refusal(http(served), "archive s --once", tmp_path / "file" / "lake")
     assert found.endswith(f"cannot be the lake: {tmp_path / 'file'} is not a directory")
 
 
 def test_a_master_that_cannot_be_had_is_named(
-    served: BrokerUrl, monkeypatch: pytest.MonkeyPatch
+    served: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("HADOOP_CONF_DIR", raising=False)
     monkeypatch.delenv("YARN_CONF_DIR", raising=False)
@@ -164,7 +164,7 @@ def test_a_master_that_cannot_be_had_is_named(
 
 
 def test_without_java_one_sentence_says_so(
-    served: BrokerUrl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    served: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session, "_FOLDERS", ())
     monkeypatch.delenv("JAVA_HOME", raising=False)

@@ -1,6 +1,6 @@
 """Subscriptions, single gets, prefetch, and the credit of a connection that does not read."""
 
-from leveret.amqp.link import CREDIT_BYTES
+from leveret.amqp.connection_base import CREDIT_BYTES
 from tests.unit.engine.front import Client, got, names, refusal
 
 

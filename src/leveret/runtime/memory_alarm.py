@@ -15,7 +15,7 @@ from leveret.engine.broker import Broker
 
 CHECK_BYTES: Final = 8 * 1024 * 1024
 RECHECK_S: Final = 0.1
-REASON: Final = "memory"
+MEMORY_REASON: Final = "memory"
 UNLIMITED: Final = 1 << 60  # what version 1 of control groups says without a limit is above this
 DEFAULT_BYTES: Final = 4 * 1024**3  # where the system tells nothing
 

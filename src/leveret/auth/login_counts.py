@@ -10,7 +10,7 @@ SOURCES_MAX: Final = 10_000
 Source = tuple[str, str, str]  # address, user, protocol
 
 
-class Tally:
+class OutcomeCounts:
     """Attempts of one kind."""
 
     __slots__ = ("failed", "succeeded")
@@ -26,17 +26,17 @@ class Tally:
             self.failed += 1
 
 
-class Attempts:
+class LoginCounts:
     """Counts of logins since the start, or since they were reset."""
 
     def __init__(self) -> None:
-        self.by_protocol: dict[str, Tally] = {}
-        self.by_source: dict[Source, Tally] = {}  # in the order of the last attempt
+        self.by_protocol: dict[str, OutcomeCounts] = {}
+        self.by_source: dict[Source, OutcomeCounts] = {}  # in the order of the last attempt
 
     def count(self, host: str, user: str, protocol: str, *, succeeded: bool) -> None:
-        self.by_protocol.setdefault(protocol, Tally()).add(succeeded)
+        self.by_protocol.setdefault(protocol, OutcomeCounts()).add(succeeded)
         source = (host, user, protocol)
-        tally = self.by_source.pop(source, None) or Tally()
+        tally = self.by_source.pop(source, None) or OutcomeCounts()
         tally.add(succeeded)
         self.by_source[source] = tally
         if len(self.by_source) > SOURCES_MAX:

@@ -11,21 +11,21 @@ The first start makes the default user, who can be changed and deleted like any 
 from collections.abc import Callable
 from typing import Final
 
-from leveret.auth.attempts import Attempts
 from leveret.auth.audit import Audit
-from leveret.auth.authority import (
+from leveret.auth.authenticator import (
     DEFAULT_NAME,
     DEFAULT_PASSWORD,
-    Authority,
-    is_public_from_afar,
+    Authenticator,
+    is_remote_default_login,
 )
 from leveret.auth.hashes import hash_password, quick_hash
 from leveret.auth.limits import USER_LIMIT, Quotas
+from leveret.auth.login_counts import LoginCounts
+from leveret.auth.login_throttle import LoginThrottle
+from leveret.auth.password_verifier import PasswordVerifier
 from leveret.auth.permissions import Permissions
-from leveret.auth.throttle import Throttle
-from leveret.auth.user import ADMINISTRATOR, Credentials, Refusal, Then, User
+from leveret.auth.user import ADMINISTRATOR, Credentials, LoginCallback, Refusal, User
 from leveret.auth.users import Users
-from leveret.auth.verification import Verification
 from leveret.engine.vhosts.register import Register
 
 HTTP: Final = "http"
@@ -36,10 +36,10 @@ _SEED: Final = "default_user"
 _EVERYTHING: Final = ".*"
 
 
-class Member(User):
+class DirectoryUser(User):
     """A user of the directory. What they may do is looked up there each time."""
 
-    def __init__(self, directory: "Directory", name: str) -> None:
+    def __init__(self, directory: "UserDirectory", name: str) -> None:
         super().__init__(name)
         self._directory = directory
 
@@ -60,20 +60,20 @@ class Member(User):
         )
 
 
-class Directory(Authority):
+class UserDirectory(Authenticator):
     """Users, permissions, logins."""
 
     def __init__(
-        self, register: Register, now_ms: Callable[[], int], throttle: Throttle | None = None
+        self, register: Register, now_ms: Callable[[], int], throttle: LoginThrottle | None = None
     ) -> None:
         super().__init__(Audit(now_ms), Quotas(register))
         self._register = register
         self._now_ms = now_ms
         self.users = Users(register, self._changed)
         self.permissions = Permissions(register, self._changed)
-        self.verification = Verification()
-        self.throttle = throttle or Throttle()
-        self.attempts = Attempts()
+        self.password_verifier = PasswordVerifier()
+        self.throttle = throttle or LoginThrottle()
+        self.login_counts = LoginCounts()
         self.on_change: Callable[[str], None] = _ignore
         self.on_gone: Callable[[str], None] = _ignore
         self.on_login: Callable[[Credentials, bool], None] = _ignore_login
@@ -99,14 +99,14 @@ class Directory(Authority):
     def has_own_password(self) -> bool:
         """Whether somebody has a password that is not the one that everybody knows."""
         for account in self.users.all():
-            is_public = account.name == DEFAULT_NAME and account.password.fits(DEFAULT_PASSWORD)
+            is_public = account.name == DEFAULT_NAME and account.password.matches(DEFAULT_PASSWORD)
             if account.password.text and not is_public:
                 return True
         return False
 
     # Logins
 
-    def login(self, credentials: Credentials, then: Then) -> None:
+    def login(self, credentials: Credentials, then: LoginCallback) -> None:
         wait_ms = self.throttle.wait_ms(credentials.host, credentials.name, self._now_ms())
         if wait_ms > 0:
             self._refuse_unseen(credentials, wait_ms, then)
@@ -120,30 +120,30 @@ class Directory(Authority):
             self._decide(credentials, is_right, then)
 
         kept = account.password if account is not None else None
-        self.verification.ask(credentials.name, kept, credentials.password, told)
+        self.password_verifier.ask(credentials.name, kept, credentials.password, told)
 
-    def _decide(self, credentials: Credentials, is_right: bool, then: Then) -> None:
+    def _decide(self, credentials: Credentials, is_right: bool, then: LoginCallback) -> None:
         if not is_right or self.users.get(credentials.name) is None:
             self.throttle.failed(credentials.host, credentials.name, self._now_ms())
             self._refuse(credentials, Refusal("invalid credentials"), then)
-        elif is_public_from_afar(credentials):
+        elif is_remote_default_login(credentials):
             self._refuse(credentials, Refusal("the default password is for this machine"), then)
         else:
             self._admit(credentials, then)
 
-    def _admit(self, credentials: Credentials, then: Then) -> None:
+    def _admit(self, credentials: Credentials, then: LoginCallback) -> None:
         self.throttle.succeeded(credentials.host, credentials.name)
         self._count(credentials, succeeded=True)
         if credentials.protocol != HTTP:  # there each request logs in
             self._note(credentials, "ok")
-        then(Member(self, credentials.name))
+        then(DirectoryUser(self, credentials.name))
 
-    def _refuse(self, credentials: Credentials, refusal: Refusal, then: Then) -> None:
+    def _refuse(self, credentials: Credentials, refusal: Refusal, then: LoginCallback) -> None:
         self._count(credentials, succeeded=False)
         self._note(credentials, refusal.reason)
         then(refusal)
 
-    def _refuse_unseen(self, credentials: Credentials, wait_ms: int, then: Then) -> None:
+    def _refuse_unseen(self, credentials: Credentials, wait_ms: int, then: LoginCallback) -> None:
         refusal = Refusal("too many failed logins", wait_ms)
         self._count(credentials, succeeded=False)
         if self.throttle.is_news(credentials.host, credentials.name):
@@ -151,7 +151,7 @@ class Directory(Authority):
         then(refusal)
 
     def _count(self, credentials: Credentials, *, succeeded: bool) -> None:
-        self.attempts.count(
+        self.login_counts.count(
             credentials.host, credentials.name, credentials.protocol, succeeded=succeeded
         )
         self.on_login(credentials, succeeded)

@@ -27,7 +27,7 @@ from leveret.engine.queues.queue import Queue
 from leveret.engine.streams.stream import Stream
 from leveret.engine.turns.session import Outlet, Session
 from leveret.errors import NotFoundError, PreconditionFailedError
-from leveret.leases.lease import KIND, Epoch, Lease, epoch_of
+from leveret.leases.lease import KIND, Epoch, ReaderLease, epoch_of
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class LeaseBusyError(PreconditionFailedError):
     """Something is being done with this lease already."""
 
 
-class Leases:
+class ReaderLeases:
     """Holds messages for named readers."""
 
     def __init__(
@@ -61,18 +61,18 @@ class Leases:
         self._broker = broker
         self._turn = turn
         self._synced = synced
-        self._leases: dict[Key, Lease] = {}
+        self._leases: dict[Key, ReaderLease] = {}
 
     # What can be asked
 
     def sessions(self) -> list[Session]:
         return [lease.session for lease in self._leases.values()]
 
-    def of(self, queue: Queue) -> list[Lease]:
+    def of(self, queue: Queue) -> list[ReaderLease]:
         """The leases of a queue."""
         return [lease for lease in self._leases.values() if lease.queue is queue]
 
-    def get(self, queue: Queue, reader: str) -> Lease:
+    def get(self, queue: Queue, reader: str) -> ReaderLease:
         lease = self._leases.get((queue.vhost, queue.name, reader))
         if lease is None or lease.queue is not queue:
             raise NotFoundError(f"no lease '{reader}' of queue '{queue.name}'")
@@ -135,7 +135,7 @@ class Leases:
 
     # How
 
-    def _open(self, queue: Queue, reader: str, user: str) -> Lease:
+    def _open(self, queue: Queue, reader: str, user: str) -> ReaderLease:
         if isinstance(queue, Stream):
             raise PreconditionFailedError(f"'{queue.name}' is a stream: read it as one")
         if not queue.durable or queue.owner is not None:
@@ -149,17 +149,17 @@ class Leases:
             raise PreconditionFailedError(f"there are {LEASES_MAX} leases already")
         return self._add(queue, reader, user)
 
-    def _add(self, queue: Queue, reader: str, user: str) -> Lease:
+    def _add(self, queue: Queue, reader: str, user: str) -> ReaderLease:
         outlet = Outlet()
         outlet.name = f"lease '{reader}'"
         outlet.user_name = user
         session = LocalSession(outlet, self._broker.turn, _no_deliveries, _no_confirm, _no_end)
         session.keeps = True
-        lease = Lease(queue, reader, session)
+        lease = ReaderLease(queue, reader, session)
         self._leases[queue.vhost, queue.name, reader] = lease
         return lease
 
-    async def _fill(self, lease: Lease, epoch: Epoch, count: int, bytes_max: int) -> Epoch:
+    async def _fill(self, lease: ReaderLease, epoch: Epoch, count: int, bytes_max: int) -> Epoch:
         """Take messages until there are enough, or no more; if that fails, none are taken."""
         left, left_bytes = count, bytes_max
         try:
@@ -179,7 +179,9 @@ class Leases:
             raise
         return epoch
 
-    def _take_some(self, lease: Lease, epoch: Epoch, most: int, bytes_max: int) -> tuple[int, int]:
+    def _take_some(
+        self, lease: ReaderLease, epoch: Epoch, most: int, bytes_max: int
+    ) -> tuple[int, int]:
         queue = lease.queue
         count = size = 0
         while count < most and size < min(bytes_max, TURN_BYTES):
@@ -194,7 +196,7 @@ class Leases:
             size += len(message.body)
         return count, size
 
-    async def _ack(self, lease: Lease, epoch: Epoch) -> int:
+    async def _ack(self, lease: ReaderLease, epoch: Epoch) -> int:
         unacked = lease.session.unacked
         tags = [message.tag for _, message in epoch.rows]
         for at in range(0, len(tags), TURN_MESSAGES):
@@ -204,11 +206,11 @@ class Leases:
             await asyncio.sleep(0)
         return len(tags)
 
-    def _keep(self, lease: Lease) -> None:
+    def _keep(self, lease: ReaderLease) -> None:
         if not lease.queue.deleted:
             self._broker.register.put(KIND, lease.key(), lease.entry())
 
-    def _drop(self, lease: Lease) -> None:
+    def _drop(self, lease: ReaderLease) -> None:
         lease.session.closed = True
         self._leases.pop((lease.queue.vhost, lease.queue.name, lease.reader), None)
         self._broker.register.drop(KIND, lease.key())
@@ -241,7 +243,7 @@ class Leases:
             for number, runs in entry["epochs"]:
                 lease.epochs[number] = self._hold(lease, epoch_of(number, runs))
 
-    def _hold(self, lease: Lease, epoch: Epoch) -> Epoch:
+    def _hold(self, lease: ReaderLease, epoch: Epoch) -> Epoch:
         """Take the messages of an epoch out of their queue."""
         queue = lease.queue
         picked = Look(queue, list(epoch.seqs), _ALL_BYTES).picked
@@ -257,7 +259,7 @@ class Leases:
         return epoch
 
 
-def _lend(lease: Lease, message: Message) -> None:
+def _lend(lease: ReaderLease, message: Message) -> None:
     session = lease.session
     session.last_tag += 1
     message.tag = session.last_tag
@@ -265,7 +267,7 @@ def _lend(lease: Lease, message: Message) -> None:
 
 
 @contextmanager
-def _alone(lease: Lease) -> Iterator[None]:
+def _alone(lease: ReaderLease) -> Iterator[None]:
     """Keep others away from a lease while something is done with it over several turns."""
     if lease.is_busy:
         raise LeaseBusyError(f"lease '{lease.reader}' is in use at this moment")

@@ -7,27 +7,27 @@ is: policies are in force before the first delivery.
 import json
 from typing import Final
 
-from leveret.definitions.limits import USER_LIMIT, VHOST_LIMIT, Limits
+from leveret.definitions.limits import USER_LIMIT, VHOST_LIMIT, LimitDefinitions
 from leveret.definitions.parameters import CLUSTER_NAME, Parameters
-from leveret.definitions.policies import OPERATOR_POLICY, POLICY, PolicyBook
-from leveret.definitions.vhosts import Vhosts
+from leveret.definitions.policies import OPERATOR_POLICY, POLICY, PolicyDefinitions
+from leveret.definitions.vhosts import VhostDefinitions
 from leveret.engine.broker import Broker
 
 PAUSED: Final = "paused"  # entries of queues, by vhost and name
 
 
-class Book:
+class Definitions:
     """Vhosts, policies, limits and parameters."""
 
     def __init__(self, broker: Broker, node_name: str, rabbit_version: str) -> None:
         self.broker = broker
         self.rabbit_version = rabbit_version  # whose behaviour this is
         self._node_name = node_name
-        self.vhosts = Vhosts(broker)
-        self.policies = PolicyBook(broker, POLICY)
-        self.operator_policies = PolicyBook(broker, OPERATOR_POLICY)
-        self.vhost_limits = Limits(broker, VHOST_LIMIT)
-        self.user_limits = Limits(broker, USER_LIMIT)
+        self.vhosts = VhostDefinitions(broker)
+        self.policies = PolicyDefinitions(broker, POLICY)
+        self.operator_policies = PolicyDefinitions(broker, OPERATOR_POLICY)
+        self.vhost_limits = LimitDefinitions(broker, VHOST_LIMIT)
+        self.user_limits = LimitDefinitions(broker, USER_LIMIT)
         self.parameters = Parameters(broker, self.operator_policies, self.vhost_limits)
         broker.on_defined = self.load
 
@@ -72,6 +72,6 @@ class Book:
                 register.drop(PAUSED, key)
 
 
-def open_book(broker: Broker) -> None:
+def attach_definitions(broker: Broker) -> None:
     """Let a broker that is built for a repair know what its log says of policies."""
-    Book(broker, "", "")
+    Definitions(broker, "", "")

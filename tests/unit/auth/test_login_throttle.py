@@ -1,25 +1,25 @@
 """Throttling of logins: who must wait, for how long, and who never has to."""
 
-from leveret.auth.throttle import (
+from leveret.auth.login_throttle import (
     ADDRESS_FACTOR,
     RECORDS_MAX,
     WAIT_MS_MAX,
     WAIT_MS_MIN,
     WINDOW_MS,
-    Throttle,
+    LoginThrottle,
 )
 
 NOW_MS = 1_700_000_000_000
 FREE = 3
 
 
-def failing(throttle: Throttle, times: int, host: str = "10.0.0.1", user: str = "a") -> None:
+def failing(throttle: LoginThrottle, times: int, host: str = "10.0.0.1", user: str = "a") -> None:
     for _ in range(times):
         throttle.failed(host, user, NOW_MS)
 
 
 def test_first_failures_are_free_and_further_ones_double_the_wait() -> None:
-    throttle = Throttle(FREE)
+    throttle = LoginThrottle(FREE)
     failing(throttle, FREE)
     assert throttle.wait_ms("10.0.0.1", "a", NOW_MS) == 0
     failing(throttle, 1)
@@ -32,14 +32,14 @@ def test_first_failures_are_free_and_further_ones_double_the_wait() -> None:
 
 
 def test_another_address_and_another_user_need_not_wait() -> None:
-    throttle = Throttle(FREE)
+    throttle = LoginThrottle(FREE)
     failing(throttle, FREE + 5)
     assert throttle.wait_ms("10.0.0.2", "a", NOW_MS) == 0
     assert throttle.wait_ms("10.0.0.1", "b", NOW_MS) == 0
 
 
 def test_address_that_goes_through_many_users_must_wait_with_all() -> None:
-    throttle = Throttle(FREE)
+    throttle = LoginThrottle(FREE)
     for number in range(FREE * ADDRESS_FACTOR + 1):
         throttle.failed("10.0.0.1", f"user{number}", NOW_MS)
     assert throttle.wait_ms("10.0.0.1", "new", NOW_MS) == WAIT_MS_MIN
@@ -47,7 +47,7 @@ def test_address_that_goes_through_many_users_must_wait_with_all() -> None:
 
 
 def test_success_and_time_forget_failures() -> None:
-    throttle = Throttle(FREE)
+    throttle = LoginThrottle(FREE)
     failing(throttle, FREE + 1)
     throttle.succeeded("10.0.0.1", "a")
     assert throttle.wait_ms("10.0.0.1", "a", NOW_MS) == 0
@@ -57,7 +57,7 @@ def test_success_and_time_forget_failures() -> None:
 
 
 def test_network_of_an_ipv6_address_counts_as_one() -> None:
-    throttle = Throttle(FREE)
+    throttle = LoginThrottle(FREE)
     for number in range(FREE + 1):
         throttle.failed(f"2001:db8:1:2::{number:x}", "a", NOW_MS)
     assert throttle.wait_ms("2001:db8:1:2:ffff::1", "a", NOW_MS) > 0
@@ -67,7 +67,7 @@ def test_network_of_an_ipv6_address_counts_as_one() -> None:
 
 
 def test_wait_is_news_once() -> None:
-    throttle = Throttle(FREE)
+    throttle = LoginThrottle(FREE)
     failing(throttle, FREE)
     assert not throttle.is_news("10.0.0.1", "a")
     failing(throttle, 1)
@@ -76,10 +76,10 @@ def test_wait_is_news_once() -> None:
 
 
 def test_memory_is_bounded_and_zero_turns_it_off() -> None:
-    throttle = Throttle(FREE)
+    throttle = LoginThrottle(FREE)
     for number in range(RECORDS_MAX):
         throttle.failed(f"10.1.{number >> 8}.{number & 255}", "a", NOW_MS)
     assert len(throttle._records) <= RECORDS_MAX
-    off = Throttle(0)
+    off = LoginThrottle(0)
     failing(off, 1000)
     assert off.wait_ms("10.0.0.1", "a", NOW_MS) == 0

@@ -1,11 +1,14 @@
-"""A link: what is known of one peer, and the bytes that wait to be sent to it.
+"""The part of a connection that channels and handlers use: login, permissions, output buffer.
 
-Frames are appended to one `BytesWriter` for the whole turn. Bodies over `BIG_BODY_BYTES` are kept
-as pieces of their own, so that they are never copied. `take_output` hands everything over.
+`ConnectionBase` knows the peer, the limits that were negotiated, the user and the vhost, and it
+collects output. `ConnectionState` adds the state machine and `Connection` reads the input.
+
+Frames are appended to one `BytesWriter` for the whole turn. A body over `BIG_BODY_BYTES` is kept as
+a separate piece, so that it is never copied. `take_output` returns all pieces.
 
     frame = type:u8 channel:u16 size:u32 payload CE
 
-`Front` is what all links of a listener share.
+`AmqpFront` holds the objects that all connections of a node share.
 """
 
 from collections.abc import Callable
@@ -15,8 +18,8 @@ from librt.strings import BytesWriter, write_i16_be, write_i32_be, write_i64_be
 from mypy_extensions import i16, i32, i64, u8
 
 from leveret.amqp.methods import FRAME_BODY, FRAME_BYTES_BEFORE_LOGIN, FRAME_END, FRAME_OVERHEAD
-from leveret.amqp.writer import Writer, signed16
-from leveret.auth import CONFIGURE, READ, WRITE, Authority, Refusal, User
+from leveret.amqp.writer import MethodWriter, signed16
+from leveret.auth import CONFIGURE, READ, WRITE, Authenticator, Refusal, User
 from leveret.auth.certificates import TlsPeer
 from leveret.engine.broker import Broker
 from leveret.engine.commands.dead_letter import counted_header
@@ -26,13 +29,13 @@ from leveret.engine.turns.session import Consumer, Outlet
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import AccessRefusedError, LeveretError
 
-# Smaller bodies are cheaper to copy than to write as pieces of their own.
+# Smaller bodies are cheaper to copy than to write as separate pieces.
 BIG_BODY_BYTES: Final = 16384
 
-# How much may be delivered to a peer before it must have read: bounds what one turn encodes.
+# Bytes that may be delivered before the peer must have read: this bounds the work of one turn.
 CREDIT_BYTES: Final = 262_144
 
-# What a front is told of its links.
+# Events that `AmqpFront.on_event` is told.
 OPENED: Final = "connection opened"
 CLOSED: Final = "connection closed"
 GONE_EARLY: Final = "connection ended before it was opened"
@@ -40,61 +43,71 @@ GONE_EARLY: Final = "connection ended before it was opened"
 _DELIVER: Final = b"\x00\x3c\x00\x3c"
 
 
-class Limits:
-    """What the broker offers and demands of every link. All are settings."""
+class ConnectionLimits:
+    """Limits that the broker offers to every connection or imposes on it. All are settings."""
 
     def __init__(self) -> None:
         self.channel_max: i64 = 2047
         self.frame_max: i64 = 131_072
         self.heartbeat_s: i64 = 60
-        self.handshake_ms: i64 = 10_000  # a peer must have opened its connection by then
-        self.refusal_ms: i64 = 3_000  # how long a refused login waits before the socket is closed
-        self.sockets_end: i64 = 0  # descriptors of sockets are below this; 0 = without a limit
-        self.close_ms: i64 = 10_000  # how long a peer may take to answer a close
+        self.handshake_ms: i64 = 10_000  # time in which a peer must open its connection
+        self.refusal_ms: i64 = 3_000  # delay before the socket of a refused login is closed
+        self.sockets_end: i64 = 0  # sockets must have descriptors below this; 0: no limit
+        self.close_ms: i64 = 10_000  # time in which a peer must answer a close
         self.message_bytes_max: i64 = 134_217_728
-        self.unfinished_bytes_max: i64 = 268_435_456  # of one link, see there
+        self.unfinished_bytes_max: i64 = 268_435_456  # of one connection
         self.consumer_timeout_ms: i64 = 1_800_000
-        self.backlog: i64 = 2000  # ready messages of a consumed queue that pause its publishers
+        self.backlog: i64 = (
+            2000  # ready messages of a queue with consumers that pause its publishers
+        )
 
 
-class Front:
-    """What all links share."""
+class AmqpFront:
+    """State that all AMQP connections of a node share."""
 
     def __init__(
-        self, broker: Broker, authority: Authority, limits: Limits, token: Callable[[], str]
+        self,
+        broker: Broker,
+        authenticator: Authenticator,
+        limits: ConnectionLimits,
+        token: Callable[[], str],
     ) -> None:
         self.broker = broker
-        self.authority = authority
-        self.audit = authority.audit
-        self.quotas = authority.quotas
+        self.authenticator = authenticator
+        self.audit = authenticator.audit
+        self.quotas = authenticator.quotas
         self.limits = limits
-        self.token = token  # 22 random characters for names that the broker gives
+        self.token = token  # makes 22 random characters, for names that the broker chooses
         self.server_properties: dict[str, object] = {}
-        self.dirty: list[Link] = []  # links that have output or want to be closed
-        self.alarms: list[str] = []  # why publishers are blocked, if they are
-        self.on_event: Callable[[str, Link, str], None] = _ignore  # event, whose, why
+        self.dirty: list[ConnectionBase] = []  # connections with output, or to be closed
+        self.alarms: list[
+            str
+        ] = []  # resources that are short; publishers are blocked while there are any
+        self.on_event: Callable[[str, ConnectionBase, str], None] = (
+            _ignore  # event, connection, reason
+        )
 
 
-def _ignore(event: str, link: "Link", why: str) -> None:
-    """Nobody wants to know."""
+def _ignore(event: str, connection: "ConnectionBase", why: str) -> None:
+    """Ignore the event: the default while no listener is set."""
 
 
-class Link(Outlet):
-    """One peer."""
+class ConnectionBase(Outlet):
+    """One connection, as its channels and handlers see it."""
 
-    def __init__(self, front: Front, peer: str, is_loopback: bool) -> None:
+    def __init__(self, front: AmqpFront, peer: str, is_loopback: bool) -> None:
         super().__init__()
         self.front = front
-        self.peer = peer  # host:port, for people
+        self.peer = peer  # host:port, for logs
         self.host = peer.rpartition(":")[0].strip("[]")
         self.is_loopback = is_loopback
-        self.tls: TlsPeer | None = None  # what is known of a peer that came through TLS
+        self.tls: TlsPeer | None = None  # facts of the TLS session; None without TLS
         self.credit = CREDIT_BYTES
         # Agreed with the peer
         self.frame_max: i64 = FRAME_BYTES_BEFORE_LOGIN
         self.channel_max: i64 = 0
         self.heartbeat_s: i64 = 0
-        self.mechanism = ""  # by which the peer logged in
+        self.mechanism = ""  # SASL mechanism of the login
         self.user: User | None = None
         self.vhost: Vhost | None = None
         self.client_properties: dict[str, object] = {}
@@ -103,30 +116,28 @@ class Link(Outlet):
         self.wants_failure_close = False
         # Publishing and flow
         self.has_published = False
-        self.is_blocked = False  # was told that publishing is blocked
-        self.routes: i64 = 0  # that its channels remember
-        self.unfinished_bytes: i64 = 0  # parts of messages and transactions
+        self.is_blocked = False  # the peer was told that publishing is blocked
+        self.routes: i64 = 0  # number of routes that its channels cache
+        self.unfinished_bytes: i64 = 0  # held in incomplete messages and open transactions
         # Output
-        self.end_reason = ""  # why it ends, once that is known
-        self.drop = False  # the runtime must close the socket once the output is written
-        self.is_silent = False  # and at once: a peer without heartbeats hears no goodbye
+        self.end_reason = ""  # why the connection ends; empty while unknown
+        self.drop = False  # close the socket after the output is written
+        self.is_silent = False  # close at once: a peer without heartbeats reads no goodbye
         self.sent_ms: i64 = 0
         self.sent_bytes: i64 = 0
-        self.sent_count: i64 = 0  # times that output was handed over
+        self.sent_count: i64 = 0  # number of `take_output` calls with output
         self._is_dirty = False
         self._writer = BytesWriter()
         self._pieces: list[bytes | memoryview] = []
 
-    # Output
-
     def mark(self) -> None:
-        """The runtime must look at this link at the end of the turn."""
+        """Note that this connection has output or must be closed at the end of the turn."""
         if not self._is_dirty:
             self._is_dirty = True
             self.front.dirty.append(self)
 
     def take_output(self) -> list[bytes | memoryview]:
-        """Everything that waits to be sent, in order."""
+        """Return and forget all pending output, in order."""
         self._is_dirty = False
         pieces = self._pieces
         if len(self._writer) != 0:
@@ -144,8 +155,8 @@ class Link(Outlet):
         self._writer.write(data)
         self.mark()
 
-    def send(self, channel: i64, method: Writer) -> None:
-        """A method frame."""
+    def send(self, channel: i64, method: MethodWriter) -> None:
+        """Append a method frame."""
         payload = method.payload()
         writer = self._writer
         writer.append(1)
@@ -157,7 +168,7 @@ class Link(Outlet):
             self.mark()
 
     def send_content(self, channel: i64, header: bytes, body: bytes) -> None:
-        """A content header frame and the body, split into frames that the peer takes."""
+        """Append a content header and the body, in frames of at most `frame_max` bytes."""
         writer = self._writer
         number = signed16(channel)
         writer.append(2)
@@ -176,7 +187,7 @@ class Link(Outlet):
             writer.append(FRAME_END)
 
     def _send_big(self, number: i16, body: bytes, size: i64) -> None:
-        """Body frames as pieces of their own; the body is not copied."""
+        """Append body frames as separate pieces, without a copy of the body."""
         most = self.frame_max - FRAME_OVERHEAD
         writer = self._writer
         view = memoryview(body)
@@ -193,7 +204,7 @@ class Link(Outlet):
             at += part
 
     def send_delivery(self, channel: i64, consumer: Consumer, message: Message) -> None:
-        """`basic.deliver` and its content: the busiest code there is."""
+        """Append `basic.deliver` and its content. This is the busiest code of the broker."""
         writer = self._writer
         number = signed16(channel)
         address = message.address.wire
@@ -215,19 +226,17 @@ class Link(Outlet):
             self.mark()
 
     def note_end(self, reason: str) -> None:
-        """Why the connection ends; the first reason is the one that counts."""
+        """Keep the reason for the end of the connection; the first reason wins."""
         if not self.end_reason:
             self.end_reason = reason
 
     def fail_channel(self, channel: i64, error: LeveretError) -> None:
-        """End a channel by an error that no method of the peer caused."""
+        """Close a channel with an error that no method of the peer caused."""
         raise NotImplementedError
 
     def on_login(self, outcome: User | Refusal) -> None:
-        """The authority has decided who the peer is."""
+        """Continue the handshake after the authenticator has decided."""
         raise NotImplementedError
-
-    # Permission
 
     def require(self, permission: str, what: str, name: str) -> None:
         """Raise AccessRefusedError unless the user may do this to a queue or exchange."""
@@ -254,8 +263,7 @@ class Link(Outlet):
             self.require(CONFIGURE, what, name)
 
     def require_topic(self, permission: str, exchange: Exchange, routing_key: str) -> None:
-        """Raise AccessRefusedError unless the user may use a key with an exchange, if it is a
-        topic."""
+        """Raise AccessRefusedError unless the user may use this key with a topic exchange."""
         if exchange.kind != "topic":
             return
         user = self.user
@@ -269,7 +277,7 @@ class Link(Outlet):
             )
 
     def note(self, action: str, name: str) -> None:
-        """Keep account of what the user did to a queue or exchange."""
+        """Write an audit event: the user did this to a queue or exchange."""
         user = self.user
         vhost = self.vhost
         assert user is not None

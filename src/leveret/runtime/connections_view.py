@@ -16,7 +16,7 @@ from leveret.engine.turns.session import Outlet, Session
 from leveret.http.framework.node import Connected, Opened
 
 
-class Connections:
+class ConnectionsView:
     """The connections of one AMQP server."""
 
     def __init__(self, server: AmqpServer) -> None:

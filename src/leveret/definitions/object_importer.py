@@ -5,7 +5,7 @@ What has been checked can be made: the checks are the engine's own, on objects t
 
 from typing import Final
 
-from leveret.definitions.book import Book
+from leveret.definitions.definitions import Definitions
 from leveret.definitions.rows import Document, Row, flag, maybe_text, text
 from leveret.definitions.vhosts import NAME_BYTES_MAX
 from leveret.engine.arguments.queue_arguments import (
@@ -30,11 +30,11 @@ _EXCHANGE: Final = "exchange"
 Name = tuple[str, str]  # vhost and name
 
 
-class Objects:
+class ObjectImporter:
     """What a document says of exchanges, queues and bindings."""
 
-    def __init__(self, book: Book, document: Document) -> None:
-        self._book = book
+    def __init__(self, definitions: Definitions, document: Document) -> None:
+        self._definitions = definitions
         self._document = document
         self._queues: set[Name] = set()  # of the document, as far as it was checked
         self._exchanges: dict[Name, Exchange] = {}  # the same; none of them is ever used
@@ -66,7 +66,7 @@ class Objects:
         )
 
     def put_exchange(self, row: Row) -> None:
-        vhost = self._book.broker.vhost(self._vhost(row))
+        vhost = self._definitions.broker.vhost(self._vhost(row))
         name = text(row, "name")
         if not name or name.startswith(RESERVED) or name in vhost.exchanges:
             return
@@ -89,7 +89,7 @@ class Objects:
         durable = flag(row, "durable", True)
         auto_delete = flag(row, "auto_delete", False)
         arguments = _arguments(row)
-        found = self._book.broker.vhosts.get(vhost)
+        found = self._definitions.broker.vhosts.get(vhost)
         kind = self._kinds.get(vhost) or (found.default_kind if found is not None else "")
         if not name.startswith(RESERVED):
             arguments = with_default_kind(kind, durable, auto_delete, arguments)
@@ -100,14 +100,14 @@ class Objects:
         """By vhost, how many queues there are and how many more the document has."""
         counts: dict[str, tuple[int, int]] = {}
         for vhost, name in self._queues:
-            found = self._book.broker.vhosts.get(vhost)
+            found = self._definitions.broker.vhosts.get(vhost)
             there, new = counts.get(vhost, (len(found.queues) if found is not None else 0, 0))
             is_new = found is None or name not in found.queues
             counts[vhost] = (there, new + 1 if is_new else new)
         return counts
 
     def put_queue(self, row: Row) -> None:
-        vhost = self._book.broker.vhost(self._vhost(row))
+        vhost = self._definitions.broker.vhost(self._vhost(row))
         name = text(row, "name")
         if not name.startswith(RESERVED) and name not in vhost.queues:
             vhost.declare_queue(
@@ -125,7 +125,7 @@ class Objects:
         vhost = self._vhost(row)
         source = text(row, "source")
         exchange = self._exchanges.get((vhost, source)) or self._given.get(source)
-        found = self._book.broker.vhosts.get(vhost)
+        found = self._definitions.broker.vhosts.get(vhost)
         if found is not None and source in found.exchanges:
             exchange = found.exchanges[source]
         if exchange is not None and source:
@@ -135,7 +135,7 @@ class Objects:
             raise PreconditionFailedError("destination_type must be queue or exchange")
 
     def put_binding(self, row: Row) -> None:
-        vhost = self._book.broker.vhost(self._vhost(row))
+        vhost = self._definitions.broker.vhost(self._vhost(row))
         source = text(row, "source")
         destination = text(row, "destination")
         target: Target | None = vhost.exchanges.get(destination)
@@ -145,7 +145,7 @@ class Objects:
             vhost.bind(source, target, text(row, "routing_key"), _arguments(row))
 
     def _vhost(self, row: Row) -> str:
-        return self._document.vhost_of(row, self._book)
+        return self._document.vhost_of(row, self._definitions)
 
 
 def _name(row: Row, key: str) -> str:

@@ -1,7 +1,7 @@
 """Verification of passwords: what is computed apart, what is remembered, what it costs to guess."""
 
 from leveret.auth.hashes import PasswordHash, hash_password, quick_hash
-from leveret.auth.verification import QUESTIONS_MAX, Told, Verification, Work
+from leveret.auth.password_verifier import QUESTIONS_MAX, Answer, PasswordVerifier, Work
 
 KEPT = hash_password("right")
 
@@ -10,9 +10,9 @@ class Bench:
     """Keeps work that was put apart until it is done by hand."""
 
     def __init__(self) -> None:
-        self.work: list[tuple[Work, Told]] = []
+        self.work: list[tuple[Work, Answer]] = []
 
-    def put(self, work: Work, told: Told) -> None:
+    def put(self, work: Work, told: Answer) -> None:
         self.work.append((work, told))
 
     def do_one(self) -> None:
@@ -21,7 +21,7 @@ class Bench:
 
 
 def asked(
-    verification: Verification, kept: PasswordHash | None, password: str, user: str = "u"
+    verification: PasswordVerifier, kept: PasswordHash | None, password: str, user: str = "u"
 ) -> list[bool]:
     answers: list[bool] = []
     verification.ask(user, kept, password, answers.append)
@@ -30,7 +30,7 @@ def asked(
 
 def test_slow_hash_is_computed_apart_once_and_then_remembered() -> None:
     bench = Bench()
-    verification = Verification(bench.put)
+    verification = PasswordVerifier(bench.put)
     first, second = asked(verification, KEPT, "right"), asked(verification, KEPT, "right")
     assert (first, second, len(bench.work)) == ([], [], 1)
     bench.do_one()
@@ -40,7 +40,7 @@ def test_slow_hash_is_computed_apart_once_and_then_remembered() -> None:
 
 
 def test_changed_hash_makes_what_was_remembered_worthless() -> None:
-    verification = Verification()
+    verification = PasswordVerifier()
     assert asked(verification, KEPT, "right") == [True]
     changed = hash_password("other")
     assert asked(verification, changed, "right") == [False]
@@ -48,7 +48,7 @@ def test_changed_hash_makes_what_was_remembered_worthless() -> None:
 
 
 def test_wrong_password_is_not_what_was_remembered() -> None:
-    verification = Verification()
+    verification = PasswordVerifier()
     assert asked(verification, KEPT, "right") == [True]
     assert asked(verification, KEPT, "wrong") == [False]
     assert asked(verification, KEPT, "right", user="somebody else") == [True]
@@ -57,7 +57,7 @@ def test_wrong_password_is_not_what_was_remembered() -> None:
 def test_every_refusal_costs_one_slow_hash() -> None:
     """An unknown user and one with a quick hash take the time of one with a slow hash."""
     bench = Bench()
-    verification = Verification(bench.put)
+    verification = PasswordVerifier(bench.put)
     unknown = asked(verification, None, "x")
     quick = asked(verification, quick_hash("right"), "wrong")
     slow = asked(verification, KEPT, "wrong")
@@ -69,13 +69,13 @@ def test_every_refusal_costs_one_slow_hash() -> None:
 
 def test_quick_hash_that_fits_is_answered_at_once() -> None:
     bench = Bench()
-    assert asked(Verification(bench.put), quick_hash("right"), "right") == [True]
+    assert asked(PasswordVerifier(bench.put), quick_hash("right"), "right") == [True]
     assert not bench.work
 
 
 def test_too_many_questions_are_refused() -> None:
     bench = Bench()
-    verification = Verification(bench.put)
+    verification = PasswordVerifier(bench.put)
     for number in range(QUESTIONS_MAX):
         assert asked(verification, None, str(number)) == []
     assert asked(verification, None, "one more") == [False]
@@ -84,7 +84,7 @@ def test_too_many_questions_are_refused() -> None:
 
 def test_fault_of_one_who_asked_does_not_keep_the_answer_from_others() -> None:
     bench = Bench()
-    verification = Verification(bench.put)
+    verification = PasswordVerifier(bench.put)
 
     def break_down(is_right: bool) -> None:
         raise RuntimeError("the connection broke")

@@ -1,12 +1,10 @@
-"""Frames that break the rules, and the closes that answer them: texts as RabbitMQ writes them."""
+"""Errors for frames that break the rules of AMQP, with RabbitMQ's texts."""
 
 from typing import Final
 
 from mypy_extensions import i64
 
 from leveret.amqp.channel import HEADER, Channel
-from leveret.amqp.reply_codes import Reply
-from leveret.amqp.writer import Writer
 from leveret.errors import FrameError, UnexpectedFrameError
 
 _SHOWN_BYTES_MAX: Final = 32  # of a bad frame, in the error text
@@ -39,12 +37,6 @@ def expected_content(channel: Channel) -> UnexpectedFrameError:
 
 
 def _shown(payload: bytes) -> str:
-    """Octets as RabbitMQ writes them."""
+    """Return octets as RabbitMQ writes them."""
     octets = ",".join([str(octet) for octet in payload[:_SHOWN_BYTES_MAX]])
     return f"<<{octets}>>"
-
-
-def close_method(close: i64, reply: Reply, method: i64) -> Writer:
-    """`channel.close` or `connection.close`, with the method that is to blame."""
-    writer = Writer(close).short(reply.code).short_string(reply.text)
-    return writer.short(method >> 16).short(method & 0xFFFF)

@@ -36,7 +36,7 @@ class _Record:
         self.is_told = True  # the present wait was reported
 
 
-class Throttle:
+class LoginThrottle:
     """Failures of the recent past."""
 
     def __init__(self, failures_free: int = FAILURES_FREE) -> None:

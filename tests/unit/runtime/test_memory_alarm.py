@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from leveret.config.settings import memory_high_bytes
-from leveret.runtime.memory import DEFAULT_BYTES, machine_bytes
+from leveret.runtime.memory_alarm import DEFAULT_BYTES, machine_bytes
 
 MIB = 1024 * 1024
 

@@ -4,11 +4,11 @@ import logging
 
 import pytest
 
-from leveret.auth import READ, Credentials, Directory, Refusal, User, hash_password
-from leveret.auth.attempts import SOURCES_MAX, Attempts
+from leveret.auth import READ, Credentials, Refusal, User, UserDirectory, hash_password
 from leveret.auth.audit import EVENTS_MAX, Audit
 from leveret.auth.hashes import NO_PASSWORD, quick_hash
-from leveret.auth.throttle import WAIT_MS_MIN, Throttle
+from leveret.auth.login_counts import SOURCES_MAX, LoginCounts
+from leveret.auth.login_throttle import WAIT_MS_MIN, LoginThrottle
 from leveret.engine.broker import Broker
 from leveret.engine.vhosts.register import Register
 from leveret.errors import PreconditionFailedError
@@ -22,7 +22,7 @@ class Stand:
     def __init__(self, register: Register | None = None, password: str = "guest") -> None:
         self.now_ms = 1_700_000_000_000
         self.register = register or Broker(1).register
-        self.directory = Directory(self.register, lambda: self.now_ms, Throttle(FREE))
+        self.directory = UserDirectory(self.register, lambda: self.now_ms, LoginThrottle(FREE))
         self.directory.load("guest", password)
 
     def login(
@@ -142,9 +142,9 @@ def test_logins_are_counted_and_audited(caplog: pytest.LogCaptureFixture) -> Non
         stand.login("guest", "guest")
         stand.login("guest", "guest", protocol="http")
         stand.login('a"\nforged user="root"', "s3cret", "10.0.0.1")
-    counts = stand.directory.attempts.by_protocol["amqp091"]
+    counts = stand.directory.login_counts.by_protocol["amqp091"]
     assert (counts.succeeded, counts.failed) == (1, 1)
-    assert len(stand.directory.attempts.by_source) == 3
+    assert len(stand.directory.login_counts.by_source) == 3
     failed, succeeded = stand.directory.audit.recent(10)
     assert (succeeded.user, succeeded.action, succeeded.result) == ("guest", "login", "ok")
     assert (failed.peer, failed.result) == ("10.0.0.1", "invalid credentials")
@@ -154,7 +154,7 @@ def test_logins_are_counted_and_audited(caplog: pytest.LogCaptureFixture) -> Non
 
 
 def test_what_strangers_send_takes_bounded_memory() -> None:
-    attempts = Attempts()
+    attempts = LoginCounts()
     for number in range(SOURCES_MAX + 5):
         attempts.count("10.0.0.1", str(number), "http", succeeded=False)
     assert len(attempts.by_source) == SOURCES_MAX
