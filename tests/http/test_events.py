@@ -140,9 +140,9 @@ def test_events_of_users_policies_parameters_vhosts_and_alarms(
     ask(server, "GET", "/api/queues", login="guest:wrong")
     events.until("user.authentication.failure", name="guest", protocol="http")
     node = server.node
-    node.turns._loop.call_soon_threadsafe(node._on_disk, True)
+    node.turns._loop.call_soon_threadsafe(node._events.on_disk, True)
     events.until("alarm.set", resource="disk")
-    node.turns._loop.call_soon_threadsafe(node._on_disk, False)
+    node.turns._loop.call_soon_threadsafe(node._events.on_disk, False)
     events.until("alarm.cleared", resource="disk")
     value = {"src-uri": "amqp://", "src-queue": "a", "dest-uri": "amqp://", "dest-queue": "b"}
     put("/api/parameters/shovel/%2F/s", {"value": value})

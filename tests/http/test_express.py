@@ -196,7 +196,7 @@ def test_a_client_that_goes_while_it_waits_is_handed_nothing(
 
 
 def test_requests_of_the_lane_are_counted(server: RunningBroker, peer: Peer) -> None:
-    counts = server.node.metrics.requests.counts
+    counts = server.node.view.metrics.requests.counts
     before = counts.get(("POST", 200), 0)
     peer.socket.sendall(peer.request("POST", "/enqueue", items("counted")))
     peer.answer()

@@ -156,7 +156,7 @@ def test_timeouts_of_consumers_do_not_end_a_lease(tmp_path: Path) -> None:
 
         def hold_for_long() -> int:
             engine = server.node.broker
-            engine.on_pulse(server.node.now_ms() + 3_600_000)
+            engine.on_pulse(server.node.view.now_ms() + 3_600_000)
             engine.end_turn()
             return int(engine.vhosts["/"].queues["q"].unacked)
 

@@ -26,7 +26,7 @@ def server() -> Iterator[RunningBroker]:
 
         def declare() -> None:
             node = server.node
-            with node.turn():
+            with node.view.turn():
                 vhost = node.broker.vhost("/")
                 for number in range(QUEUES):
                     vhost.declare_queue(f"queue.{number:05}", False, None, None, False, {})

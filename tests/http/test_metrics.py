@@ -276,13 +276,13 @@ def test_a_scrape_of_ten_thousand_queues_lets_others_have_their_turn() -> None:
         node = server.node
 
         async def run() -> tuple[int, int, int]:
-            with node.turn():
+            with node.view.turn():
                 vhost = node.broker.vhost("/")
                 for number in range(count):
                     vhost.declare_queue(f"q{number}", False, None, None, False, {})
             looks = Looks(Pace(node.broker))
             lines = longest = 0
-            async for piece in node.metrics.scrape("per-object", looks):
+            async for piece in node.view.metrics.scrape("per-object", looks):
                 lines += piece.count(b"\n")
                 longest = max(longest, len(piece))
             return lines, longest, looks.count

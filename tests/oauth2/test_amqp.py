@@ -188,7 +188,7 @@ def test_logins_are_noted(server: RunningBroker, sign: Sign) -> None:
         connected(server, sign(aud="another"), "fox")
     notes = [
         (event.user, event.action, event.result)
-        for event in server.node.authenticator.audit.recent(10)
+        for event in server.node.view.authenticator.audit.recent(10)
     ]
     assert ("hare", "login", "ok") in notes
     assert ("fox", "login", "the token is for another audience") in notes

@@ -14,8 +14,10 @@ from random import Random
 from typing import Final
 
 from leveret.bus import Bus, BusSettings, fanout, topic
+from leveret.bus.errors import (
+    BusError,
+)
 from leveret.bus.topology import Layout
-from leveret.errors import BusError
 from tests.bus.nodes import Node
 from tools.chaos_bus.ledger import Ledger
 from tools.chaos_bus.losses import DESTROYS, LOSSES, Scene

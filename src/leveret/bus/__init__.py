@@ -23,15 +23,7 @@ from leveret.bus import fanout, topic
 from leveret.bus.bus import Bus
 from leveret.bus.delivery import Delivery
 from leveret.bus.dispatch import Middleware, Next
-from leveret.bus.health import Health
-from leveret.bus.idempotency import IdempotencyStore, MemoryStore, SqliteStore
-from leveret.bus.outcome import ConsumerStatus, Handled, Result
-from leveret.bus.outgoing import PublishOptions
-from leveret.bus.policy import RetryPolicy
-from leveret.bus.settings import BusSettings
-from leveret.bus.sync import SyncBus
-from leveret.bus.topology import Layout, QueueType, Topology
-from leveret.errors import (
+from leveret.bus.errors import (
     BusError,
     DecodeError,
     EncodeError,
@@ -46,6 +38,14 @@ from leveret.errors import (
     TopologyMismatchError,
     UnroutableError,
 )
+from leveret.bus.health import Health
+from leveret.bus.idempotency import IdempotencyStore, MemoryStore, SqliteStore
+from leveret.bus.outcome import ConsumerStatus, Handled, Result
+from leveret.bus.outgoing import PublishOptions
+from leveret.bus.policy import RetryPolicy
+from leveret.bus.settings import BusSettings
+from leveret.bus.sync import SyncBus
+from leveret.bus.topology import Layout, QueueType, Topology
 
 __all__ = [
     "Bus",

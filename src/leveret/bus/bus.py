@@ -16,6 +16,10 @@ from leveret.bus import codec
 from leveret.bus.connections.connection import require_address
 from leveret.bus.consuming import Consumer
 from leveret.bus.dispatch import Dispatcher, M, Middleware, Register
+from leveret.bus.errors import (
+    BusError,
+    NotConnectedError,
+)
 from leveret.bus.health import Health, listing_fault, vhost_of
 from leveret.bus.idempotency import IdempotencyStore
 from leveret.bus.outgoing import PublishOptions, of_event, require_size
@@ -24,7 +28,6 @@ from leveret.bus.publishing import Outbox, Publisher
 from leveret.bus.settings import BusSettings
 from leveret.bus.topology import Layout, Topology
 from leveret.clock import Clock
-from leveret.errors import BusError, NotConnectedError
 
 START_TIMEOUT_MS: Final = 30_000
 

@@ -11,7 +11,10 @@ from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
-from leveret.errors import DecodeError, EncodeError
+from leveret.bus.errors import (
+    DecodeError,
+    EncodeError,
+)
 
 CONTENT_TYPE: Final = "application/json"
 KINDS: Final = "a dataclass, a msgspec Struct or a pydantic model"

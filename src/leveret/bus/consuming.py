@@ -23,6 +23,10 @@ from leveret.bus.connections.link import Link, Session
 from leveret.bus.delivery import Delivery
 from leveret.bus.dispatch import Dispatcher
 from leveret.bus.early import wait_ms
+from leveret.bus.errors import (
+    PublishError,
+    UnroutableError,
+)
 from leveret.bus.outcome import MAX_RETRIES_EXCEEDED, TOO_EARLY, Act, Decision, Handled, decide
 from leveret.bus.outgoing import of_copy
 from leveret.bus.policy import Backoff
@@ -31,7 +35,6 @@ from leveret.bus.received import Received, received
 from leveret.bus.settings import BusSettings
 from leveret.bus.topology import DEFAULT_EXCHANGE, Layout, Target
 from leveret.clock import Clock
-from leveret.errors import PublishError, UnroutableError
 
 CANCEL_S: Final = 5.0  # for handlers that clean up when time to stop is over
 

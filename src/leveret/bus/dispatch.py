@@ -17,12 +17,15 @@ from typing import Any, Final, Protocol, TypeVar, overload
 from leveret.bus import codec, tracing
 from leveret.bus import headers as names
 from leveret.bus.delivery import Delivery
+from leveret.bus.errors import (
+    DecodeError,
+    PermanentError,
+)
 from leveret.bus.idempotency import IdempotencyStore
 from leveret.bus.keyed_lock import KeyedLock
 from leveret.bus.outcome import DONE, Handled, Result, failed, handled
 from leveret.bus.policy import RetryPolicy
 from leveret.bus.topology import Layout
-from leveret.errors import DecodeError, PermanentError
 
 E = TypeVar("E")
 

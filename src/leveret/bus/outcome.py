@@ -10,9 +10,12 @@ from enum import StrEnum
 from http import HTTPStatus
 from typing import Final
 
+from leveret.bus.errors import (
+    DecodeError,
+    PermanentError,
+)
 from leveret.bus.policy import RetryPolicy
 from leveret.bus.topology import Layout
-from leveret.errors import DecodeError, PermanentError
 
 MAX_RETRIES_EXCEEDED: Final = "RABBITMQ_MESSAGE_MAX_RETRIES_EXCEEDED"
 

@@ -15,9 +15,11 @@ from aiormq import spec
 
 from leveret.bus import codec, tracing
 from leveret.bus import headers as names
+from leveret.bus.errors import (
+    TooLargeError,
+)
 from leveret.bus.exact_properties import ExactProperties, exact_copy
 from leveret.bus.topology import DEFAULT_EXCHANGE, Layout, Target
-from leveret.errors import TooLargeError
 
 PERSISTENT: Final = 2
 # Routing that is over, and what quorum queues add to a delivery.

@@ -20,13 +20,7 @@ from aiormq.exceptions import PublishError as ReturnedError
 from leveret.bus.connections.connection import BrokerConnection
 from leveret.bus.connections.declare import declare
 from leveret.bus.connections.link import Link, Session
-from leveret.bus.keyed_lock import KeyedLock
-from leveret.bus.outgoing import Outgoing
-from leveret.bus.policy import Backoff
-from leveret.bus.settings import BusSettings
-from leveret.bus.topology import Topology
-from leveret.clock import Clock
-from leveret.errors import (
+from leveret.bus.errors import (
     BusError,
     EncodeError,
     NackedError,
@@ -39,6 +33,12 @@ from leveret.errors import (
     TopologyMismatchError,
     UnroutableError,
 )
+from leveret.bus.keyed_lock import KeyedLock
+from leveret.bus.outgoing import Outgoing
+from leveret.bus.policy import Backoff
+from leveret.bus.settings import BusSettings
+from leveret.bus.topology import Topology
+from leveret.clock import Clock
 
 FAILURES_MAX: Final = 1_000  # of what was sent, until somebody takes them
 # A message on which the broker closes the channel is not to close it for all others for long.

@@ -21,10 +21,13 @@ from typing import Any, Final, TypeVar
 
 from leveret.bus.bus import START_TIMEOUT_MS, Bus
 from leveret.bus.dispatch import M, Register
+from leveret.bus.errors import (
+    BusError,
+    NotConnectedError,
+)
 from leveret.bus.health import Health
 from leveret.bus.outgoing import PublishOptions
 from leveret.bus.policy import RetryPolicy
-from leveret.errors import BusError, NotConnectedError
 
 JOIN_S: Final = 10.0
 

@@ -20,9 +20,15 @@ from typing import Final
 
 from librt.strings import BytesWriter
 
+from leveret.cluster.errors import (
+    LinkRefusedError,
+)
 from leveret.cluster.raft.entry import NOBODY
 from leveret.cluster.raft.fields import Reader, write_bytes, write_u32, write_u64
-from leveret.errors import FieldSyntaxError, FrameError, LinkRefusedError
+from leveret.errors import (
+    FieldSyntaxError,
+    FrameError,
+)
 
 MAGIC: Final = b"LVRC"
 VERSION: Final = 1

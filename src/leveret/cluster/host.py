@@ -25,6 +25,9 @@ node. An assertion that fails does too: a member that breaks Raft's rules must s
 
 from mypy_extensions import i64
 
+from leveret.cluster.errors import (
+    UnknownGroupError,
+)
 from leveret.cluster.group import Group
 from leveret.cluster.host_config import HostConfig
 from leveret.cluster.lease import RESTARTED, Leases
@@ -37,7 +40,6 @@ from leveret.cluster.raft.messages import COMMIT, NODE_BEAT, SLEEP, WAKE, Messag
 from leveret.cluster.raft.state import LEADER
 from leveret.cluster.raft.stored import Stored
 from leveret.cluster.turn import HostTurn, Outcome
-from leveret.errors import UnknownGroupError
 
 _SEEDS: i64 = 1 << 30
 

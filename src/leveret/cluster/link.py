@@ -11,6 +11,9 @@ import logging
 import socket
 from typing import Final, Protocol, cast
 
+from leveret.cluster.errors import (
+    LinkRefusedError,
+)
 from leveret.cluster.hello import (
     PURPOSE_NAMES,
     REASONS,
@@ -27,7 +30,10 @@ from leveret.cluster.raft.codec import (
 )
 from leveret.cluster.raft.entry import NOBODY
 from leveret.cluster.raft.messages import Message
-from leveret.errors import FieldSyntaxError, LinkRefusedError, ProtocolError
+from leveret.errors import (
+    FieldSyntaxError,
+    ProtocolError,
+)
 
 log = logging.getLogger(__name__)
 

@@ -14,6 +14,9 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from leveret.cluster.errors import (
+    BusyError,
+)
 from leveret.cluster.host import Host
 from leveret.cluster.link import FRAME_BYTES_FULL
 from leveret.cluster.links import Links
@@ -29,7 +32,6 @@ from leveret.cluster.store.store import Store
 from leveret.cluster.turn import HostTurn, Outcome
 from leveret.cluster.writer import Writer
 from leveret.errors import (
-    BusyError,
     ClosedError,
     PreconditionFailedError,
     ProtocolError,

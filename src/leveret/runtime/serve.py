@@ -84,10 +84,10 @@ def _reason(fault: OSError, settings: Settings) -> str:
 def _log_start(node: Node) -> None:
     told: dict[str, object] = {
         "version": build_info.describe(),
-        "node": node.node_name,
+        "node": node.settings.node,
         "amqp": _shown(node.amqp_address),
         "http": _shown(node.http_address),
-        "durability": node.durability,
+        "durability": node.view.durability,
         "memory_limit": node.memory_limit_bytes,
     }
     if node.recovered is not None:

@@ -25,6 +25,11 @@ from typing import Any, Final
 
 from leveret.clock import Clock
 from leveret.cluster.commands import SETTLE, body_of, encode_attach, encode_enqueue, encode_verdict
+from leveret.cluster.errors import (
+    BusyError,
+    ClusterError,
+    NotLeaderError,
+)
 from leveret.cluster.group import Group
 from leveret.cluster.hello import BULK, Identity
 from leveret.cluster.host import Host
@@ -38,7 +43,9 @@ from leveret.cluster.raft.state import LEADER, ROLE_NAMES
 from leveret.cluster.store.files import Files
 from leveret.cluster.store.store import Store
 from leveret.cluster.turn import Outcome
-from leveret.errors import BusyError, ClosedError, ClusterError, NotLeaderError
+from leveret.errors import (
+    ClosedError,
+)
 from leveret.runtime.loop import loop_factory
 from leveret.storage.disk import Disk
 

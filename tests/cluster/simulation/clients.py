@@ -15,9 +15,13 @@ from leveret.cluster.commands import (
     encode_enqueue,
     encode_verdict,
 )
+from leveret.cluster.errors import (
+    BusyError,
+    NotLeaderError,
+    UnknownGroupError,
+)
 from leveret.cluster.host import Host
 from leveret.cluster.turn import Outcome
-from leveret.errors import BusyError, NotLeaderError, UnknownGroupError
 from tests.cluster.simulation.node import Node
 from tests.cluster.simulation.stage import Stage
 

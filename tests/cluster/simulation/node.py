@@ -10,6 +10,10 @@ from enum import Enum
 from functools import partial
 
 from leveret.cluster.commands import body_of
+from leveret.cluster.errors import (
+    BusyError,
+    UnknownGroupError,
+)
 from leveret.cluster.host import Host
 from leveret.cluster.host_config import HostConfig
 from leveret.cluster.machine import Effect, Machine
@@ -22,7 +26,9 @@ from leveret.cluster.raft.ready import Ready
 from leveret.cluster.raft.state import LEADER
 from leveret.cluster.store.store import FILE_BYTES
 from leveret.cluster.turn import HostTurn
-from leveret.errors import BusyError, CorruptionError, UnknownGroupError
+from leveret.errors import (
+    CorruptionError,
+)
 from tests.cluster.simulation.checks import require
 from tests.cluster.simulation.disk import Disk
 from tests.cluster.simulation.stage import Stage

@@ -17,6 +17,9 @@ asleep, wakes, leads or follows, with the tick of the command, and what is answe
 from collections import Counter
 
 from leveret.cluster.commands import PURGE, encode_bare
+from leveret.cluster.errors import (
+    ClusterError,
+)
 from leveret.cluster.host import Host
 from leveret.cluster.host_config import HostConfig
 from leveret.cluster.machine import Machine
@@ -25,7 +28,6 @@ from leveret.cluster.raft.entry import Members
 from leveret.cluster.raft.messages import GRANTED, NAMES, SLEEP_REPLY, Message
 from leveret.cluster.raft.state import CANDIDATE, LEADER, PRE_CANDIDATE, ROLE_NAMES
 from leveret.cluster.turn import HostTurn
-from leveret.errors import ClusterError
 from tests.cluster.simulation.disk import Disk
 
 GROUP = 7

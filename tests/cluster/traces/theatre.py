@@ -21,13 +21,15 @@ A command that a member refuses prints why.
 
 from collections.abc import Callable
 
+from leveret.cluster.errors import (
+    ClusterError,
+)
 from leveret.cluster.raft.config import Config
 from leveret.cluster.raft.core import Raft
 from leveret.cluster.raft.entry import CONFIG, EMPTY, NOBODY, Entry, Members, decode_members
 from leveret.cluster.raft.messages import APPEND, BEAT, NAMES, SNAPSHOT, Message
 from leveret.cluster.raft.ready import Ready
 from leveret.cluster.raft.state import LEADER, ROLE_NAMES
-from leveret.errors import ClusterError
 from tests.cluster.simulation.disk import Disk
 
 GROUP = 7

@@ -6,6 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leveret.cluster.errors import (
+    LinkRefusedError,
+)
 from leveret.cluster.hello import (
     BULK,
     MESSAGE_BYTES_MAX,
@@ -19,7 +22,10 @@ from leveret.cluster.hello import (
     Identity,
     Listening,
 )
-from leveret.errors import FrameError, LinkRefusedError, ProtocolError
+from leveret.errors import (
+    FrameError,
+    ProtocolError,
+)
 
 SECRET = b"a secret of the cluster"
 

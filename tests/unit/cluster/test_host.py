@@ -6,6 +6,10 @@ from collections.abc import Callable
 import pytest
 
 from leveret.cluster.commands import encode_enqueue
+from leveret.cluster.errors import (
+    NotLeaderError,
+    UnknownGroupError,
+)
 from leveret.cluster.host import Host
 from leveret.cluster.host_config import HostConfig
 from leveret.cluster.machine import CONFIRM, Machine
@@ -16,7 +20,6 @@ from leveret.cluster.raft.ready import Answer
 from leveret.cluster.raft.state import LEADER
 from leveret.cluster.raft.stored import Stored
 from leveret.cluster.turn import Outcome
-from leveret.errors import NotLeaderError, UnknownGroupError
 
 NODES = (1, 2, 3)
 

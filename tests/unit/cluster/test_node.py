@@ -17,6 +17,9 @@ import pytest
 from leveret.cluster import node as node_module
 from leveret.cluster import writer as writer_module
 from leveret.cluster.commands import encode_enqueue
+from leveret.cluster.errors import (
+    NotLeaderError,
+)
 from leveret.cluster.hello import Identity
 from leveret.cluster.host import Host
 from leveret.cluster.links import Address, Links
@@ -32,7 +35,6 @@ from leveret.cluster.store.store import Store
 from leveret.cluster.turn import Outcome
 from leveret.errors import (
     ClosedError,
-    NotLeaderError,
     PreconditionFailedError,
     ProtocolError,
     StorageError,

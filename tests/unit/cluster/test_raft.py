@@ -2,6 +2,10 @@
 
 import pytest
 
+from leveret.cluster.errors import (
+    BusyError,
+    NotLeaderError,
+)
 from leveret.cluster.raft.config import Config
 from leveret.cluster.raft.core import Raft
 from leveret.cluster.raft.entry import COMMAND, Entry, Members
@@ -17,7 +21,6 @@ from leveret.cluster.raft.messages import (
 )
 from leveret.cluster.raft.state import FOLLOWER, LEADER
 from leveret.cluster.raft.stored import Stored
-from leveret.errors import BusyError, NotLeaderError
 
 GROUP = 7
 

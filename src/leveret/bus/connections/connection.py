@@ -20,8 +20,14 @@ from aio_pika.abc import ConnectionParameter
 from yarl import URL
 
 from leveret.bus.connections.transports import Transports
+from leveret.bus.errors import (
+    NotConnectedError,
+)
 from leveret.bus.settings import BusSettings
-from leveret.errors import ConfigError, NotConnectedError
+from leveret.errors import (
+    ConfigError,
+    LeveretError,
+)
 
 CLOSE_S: Final = 1.0  # for goodbyes
 # A broker that passes so much within the time for an answer is not silent. Heartbeats are less.
@@ -31,7 +37,7 @@ _T = TypeVar("_T")
 _log: Final = logging.getLogger(__name__)
 
 
-class SilentBrokerError(Exception):
+class SilentBrokerError(LeveretError):
     """The broker did not answer in time; the connection was cut."""
 
 

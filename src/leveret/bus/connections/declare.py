@@ -11,8 +11,10 @@ import aiormq
 import aiormq.abc
 
 from leveret.bus.connections.connection import BrokerConnection
+from leveret.bus.errors import (
+    TopologyMismatchError,
+)
 from leveret.bus.topology import DEFAULT_EXCHANGE, Binding, Exchange, Queue, Topology
-from leveret.errors import TopologyMismatchError
 
 _MISSING: Final = "is missing, and this user may not declare it"
 

@@ -14,8 +14,12 @@ from typing import Any, Final, Generic, TypeVar
 import aiormq.abc
 
 from leveret.bus.connections.connection import BrokerConnection
+from leveret.bus.errors import (
+    BusError,
+    NotConnectedError,
+    TopologyMismatchError,
+)
 from leveret.bus.policy import Backoff
-from leveret.errors import BusError, NotConnectedError, TopologyMismatchError
 
 _log: Final = logging.getLogger(__name__)
 

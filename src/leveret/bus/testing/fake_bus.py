@@ -29,6 +29,13 @@ from leveret.bus.bus import START_TIMEOUT_MS, Bus
 from leveret.bus.delivery import Delivery
 from leveret.bus.dispatch import Middleware
 from leveret.bus.early import wait_ms
+from leveret.bus.errors import (
+    BusError,
+    NotConnectedError,
+    PublishClosedError,
+    PublishError,
+    UnroutableError,
+)
 from leveret.bus.health import Health
 from leveret.bus.idempotency import IdempotencyStore
 from leveret.bus.outcome import TOO_EARLY, Act, Decision, Handled, decide
@@ -36,13 +43,6 @@ from leveret.bus.outgoing import PublishOptions, of_event, require_size
 from leveret.bus.settings import BusSettings
 from leveret.bus.testing.fakes import START_MS, FakeClock, Inline, Message, died, matches
 from leveret.bus.topology import DEFAULT_EXCHANGE, Layout, Target
-from leveret.errors import (
-    BusError,
-    NotConnectedError,
-    PublishClosedError,
-    PublishError,
-    UnroutableError,
-)
 
 STEPS_MAX: Final = 100_000  # deliveries of one call, so that a loop of events ends as an error
 

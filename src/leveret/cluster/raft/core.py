@@ -13,6 +13,10 @@ Asserts are Raft's own invariants. They stay on: a member that breaks one must s
 
 from mypy_extensions import i64
 
+from leveret.cluster.errors import (
+    BusyError,
+    NotLeaderError,
+)
 from leveret.cluster.raft import membership
 from leveret.cluster.raft.chance import Chance
 from leveret.cluster.raft.config import Config
@@ -72,7 +76,6 @@ from leveret.cluster.raft.snapshot import Snapshot
 from leveret.cluster.raft.snapshots import on_snapshot, on_snapshot_reply
 from leveret.cluster.raft.state import LEADER, State
 from leveret.cluster.raft.stored import Stored
-from leveret.errors import BusyError, NotLeaderError
 
 
 class Raft(State):

@@ -9,12 +9,16 @@ waits for one with an empty log. A leader that removes itself leads until that i
 
 from mypy_extensions import i64
 
+from leveret.cluster.errors import (
+    BusyError,
+    ChangeRefusedError,
+    NotLeaderError,
+)
 from leveret.cluster.raft.entry import CONFIG, MEMBERS_MAX, NOBODY, Entry, Members, encode_members
 from leveret.cluster.raft.messages import TIMEOUT_NOW
 from leveret.cluster.raft.progress import Progress
 from leveret.cluster.raft.replication import append_own, broadcast_append, maybe_hand_over
 from leveret.cluster.raft.state import LEADER, State
-from leveret.errors import BusyError, ChangeRefusedError, NotLeaderError
 
 
 def add_non_voter(state: State, node: i64) -> i64:

@@ -10,12 +10,15 @@ leader that stepped down, is for the host to ask again.
 
 from mypy_extensions import i64
 
+from leveret.cluster.errors import (
+    BusyError,
+    NotLeaderError,
+)
 from leveret.cluster.raft.entry import NOBODY
 from leveret.cluster.raft.messages import READ, READ_REPLY, Message
 from leveret.cluster.raft.ready import Answer
 from leveret.cluster.raft.replication import broadcast_beat
 from leveret.cluster.raft.state import LEADER, State, Waiting
-from leveret.errors import BusyError, NotLeaderError
 
 
 def read(state: State, number: i64) -> None:
