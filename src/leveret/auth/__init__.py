@@ -1,11 +1,11 @@
-"""Who may connect, and what they may do.
+"""Logins and permissions.
 
-- `Authenticator`    decides over logins; fronts ask it and know nothing else of passwords
-- `Credentials`  what a peer logs in with; `Refusal` or `User` is what comes of it
-- `User`         who is logged in, and what they may do
-- `UserDirectory`    the authenticator of a node: its `users` and `permissions`, in the register
-- `Audit`        who did what
-- `Quotas`       how many connections and channels there may be
+- `Authenticator`   decides about logins; fronts use it and know nothing else of passwords
+- `Credentials`     the input of a login; the result is a `User` or a `Refusal`
+- `User`            a logged-in user, with the checks of permissions
+- `UserDirectory`   the authenticator of a node, with its `users` and `permissions`
+- `Audit`           the audit log
+- `Quotas`          limits of connections and channels
 """
 
 from leveret.auth.audit import Audit, AuditEvent

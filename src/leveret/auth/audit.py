@@ -1,8 +1,8 @@
-"""Who did what: logins, refusals, and every change that somebody asked for.
+"""The audit log: logins, refusals, and every change that a user made.
 
-Each event is a line of the logger `leveret.audit` and one of the last `EVENTS_MAX`, which
-`GET /api/audit` shows. Events name users, addresses and objects, never passwords or bodies. Values
-are written as JSON strings, so that no name can forge a line.
+Each event is a line of the logger `leveret.audit`. The last `EVENTS_MAX` events are kept in memory
+for `GET /api/audit`. Events name users, addresses and objects, never passwords or message bodies.
+Values are written as JSON strings, so that no name can forge a line.
 """
 
 import json
@@ -20,14 +20,14 @@ log = logging.getLogger("leveret.audit")
 
 @dataclass(frozen=True, slots=True)
 class AuditEvent:
-    """One thing that somebody did, or tried to do."""
+    """One action of a user, done or refused."""
 
     time_ms: int
     user: str
-    peer: str  # address that it came from
+    peer: str  # address of the client
     action: str  # "login", "queue.delete", or the method of an HTTP request
-    target: str  # what it was done to: a vhost, a queue, the path of a request
-    result: str  # "ok", a status code, or why it was refused
+    target: str  # the vhost, the queue, or the path of the request
+    result: str  # "ok", a status code, or the reason of the refusal
 
 
 class Audit:
@@ -51,5 +51,5 @@ class Audit:
         )
 
     def recent(self, limit: int) -> list[AuditEvent]:
-        """The newest events, newest first."""
+        """Return the last `limit` events, newest first."""
         return list(islice(reversed(self._events), limit))

@@ -1,7 +1,7 @@
-"""Who decides over logins: the interface that fronts ask.
+"""The interface that decides about logins.
 
-`leveret.auth.user_directory.Directory` is the one that knows users; `SingleUserAuthenticator` knows
-one, who may do everything, and serves where nothing is stored.
+`leveret.auth.user_directory.UserDirectory` implements it with the users of the node.
+`SingleUserAuthenticator` knows one user, who may do everything, and stores nothing.
 """
 
 from hmac import compare_digest
@@ -15,26 +15,26 @@ DEFAULT_PASSWORD = "guest"
 
 
 class Authenticator:
-    """Decides over logins, and keeps account of who did what."""
+    """Decides about logins; holds the audit log and the quotas."""
 
     def __init__(self, audit: Audit, quotas: Quotas) -> None:
         self.audit = audit
         self.quotas = quotas
 
     def login(self, credentials: Credentials, then: LoginCallback) -> None:
-        """Decide; `then` is told the user or the refusal, at once or in a later turn."""
+        """Decide about a login and call `then` with the result, at once or in a later turn."""
         raise NotImplementedError
 
     def renew(self, user: User, secret: str) -> User | None:
-        """The same user by new credentials; None where these are refused.
+        """Return the user with new credentials, or None if these are refused.
 
-        RabbitMQ: a login that does not end by itself is not looked at again.
+        RabbitMQ: credentials that do not expire are not checked again.
         """
         return user
 
 
 class SingleUserAuthenticator(Authenticator):
-    """One user with a password."""
+    """Knows one user, who may do everything."""
 
     def __init__(self, name: str, password: str) -> None:
         super().__init__(Audit(_no_time), Quotas(None))
@@ -53,7 +53,7 @@ class SingleUserAuthenticator(Authenticator):
 
 
 def is_remote_default_login(credentials: Credentials) -> bool:
-    """Whether this is the password that everybody knows, used from another machine."""
+    """Return True for the public default login from another machine."""
     return (
         not credentials.is_loopback
         and credentials.name == DEFAULT_NAME

@@ -1,10 +1,10 @@
 """Keys that verify tokens: a secret, public keys as PEM, or a JSON Web Key Set.
 
-Each key knows its kind and verifies only by algorithms of that kind. A token that names an
-algorithm of another kind (an HMAC made with a public key, the oldest trick) finds no key at all.
+Each key has a type and verifies only algorithms of that type. This defeats the classic attack: an
+HMAC that was made with a public key as its secret finds no key.
 
-PyJWT and cryptography are imported by this module and `tokens`, which are imported only where
-tokens are taken.
+This module and `tokens` import PyJWT and cryptography. A node imports them only if it accepts
+tokens.
 """
 
 import time
@@ -19,7 +19,7 @@ import msgspec
 
 from leveret.errors import ConfigError
 
-# What a kind of key verifies.
+# The algorithms of each key type.
 ALGORITHMS: Final = {
     "oct": frozenset(("HS256", "HS384", "HS512")),
     "RSA": frozenset(("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")),
@@ -31,14 +31,14 @@ _CURVES: Final = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES51
 
 SET_BYTES_MAX: Final = 1_048_576
 SET_KEYS_MAX: Final = 256
-FETCH_S: Final = 5.0  # in which a key set must have come whole
+FETCH_S: Final = 5.0  # time limit for a whole key set
 _PIECE_BYTES: Final = 65_536
 _NO_CRYPTOGRAPHY: Final = "public keys need the package cryptography: pip install leveret[oauth2]"
 
 
 @dataclass(frozen=True)
 class Key:
-    """One key. `id` is what tokens call it by; empty for one that is tried for any."""
+    """One key. `id` is its name in tokens; a key with an empty id is tried for every token."""
 
     id: str
     algorithms: frozenset[str]
@@ -46,18 +46,18 @@ class Key:
 
 
 def matching_keys(keys: Sequence[Key], id: str, algorithm: str) -> list[Key]:
-    """The keys that may have signed: those of that name, or without one, and of the right kind."""
+    """Return the keys for this algorithm that have this id or no id; all if `id` is empty."""
     fitting = [key for key in keys if algorithm in key.algorithms]
     return [key for key in fitting if not id or not key.id or key.id == id]
 
 
 def secret_key(secret: str) -> Key:
-    """A secret that issuer and broker share."""
+    """Return the key for a secret that issuer and broker share."""
     return Key("", ALGORITHMS["oct"], secret.encode())
 
 
 def pem_keys(text: str) -> list[Key]:
-    """Public keys of files: `[KID=]FILE,…`. Raises ConfigError."""
+    """Read public keys from files: `[KID=]FILE,…`. Raises ConfigError."""
     return [_pem_key(part.strip()) for part in text.split(",") if part.strip()]
 
 
@@ -67,7 +67,7 @@ def _pem_key(part: str) -> Key:
 
 
 def pem_key(option: str, path: Path, id: str = "") -> Key:
-    """The public key of a file that an option names. Raises ConfigError."""
+    """Read the public key of the file that an option names. Raises ConfigError."""
     try:
         data = path.read_bytes()
     except OSError as fault:
@@ -102,9 +102,9 @@ def _algorithms_of(public: Any, option: str) -> frozenset[str]:
 
 
 def parse_key_set(data: bytes) -> list[Key]:
-    """The keys of a JSON Web Key Set; those that cannot be used are left out. Raises ConfigError.
+    """Parse a JSON Web Key Set. Raises ConfigError.
 
-    Secrets are left out too: a set is public.
+    Keys that cannot be used are skipped. Secrets are skipped too, because a key set is public.
     """
     try:
         found = msgspec.json.decode(data)
@@ -133,7 +133,7 @@ def _usable(items: Iterable[Any]) -> Iterable[Key]:
 
 
 def read_key_set(path: Path) -> list[Key]:
-    """The keys of a file. Raises ConfigError."""
+    """Read a key set from a file. Raises ConfigError."""
     try:
         return parse_key_set(path.read_bytes())
     except OSError as fault:
@@ -143,7 +143,7 @@ def read_key_set(path: Path) -> list[Key]:
 
 
 def fetch_key_set(url: str, within_s: float = FETCH_S) -> list[Key]:
-    """The keys that a server tells; this waits, so not on the loop. Raises ConfigError."""
+    """Fetch a key set from a URL. This blocks: call it in a thread. Raises ConfigError."""
     deadline_s = time.monotonic() + within_s
     request = urllib.request.Request(url, headers={"Accept": "application/json"})  # noqa: S310
     pieces: list[bytes] = []
@@ -163,7 +163,7 @@ def fetch_key_set(url: str, within_s: float = FETCH_S) -> list[Key]:
 
 
 def _opener() -> urllib.request.OpenerDirector:
-    """HTTP and HTTPS only, no proxies of the environment, and no way to anywhere else."""
+    """Return an opener for HTTP and HTTPS only: no files, no proxies, no redirects."""
     opener = urllib.request.OpenerDirector()
     for handler in (
         urllib.request.HTTPHandler,

@@ -1,6 +1,7 @@
-"""How often logins succeeded and failed: by protocol, and by address and user.
+"""Count successful and failed logins, by protocol and by source.
 
-The latter grows with what strangers send, so only the `SOURCES_MAX` that tried last are kept.
+A source is an address, a user name and a protocol. Strangers can make up any number of sources, so
+only the last `SOURCES_MAX` are kept.
 """
 
 from typing import Final
@@ -11,7 +12,7 @@ Source = tuple[str, str, str]  # address, user, protocol
 
 
 class OutcomeCounts:
-    """Attempts of one kind."""
+    """How often a login succeeded and failed."""
 
     __slots__ = ("failed", "succeeded")
 
@@ -27,7 +28,7 @@ class OutcomeCounts:
 
 
 class LoginCounts:
-    """Counts of logins since the start, or since they were reset."""
+    """Counts of logins since the start or the last reset."""
 
     def __init__(self) -> None:
         self.by_protocol: dict[str, OutcomeCounts] = {}

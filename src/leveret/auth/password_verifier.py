@@ -1,11 +1,12 @@
-"""Verification of passwords, which is slow on purpose and must not stop the loop.
+"""Verify passwords without blocking the event loop: the hash is slow on purpose.
 
-Slow hashes are computed run_in_thread, by whatever the runtime gives for that, one after the other;
-equal questions that wait share one answer. What was found right is remembered as a keyed digest of
-user, password and hash until the process ends: a change of the hash makes it worthless.
+The runtime gives a function that computes slow hashes in a thread, one after the other. Equal
+questions that wait share one computation. A successful check is remembered as a keyed digest of
+user, password and hash until the process ends; when the stored hash changes, the digest no longer
+matches.
 
-Every refusal costs one slow hash, also where the user does not exist or has a quick one, so that
-the time tells nothing about which it is.
+Every failed check costs one slow hash, also if the user does not exist or has a fast hash, so that
+the time does not tell the cases apart.
 """
 
 import hashlib
@@ -20,7 +21,7 @@ from leveret.auth.hashes import SCRYPT, PasswordHash
 
 log = logging.getLogger(__name__)
 
-QUESTIONS_MAX: Final = 1000  # that wait; more are refused unseen
+WAITING_MAX: Final = 1000  # checks that wait for the thread; more are refused unchecked
 
 Work = Callable[[], bool]
 Answer = Callable[[bool], None]
@@ -28,17 +29,17 @@ RunInThread = Callable[[Work, Answer], None]
 
 
 class PasswordVerifier:
-    """Answers whether passwords are right."""
+    """Checks passwords against stored hashes."""
 
     def __init__(self, run_in_thread: RunInThread | None = None) -> None:
-        self.run_in_thread = run_in_thread  # None: slow hashes are computed in place
+        self.run_in_thread = run_in_thread  # None: compute slow hashes in the caller's thread
         self._key = os.urandom(32)
-        self._verified: dict[str, bytes] = {}  # by user
-        self._waiting: dict[bytes, list[Answer]] = {}
+        self._verified: dict[str, bytes] = {}  # digest of the last successful check, by user
+        self._waiting: dict[bytes, list[Answer]] = {}  # callbacks by digest
         self._decoy = _decoy()
 
-    def ask(self, user: str, kept: PasswordHash | None, password: str, then: Answer) -> None:
-        """Tell whether this is the password of a user, whose hash is None if there is no such."""
+    def check(self, user: str, kept: PasswordHash | None, password: str, then: Answer) -> None:
+        """Check a password and call `then` with the result. `kept` is None for an unknown user."""
         digest = self._digest(user, kept.text if kept is not None else "", password)
         if kept is not None and self._is_known(user, kept, password, digest):
             then(True)
@@ -46,7 +47,7 @@ class PasswordVerifier:
         waiting = self._waiting.get(digest)
         if waiting is not None:
             waiting.append(then)
-        elif len(self._waiting) >= QUESTIONS_MAX:
+        elif len(self._waiting) >= WAITING_MAX:
             then(False)
         else:
             self._waiting[digest] = [then]
@@ -59,21 +60,21 @@ class PasswordVerifier:
 
     def _compute(self, user: str, kept: PasswordHash | None, password: str, digest: bytes) -> None:
         is_slow = kept is not None and kept.is_slow
-        judged = kept if kept is not None and is_slow else self._decoy
+        compared = kept if kept is not None and is_slow else self._decoy
 
         def work() -> bool:
-            return judged.matches(password) and is_slow
+            return compared.matches(password) and is_slow
 
-        def told(is_right: bool) -> None:
+        def on_checked(is_right: bool) -> None:
             if is_right:
                 self._verified[user] = digest
             for then in self._waiting.pop(digest):
                 _tell(then, is_right)
 
         if self.run_in_thread is None:
-            told(work())
+            on_checked(work())
         else:
-            self.run_in_thread(work, told)
+            self.run_in_thread(work, on_checked)
 
     def _digest(self, user: str, kept: str, password: str) -> bytes:
         hasher = hashlib.blake2b(key=self._key, digest_size=32)
@@ -84,14 +85,14 @@ class PasswordVerifier:
 
 
 def _tell(then: Answer, is_right: bool) -> None:
-    """Tell one who asked; a fault there is not the fault of the others who wait."""
+    """Call one waiting callback; its failure must not affect the others."""
     try:
         then(is_right)
     except Exception:
-        log.exception("a login broke")
+        log.exception("a login failed by an error of the broker")
 
 
 def _decoy() -> PasswordHash:
-    """A hash that takes the time of a real one, and that no password fits."""
+    """Return a hash that takes as long as a real one and that no password matches."""
     salt, digest = (b64encode(os.urandom(size)).decode() for size in (16, 32))
     return PasswordHash(f"$scrypt$ln=14,r=8,p=1${salt}${digest}", SCRYPT)

@@ -1,4 +1,4 @@
-"""Signs tokens, where this node is the one that gives them out."""
+"""Sign the tokens that this node issues."""
 
 from typing import Any
 
@@ -8,5 +8,5 @@ ALGORITHM = "HS256"
 
 
 def sign_token(claims: dict[str, Any], secret: str) -> str:
-    """A JSON Web Token with these claims."""
+    """Return a signed JSON Web Token with these claims."""
     return jwt.encode(claims, secret, algorithm=ALGORITHM)

@@ -1,9 +1,9 @@
-"""The directory: users and permissions of this node, and the decision over every login.
+"""The users and permissions of this node, and the decision about password logins.
 
-It is made with the node and filled by `load`, once the register is recovered. Fronts ask `login`;
-whoever changes users or permissions does it through `users`, `permissions` and `drop_user`, inside
-a turn of the engine. `on_change` is told the name of a user whose access may have changed, and
-`on_gone` of one that exists no more.
+`load` reads the register after it is recovered. Fronts call `login`. Users and permissions are
+changed through `users`, `permissions` and `drop_user`, inside a turn of the engine. `on_change` is
+called with the name of a user whose access may have changed, `on_gone` with the name of a deleted
+user.
 
 The first start makes the default user, who can be changed and deleted like any other.
 """
@@ -37,7 +37,7 @@ _EVERYTHING: Final = ".*"
 
 
 class DirectoryUser(User):
-    """A user of the directory. What they may do is looked up there each time."""
+    """A user of the directory. Each permission check looks into the directory again."""
 
     def __init__(self, directory: "UserDirectory", name: str) -> None:
         super().__init__(name)
@@ -61,7 +61,7 @@ class DirectoryUser(User):
 
 
 class UserDirectory(Authenticator):
-    """Users, permissions, logins."""
+    """The users and permissions of a node."""
 
     def __init__(
         self, register: Register, now_ms: Callable[[], int], throttle: LoginThrottle | None = None
@@ -78,10 +78,8 @@ class UserDirectory(Authenticator):
         self.on_gone: Callable[[str], None] = _ignore
         self.on_login: Callable[[Credentials, bool], None] = _ignore_login
 
-    # The start
-
     def load(self, default_user: str, default_password: str) -> None:
-        """Read the register; make the default user where none was ever made."""
+        """Read the register. Make the default user unless an earlier start has made it."""
         self.users.load()
         self.permissions.load()
         if self._register.get(_SEEDED, _SEED) is None:
@@ -97,30 +95,28 @@ class UserDirectory(Authenticator):
         self.permissions.put(DEFAULT_VHOST, name, _EVERYTHING, _EVERYTHING, _EVERYTHING)
 
     def has_own_password(self) -> bool:
-        """Whether somebody has a password that is not the one that everybody knows."""
+        """Return True if any user has a password other than the public default."""
         for account in self.users.all():
             is_public = account.name == DEFAULT_NAME and account.password.matches(DEFAULT_PASSWORD)
             if account.password.text and not is_public:
                 return True
         return False
 
-    # Logins
-
     def login(self, credentials: Credentials, then: LoginCallback) -> None:
         wait_ms = self.throttle.wait_ms(credentials.host, credentials.name, self._now_ms())
         if wait_ms > 0:
-            self._refuse_unseen(credentials, wait_ms, then)
+            self._refuse_throttled(credentials, wait_ms, then)
             return
         account = self.users.get(credentials.name)
         if credentials.password is None:
             self._decide(credentials, account is not None, then)
             return
 
-        def told(is_right: bool) -> None:
+        def on_checked(is_right: bool) -> None:
             self._decide(credentials, is_right, then)
 
         kept = account.password if account is not None else None
-        self.password_verifier.ask(credentials.name, kept, credentials.password, told)
+        self.password_verifier.check(credentials.name, kept, credentials.password, on_checked)
 
     def _decide(self, credentials: Credentials, is_right: bool, then: LoginCallback) -> None:
         if not is_right or self.users.get(credentials.name) is None:
@@ -134,7 +130,9 @@ class UserDirectory(Authenticator):
     def _admit(self, credentials: Credentials, then: LoginCallback) -> None:
         self.throttle.succeeded(credentials.host, credentials.name)
         self._count(credentials, succeeded=True)
-        if credentials.protocol != HTTP:  # there each request logs in
+        if (
+            credentials.protocol != HTTP
+        ):  # over HTTP each request logs in: too many for the audit log
             self._note(credentials, "ok")
         then(DirectoryUser(self, credentials.name))
 
@@ -143,10 +141,12 @@ class UserDirectory(Authenticator):
         self._note(credentials, refusal.reason)
         then(refusal)
 
-    def _refuse_unseen(self, credentials: Credentials, wait_ms: int, then: LoginCallback) -> None:
+    def _refuse_throttled(
+        self, credentials: Credentials, wait_ms: int, then: LoginCallback
+    ) -> None:
         refusal = Refusal("too many failed logins", wait_ms)
         self._count(credentials, succeeded=False)
-        if self.throttle.is_news(credentials.host, credentials.name):
+        if self.throttle.is_first_report(credentials.host, credentials.name):
             self._note(credentials, refusal.reason)
         then(refusal)
 
@@ -160,10 +160,8 @@ class UserDirectory(Authenticator):
         peer = credentials.host
         self.audit.note(credentials.name, peer, "login", credentials.protocol, result)
 
-    # Changes
-
     def drop_user(self, name: str) -> bool:
-        """Forget a user, their permissions and limits; False where there is none."""
+        """Delete a user with permissions and limits. Return False if there is no such user."""
         if not self.users.drop(name):
             return False
         self.permissions.drop_user(name)
@@ -176,8 +174,8 @@ class UserDirectory(Authenticator):
 
 
 def _ignore(name: str) -> None:
-    """Nobody wants to know."""
+    """Do nothing: the default callback."""
 
 
 def _ignore_login(credentials: Credentials, succeeded: bool) -> None:
-    """Nobody wants to know."""
+    """Do nothing: the default callback."""

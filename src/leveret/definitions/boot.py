@@ -1,4 +1,4 @@
-"""Definitions that a start takes in from a file, before anybody is let in."""
+"""Import definitions from a file at the start of a node, before it listens."""
 
 import codecs
 import logging
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 def load_definitions(path: str, definitions: Definitions, directory: UserDirectory) -> None:
-    """Take in a file, inside a turn; ConfigError, and nothing changed, where it has a fault."""
+    """Import a file, inside a turn. Raises ConfigError, with nothing changed, if it has a fault."""
     try:
         found = msgspec.json.decode(Path(path).read_bytes().removeprefix(codecs.BOM_UTF8))
         importer = Importer(definitions, directory, found)

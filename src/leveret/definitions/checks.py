@@ -1,7 +1,7 @@
-"""Checks of values that operators send, with RabbitMQ's words where one is refused.
+"""Check values that operators send. The texts of faults are RabbitMQ's.
 
-A value is JSON as decoded. A check appends to a list of faults; `require_no_faults` turns that list
-into the error that RabbitMQ answers with.
+A value is decoded JSON. A check returns a fault or a list of faults. `require_no_faults` turns a
+list into the error that RabbitMQ answers with.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,11 +10,11 @@ from leveret.engine.arguments.policy_keys import term_of
 from leveret.errors import PreconditionFailedError
 from leveret.wire.tables import field_of
 
-Check = Callable[[str, object], str]  # the fault of a value under a name, or the empty string
+Check = Callable[[str, object], str]  # returns the fault of a named value, or an empty string
 
 
 def erlang_term(value: object) -> str:
-    """A value as Erlang prints it."""
+    """Return a value as Erlang prints it."""
     if isinstance(value, dict):
         object_faults = [
             f"{erlang_term(name)} => {erlang_term(item)}" for name, item in value.items()
@@ -41,8 +41,8 @@ def integer_fault(name: str, value: object) -> str:
 def object_faults(
     what: str, value: object, known: Mapping[str, Check], needed: Sequence[str] = ()
 ) -> list[str]:
-    """The faults of an object: unknown entries, missing ones, and values that are refused."""
-    if value == []:  # an empty Erlang list is an empty object as much as an empty array
+    """Return the faults of an object: unknown keys, missing keys, and refused values."""
+    if value == []:  # RabbitMQ: an empty Erlang list is an empty object too
         value = {}
     if not isinstance(value, dict):
         return [f"{what} not a list {erlang_term(value)}"]
@@ -61,6 +61,6 @@ def object_faults(
 
 
 def require_no_faults(faults: list[str]) -> None:
-    """Raise PreconditionFailedError where there are faults."""
+    """Raise PreconditionFailedError with all faults, if there are any."""
     if faults:
         raise PreconditionFailedError("Validation failed\n\n" + "".join(f"{f}\n" for f in faults))

@@ -1,7 +1,7 @@
-"""The book of a node: everything that operators define besides exchanges, queues and users.
+"""The definitions of a node: vhosts, policies, limits and parameters.
 
-`load` is called by a start as soon as the register and all queues are known, and before any message
-is: policies are in force before the first delivery.
+Recovery calls `load` when the register and all queues are known, before the messages are: policies
+are in force before the first delivery.
 """
 
 import json
@@ -13,7 +13,7 @@ from leveret.definitions.policies import OPERATOR_POLICY, POLICY, PolicyDefiniti
 from leveret.definitions.vhosts import VhostDefinitions
 from leveret.engine.broker import Broker
 
-PAUSED: Final = "paused"  # entries of queues, by vhost and name
+PAUSED: Final = "paused"  # kind of register entries for paused queues; the key is vhost and name
 
 
 class Definitions:
@@ -21,7 +21,7 @@ class Definitions:
 
     def __init__(self, broker: Broker, node_name: str, rabbit_version: str) -> None:
         self.broker = broker
-        self.rabbit_version = rabbit_version  # whose behaviour this is
+        self.rabbit_version = rabbit_version  # the version of RabbitMQ whose behaviour this is
         self._node_name = node_name
         self.vhosts = VhostDefinitions(broker)
         self.policies = PolicyDefinitions(broker, POLICY)
@@ -32,7 +32,7 @@ class Definitions:
         broker.on_defined = self.load
 
     def load(self) -> None:
-        """Read the register, and let everything that is there obey."""
+        """Read the register and apply all policies to all objects."""
         self.vhosts.load()
         self.policies.load()
         self.operator_policies.load()
@@ -42,23 +42,23 @@ class Definitions:
 
     @property
     def cluster_name(self) -> str:
-        """The name that operators gave, or that of the node."""
+        """Return the name that operators set, or the name of the node."""
         given = self.parameters.global_value(CLUSTER_NAME)
         return given if isinstance(given, str) else self._node_name
 
     def is_applying(self) -> bool:
-        """Whether some objects do not yet obey a policy that has changed."""
+        """Return True while a changed policy is not yet applied to all objects."""
         return any(governor.is_busy for governor in self.broker.governors.values())
 
     def apply_some(self) -> None:
-        """Let some more of them obey; the pulse does so too, for those who do not wait."""
+        """Apply changed policies to the next objects, faster than the pulse alone would."""
         for governor in self.broker.governors.values():
             governor.work()
 
     def delete_vhost(self, name: str) -> None:
-        """Delete a vhost and everything that is said of it. Whoever worked there is gone.
+        """Delete a vhost and its definitions. Its connections must be closed before.
 
-        Raises NotFound. What users may do there is the directory's to forget.
+        Raises NotFoundError. The caller deletes the permissions in the user directory.
         """
         self.broker.delete_vhost(name)
         self.vhosts.forget(name)
@@ -73,5 +73,5 @@ class Definitions:
 
 
 def attach_definitions(broker: Broker) -> None:
-    """Let a broker that is built for a repair know what its log says of policies."""
+    """Make a broker load its definitions at recovery. Used for a repair, which has no node."""
     Definitions(broker, "", "")

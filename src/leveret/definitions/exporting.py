@@ -1,11 +1,11 @@
-"""Everything that is defined, as one document with RabbitMQ's keys.
+"""Export all definitions as one document with RabbitMQ's keys.
 
-`document_head` has what the document says of itself; `categories` has its lists, each as an
-iterator, so that whoever writes it can do so in slices. Rows are sorted: the same definitions give
-the same document. Left out are exclusive queues, the exchanges that every vhost has, and their
-bindings to queues by name.
+`document_head` returns the fields that describe the document. `categories` returns its lists, each
+as an iterator, so that the caller can write the document in slices. Rows are sorted: the same
+definitions give the same document. The document leaves out exclusive queues, the predeclared
+exchanges, and the bindings of the default exchange.
 
-A vhost's row has its metadata only where some were given, as exports of RabbitMQ 3.x and 4.x do.
+The row of a vhost has metadata only if some were set, as in exports of RabbitMQ 3.x and 4.x.
 """
 
 from collections.abc import Iterator
@@ -25,31 +25,31 @@ Row = dict[str, object]
 
 
 def document_head(definitions: Definitions, vhost: str | None = None) -> Row:
-    """What stands before the lists."""
-    said: Row = {
+    """Return the fields of the document that describe it."""
+    fields: Row = {
         "rabbit_version": definitions.rabbit_version,
         "rabbitmq_version": definitions.rabbit_version,
         "product_name": PRODUCT,
         "product_version": __version__,
     }
     if vhost is None:
-        said["rabbitmq_definition_format"] = "cluster"
-        said["original_cluster_name"] = definitions.cluster_name
-        said["explanation"] = f"Definitions of cluster '{definitions.cluster_name}'"
-        return said
-    said["rabbitmq_definition_format"] = "single_virtual_host"
-    said["original_vhost_name"] = vhost
-    said["explanation"] = f"Definitions of virtual host '{vhost}'"
+        fields["rabbitmq_definition_format"] = "cluster"
+        fields["original_cluster_name"] = definitions.cluster_name
+        fields["explanation"] = f"Definitions of cluster '{definitions.cluster_name}'"
+        return fields
+    fields["rabbitmq_definition_format"] = "single_virtual_host"
+    fields["original_vhost_name"] = vhost
+    fields["explanation"] = f"Definitions of virtual host '{vhost}'"
     metadata = definitions.vhosts.metadata(vhost)
     if metadata:
-        said["metadata"] = {key: metadata[key] for key in METADATA if key in metadata}
-    return said
+        fields["metadata"] = {key: metadata[key] for key in METADATA if key in metadata}
+    return fields
 
 
 def categories(
     definitions: Definitions, directory: UserDirectory
 ) -> list[tuple[str, Iterator[Row]]]:
-    """The lists of the whole node, in RabbitMQ's order."""
+    """Return the lists of the whole node, in RabbitMQ's order."""
     vhosts = [vhost for _, vhost in sorted(definitions.broker.vhosts.items())]
     return [
         ("users", users(definitions, directory)),
@@ -66,7 +66,7 @@ def categories(
 
 
 def categories_of(definitions: Definitions, vhost: Vhost) -> list[tuple[str, Iterator[Row]]]:
-    """The lists of one vhost; rows do not name it."""
+    """Return the lists of one vhost; their rows have no field `vhost`."""
     found = [
         ("parameters", parameters(definitions, vhost.name)),
         ("policies", policies(definitions, vhost.name)),
@@ -183,5 +183,5 @@ def bindings(vhost: Vhost) -> Iterator[Row]:
 
 
 def printable(text: str) -> str:
-    """Bytes that are no text, which AMQP allows in names, are shown as U+FFFD."""
+    """Return a name with U+FFFD for bytes that are not UTF-8, which AMQP allows in names."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

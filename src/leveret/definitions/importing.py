@@ -1,12 +1,12 @@
-"""Taking in a document of definitions, RabbitMQ's or our own.
+"""Import a document of definitions, from RabbitMQ or from Leveret.
 
-An import adds: what is there already and has no rules to change (queues, exchanges, bindings) stays
-as it is; users, permissions, policies, parameters and vhosts take the values of the document. First
-everything is checked (`check`) and nothing is changed, then everything is done (`steps`). Both are
-iterators with a row at a time, so that whoever drives them can do so in slices.
+An import deletes nothing. Existing queues, exchanges and bindings stay as they are; users,
+permissions, policies, parameters and vhosts take the values of the document. `check` first checks
+every row and changes nothing; `steps` then carries out every row. Both are iterators with one step
+per row, so that the caller can run them in slices.
 
-RabbitMQ: exchanges and queues whose names begin with `amq.` are passed over, and so are bindings
-one of whose ends is neither here nor in the document (an exclusive queue, say).
+RabbitMQ: exchanges and queues whose names begin with `amq.` are skipped. Bindings are skipped if
+one end exists neither in the broker nor in the document, for example an exclusive queue.
 """
 
 from collections.abc import Callable, Iterator
@@ -38,7 +38,7 @@ ORDER: Final = (
     "queues",
     "bindings",
 )
-# Those that a document of one vhost can have.
+# The lists that a document of one vhost can have.
 OF_VHOST: Final = ("exchanges", "policies", "parameters", "queues", "bindings")
 _METADATA: Final = ("description", "tags", "default_queue_type", "protected_from_deletion")
 
@@ -46,7 +46,7 @@ Handler = Callable[[Row], None]
 
 
 class Importer:
-    """One document on its way in; into one vhost if that is given."""
+    """Imports one document, into one vhost if that is given."""
 
     def __init__(
         self,
@@ -55,24 +55,24 @@ class Importer:
         document: object,
         vhost: str | None = None,
     ) -> None:
-        """Raises PreconditionFailedError where the document has not the form of one."""
+        """Raises PreconditionFailedError if the document does not have the right form."""
         self._definitions = definitions
         self._directory = directory
         categories = ORDER if vhost is None else OF_VHOST
         self._document = Document(document, categories, vhost)
         self._objects = ObjectImporter(definitions, self._document)
         self._users = {text(row, "name") for row in self._document.rows("users")}
-        self._hashes: dict[str, PasswordHash] = {}  # of users with plain passwords
+        self._hashes: dict[str, PasswordHash] = {}  # by user, for users with plain passwords
 
     def hash_passwords(self) -> None:
-        """Hash what passwords the document has in plain. That is slow, and touches nothing else."""
+        """Hash the plain passwords of the document. This is slow, and may run in a thread."""
         for row in self._document.rows("users"):
             password = maybe_text(row, "password")
             if password:
                 self._hashes[text(row, "name")] = hash_password(password)
 
     def check(self) -> Iterator[None]:
-        """Look at every row; raises PreconditionFailedError for the first that cannot be taken."""
+        """Check every row. Raises PreconditionFailedError for the first bad row."""
         handlers: dict[str, Handler] = {
             "users": self._check_user,
             "vhosts": self._check_vhost,
@@ -89,7 +89,7 @@ class Importer:
         self._check_limits()
 
     def steps(self) -> Iterator[None]:
-        """Do it, inside turns of the engine."""
+        """Carry out every row. Run the steps inside turns of the engine."""
         handlers: dict[str, Handler] = {
             "users": self._put_user,
             "vhosts": self._put_vhost,
@@ -109,8 +109,6 @@ class Importer:
             for row in self._document.rows(category):
                 handlers[category](row)
                 yield
-
-    # Users
 
     def _check_user(self, row: Row) -> None:
         if "tags" not in row:
@@ -174,8 +172,6 @@ class Importer:
             text(row, "read"),
         )
 
-    # Vhosts, policies, parameters
-
     def _check_vhost(self, row: Row) -> None:
         require_name(text(row, "name"))
         checked_metadata(_metadata(row))
@@ -221,10 +217,8 @@ class Importer:
             text(row, "name"),
         )
 
-    # Limits
-
     def _check_limits(self) -> None:
-        """RabbitMQ: no queue is made where all would be too many."""
+        """RabbitMQ: refuse the import if its queues would exceed the limit of a vhost."""
         limits: dict[str, object] = {}
         for row in self._document.rows("parameters"):
             component, vhost, _ = self._parameter(row)
@@ -243,7 +237,7 @@ class Importer:
 
 
 def _require(check: Callable[[], None], where: str) -> None:
-    """Say where it was that a check failed."""
+    """Run a check, and add the place to the text of its error."""
     try:
         check()
     except PreconditionFailedError as fault:
@@ -251,14 +245,14 @@ def _require(check: Callable[[], None], where: str) -> None:
 
 
 def _metadata(row: Row) -> dict[str, object]:
-    """RabbitMQ has them under `metadata`, beside it, or both."""
-    said: dict[str, object] = {}
+    """Read the metadata of a vhost. RabbitMQ has them under `metadata`, beside it, or both."""
+    fields: dict[str, object] = {}
     inner = row.get("metadata")
     for source in (inner if isinstance(inner, dict) else {}, row):
-        said |= {key: source[key] for key in _METADATA if key in source}
+        fields |= {key: source[key] for key in _METADATA if key in source}
     if "tracing" in row:
-        said["tracing"] = row["tracing"]
-    return said
+        fields["tracing"] = row["tracing"]
+    return fields
 
 
 def _policy(row: Row) -> dict[str, object]:

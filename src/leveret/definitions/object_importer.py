@@ -1,6 +1,7 @@
-"""The exchanges, queues and bindings of a document of definitions: checked, then made.
+"""Import the exchanges, queues and bindings of a document of definitions.
 
-What has been checked can be made: the checks are the engine's own, on objects that are thrown away.
+A row that passed its check can be declared: the checks call the engine's own checks, on objects
+that are thrown away.
 """
 
 from typing import Final
@@ -31,17 +32,17 @@ Name = tuple[str, str]  # vhost and name
 
 
 class ObjectImporter:
-    """What a document says of exchanges, queues and bindings."""
+    """Checks and declares the exchanges, queues and bindings of one document."""
 
     def __init__(self, definitions: Definitions, document: Document) -> None:
         self._definitions = definitions
         self._document = document
-        self._queues: set[Name] = set()  # of the document, as far as it was checked
-        self._exchanges: dict[Name, Exchange] = {}  # the same; none of them is ever used
+        self._queues: set[Name] = set()  # queues of the document that were checked
+        self._exchanges: dict[
+            Name, Exchange
+        ] = {}  # exchanges of the document, used for checks only
         self._given = {exchange.name: exchange for exchange in predeclared({})}
         self._kinds = {text(row, "name"): _default_kind(row) for row in document.rows("vhosts")}
-
-    # Exchanges
 
     def check_exchange(self, row: Row) -> None:
         vhost = self._vhost(row)
@@ -79,8 +80,6 @@ class ObjectImporter:
             _arguments(row),
         )
 
-    # Queues
-
     def check_queue(self, row: Row) -> None:
         vhost = self._vhost(row)
         name = _name(row, "name")
@@ -97,7 +96,7 @@ class ObjectImporter:
             self._queues.add((vhost, name))
 
     def new_queues(self) -> dict[str, tuple[int, int]]:
-        """By vhost, how many queues there are and how many more the document has."""
+        """Return for each vhost the number of existing queues and of new queues."""
         counts: dict[str, tuple[int, int]] = {}
         for vhost, name in self._queues:
             found = self._definitions.broker.vhosts.get(vhost)
@@ -118,8 +117,6 @@ class ObjectImporter:
                 flag(row, "auto_delete", False),
                 _arguments(row),
             )
-
-    # Bindings
 
     def check_binding(self, row: Row) -> None:
         vhost = self._vhost(row)

@@ -1,4 +1,4 @@
-"""The rows of a document of definitions, and what can be read of them."""
+"""Read the rows of a document of definitions."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ Row = dict[str, object]
 
 
 class Document:
-    """A document whose form has been checked: lists of objects under known names."""
+    """A document of definitions with a checked form: lists of objects under known names."""
 
     def __init__(self, document: object, categories: Sequence[str], vhost: str | None) -> None:
         if not isinstance(document, dict):
@@ -22,7 +22,7 @@ class Document:
         return self._rows.get(category, [])
 
     def vhost_of(self, row: Row, definitions: Definitions) -> str:
-        """The vhost of a row, which exists or will; raises PreconditionFailedError."""
+        """Return the vhost of a row. Raises PreconditionFailedError if no import makes it exist."""
         vhost = self._vhost if self._vhost is not None else maybe_text(row, "vhost")
         if vhost is None:
             raise PreconditionFailedError(
@@ -44,7 +44,7 @@ def _rows(name: str, value: object) -> list[Row]:
 
 
 def text(row: Row, name: str) -> str:
-    """A text that a row must have."""
+    """Return a text that a row must have."""
     value = maybe_text(row, name)
     if value is None:
         raise PreconditionFailedError(f"{name} is missing in {row}")

@@ -1,7 +1,7 @@
-"""Leases: messages of a queue that a named reader holds in epochs until it acks them.
+"""Leases: a named reader holds messages of a queue, in epochs, until it acks them.
 
-- `ReaderLease`    what a reader holds of a queue
-- `Epoch`    some messages of it, the same ones for as long as it is not acked
+- `ReaderLease`    the messages that one reader holds of one queue
+- `Epoch`          a batch of a lease; its messages do not change until it is acked
 - `ReaderLeases`   all leases of a node
 """
 

@@ -1,12 +1,12 @@
-"""All leases of a node: taking epochs, acking them, and holding them again after a restart.
+"""All leases of a node: take epochs, ack them, and hold them again after a restart.
 
-A lease is a session that got messages and has no timeout. What it holds is an entry of the
-register, which is on disk before anybody is told of an epoch; a start takes the same messages out
-of their queue again before anything is delivered. An ack forgets the messages before the entry, so
-that a kill in between leaves an epoch that is acked again, and never messages that come back.
+A lease is a session that holds messages without a timeout. The register has an entry that names its
+messages. The entry is on disk before the reader gets an epoch, and a start takes the same messages
+out of their queue again before any delivery. An ack settles the messages before it removes the
+entry. So a kill in between leaves an epoch that is acked again, and never brings messages back.
 
-Work goes in turns of bounded size. Of one lease one thing is done at a time; who comes meanwhile is
-refused and comes again.
+Work is done in turns of bounded size. A lease serves one call at a time; another call meanwhile is
+refused with LeaseBusyError and may be repeated.
 """
 
 import asyncio
@@ -32,10 +32,10 @@ from leveret.leases.lease import KIND, Epoch, ReaderLease, epoch_of
 log = logging.getLogger(__name__)
 
 LEASES_MAX: Final = 1000
-EPOCHS_MAX: Final = 16  # of one lease that are not acked
+EPOCHS_MAX: Final = 16  # unacked epochs of one lease
 EPOCH_MESSAGES_MAX: Final = 1_000_000
-EPOCH_BYTES_MAX: Final = 256 * 1024 * 1024  # of bodies: they are in memory until the ack
-EPOCH_RUNS_MAX: Final = 100_000  # of neighbours that came together: they are in the register
+EPOCH_BYTES_MAX: Final = 256 * 1024 * 1024  # of bodies, which stay in memory until the ack
+EPOCH_RUNS_MAX: Final = 100_000  # of consecutive messages with the same time; the entry lists them
 READER_CHARACTERS_MAX: Final = 200
 TURN_MESSAGES: Final = 1000
 TURN_BYTES: Final = 1024 * 1024
@@ -45,11 +45,11 @@ Key = tuple[str, str, str]  # vhost, queue, reader
 
 
 class LeaseBusyError(PreconditionFailedError):
-    """Something is being done with this lease already."""
+    """Another call uses the lease now."""
 
 
 class ReaderLeases:
-    """Holds messages for named readers."""
+    """All leases of a node."""
 
     def __init__(
         self,
@@ -63,13 +63,11 @@ class ReaderLeases:
         self._synced = synced
         self._leases: dict[Key, ReaderLease] = {}
 
-    # What can be asked
-
     def sessions(self) -> list[Session]:
         return [lease.session for lease in self._leases.values()]
 
     def of(self, queue: Queue) -> list[ReaderLease]:
-        """The leases of a queue."""
+        """Return the leases of a queue."""
         return [lease for lease in self._leases.values() if lease.queue is queue]
 
     def get(self, queue: Queue, reader: str) -> ReaderLease:
@@ -78,13 +76,11 @@ class ReaderLeases:
             raise NotFoundError(f"no lease '{reader}' of queue '{queue.name}'")
         return lease
 
-    # What can be done
-
     async def take(
         self, queue: Queue, reader: str, number: int, count: int, bytes_max: int, user: str
     ) -> Epoch:
-        """The epoch of a number: the one that is there, or a new one; empty where nothing is."""
-        self._sweep()
+        """Return the epoch with this number, or fill a new one; empty if the queue is."""
+        self._drop_orphans()
         lease = self._leases.get((queue.vhost, queue.name, reader))
         if lease is None:
             lease = self._open(queue, reader, user)
@@ -99,7 +95,7 @@ class ReaderLeases:
             raise PreconditionFailedError(
                 f"lease '{reader}' has {EPOCHS_MAX} epochs that wait for acks"
             )
-        with _alone(lease):
+        with _reserved(lease):
             epoch = await self._fill(lease, Epoch(number), count, bytes_max)
             if epoch.rows:
                 with self._turn():
@@ -109,11 +105,11 @@ class ReaderLeases:
         return epoch
 
     async def ack(self, queue: Queue, reader: str, upto: int) -> int:
-        """Epochs up to this one are done; how many messages that were."""
+        """Ack all epochs up to this one. Return the number of messages."""
         lease = self.get(queue, reader)
         done = [number for number in lease.epochs if number <= upto]
         count = 0
-        with _alone(lease):
+        with _reserved(lease):
             for number in done:
                 count += await self._ack(lease, lease.epochs[number])
                 del lease.epochs[number]
@@ -124,16 +120,14 @@ class ReaderLeases:
         return count
 
     async def end(self, queue: Queue, reader: str) -> int:
-        """Give everything back that is not acked, and forget the reader; how many messages."""
+        """End the lease and requeue its messages. Return their number."""
         lease = self.get(queue, reader)
-        with _alone(lease), self._turn():
+        with _reserved(lease), self._turn():
             held = lease.session.unacked.take_all()
             self._drop(lease)
             give_back(self._broker.slots, held, False)
         await self._synced()
         return len(held)
-
-    # How
 
     def _open(self, queue: Queue, reader: str, user: str) -> ReaderLease:
         if isinstance(queue, Stream):
@@ -143,7 +137,7 @@ class ReaderLeases:
             raise PreconditionFailedError(text)
         if not reader or len(reader) > READER_CHARACTERS_MAX:
             raise PreconditionFailedError(
-                f"a reader's name has up to {READER_CHARACTERS_MAX} letters"
+                f"a reader's name has 1 to {READER_CHARACTERS_MAX} characters"
             )
         if len(self._leases) >= LEASES_MAX:
             raise PreconditionFailedError(f"there are {LEASES_MAX} leases already")
@@ -160,7 +154,7 @@ class ReaderLeases:
         return lease
 
     async def _fill(self, lease: ReaderLease, epoch: Epoch, count: int, bytes_max: int) -> Epoch:
-        """Take messages until there are enough, or no more; if that fails, none are taken."""
+        """Take messages until the epoch is full or the queue is empty; on failure, requeue them."""
         left, left_bytes = count, bytes_max
         try:
             while left > 0 and left_bytes > 0:
@@ -215,8 +209,8 @@ class ReaderLeases:
         self._leases.pop((lease.queue.vhost, lease.queue.name, lease.reader), None)
         self._broker.register.drop(KIND, lease.key())
 
-    def _sweep(self) -> None:
-        """Leases of queues that have been deleted go, and what they hold."""
+    def _drop_orphans(self) -> None:
+        """Drop the leases of deleted queues, with their messages."""
         gone = [lease for lease in self._leases.values() if lease.queue.deleted]
         if gone:
             with self._turn():
@@ -225,10 +219,8 @@ class ReaderLeases:
                     self._drop(lease)
                     give_back(self._broker.slots, held, False)
 
-    # After a start
-
     def load(self) -> None:
-        """Hold again what was held when the node ended. Inside a turn, before any delivery."""
+        """Hold the leased messages again after a start: in a turn, before any delivery."""
         register = self._broker.register
         for key, value in list(register.entries(KIND).items()):
             vhost, name, reader = json.loads(key)
@@ -236,7 +228,7 @@ class ReaderLeases:
             queue = found.queues.get(name) if found is not None else None
             entry = json.loads(value)
             if queue is None or queue.ledger.id != entry["queue"]:
-                register.drop(KIND, key)  # its queue was deleted
+                register.drop(KIND, key)  # its queue was deleted, and perhaps made again
                 continue
             lease = self._add(queue, reader, entry["user"])
             lease.acked = entry["acked"]
@@ -244,7 +236,7 @@ class ReaderLeases:
                 lease.epochs[number] = self._hold(lease, epoch_of(number, runs))
 
     def _hold(self, lease: ReaderLease, epoch: Epoch) -> Epoch:
-        """Take the messages of an epoch out of their queue."""
+        """Take the messages of a loaded epoch out of their queue."""
         queue = lease.queue
         picked = Look(queue, list(epoch.seqs), _ALL_BYTES).picked
         remove(queue, picked)
@@ -267,8 +259,8 @@ def _lend(lease: ReaderLease, message: Message) -> None:
 
 
 @contextmanager
-def _alone(lease: ReaderLease) -> Iterator[None]:
-    """Keep others away from a lease while something is done with it over several turns."""
+def _reserved(lease: ReaderLease) -> Iterator[None]:
+    """Reserve a lease for one call. Raises LeaseBusyError if another call uses it."""
     if lease.is_busy:
         raise LeaseBusyError(f"lease '{lease.reader}' is in use at this moment")
     lease.is_busy = True

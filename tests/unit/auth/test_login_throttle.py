@@ -69,10 +69,10 @@ def test_network_of_an_ipv6_address_counts_as_one() -> None:
 def test_wait_is_news_once() -> None:
     throttle = LoginThrottle(FREE)
     failing(throttle, FREE)
-    assert not throttle.is_news("10.0.0.1", "a")
+    assert not throttle.is_first_report("10.0.0.1", "a")
     failing(throttle, 1)
-    assert throttle.is_news("10.0.0.1", "a")
-    assert not throttle.is_news("10.0.0.1", "a")
+    assert throttle.is_first_report("10.0.0.1", "a")
+    assert not throttle.is_first_report("10.0.0.1", "a")
 
 
 def test_memory_is_bounded_and_zero_turns_it_off() -> None:

@@ -1,7 +1,7 @@
 """Verification of passwords: what is computed apart, what is remembered, what it costs to guess."""
 
 from leveret.auth.hashes import PasswordHash, hash_password, quick_hash
-from leveret.auth.password_verifier import QUESTIONS_MAX, Answer, PasswordVerifier, Work
+from leveret.auth.password_verifier import WAITING_MAX, Answer, PasswordVerifier, Work
 
 KEPT = hash_password("right")
 
@@ -24,7 +24,7 @@ def asked(
     verification: PasswordVerifier, kept: PasswordHash | None, password: str, user: str = "u"
 ) -> list[bool]:
     answers: list[bool] = []
-    verification.ask(user, kept, password, answers.append)
+    verification.check(user, kept, password, answers.append)
     return answers
 
 
@@ -76,10 +76,10 @@ def test_quick_hash_that_fits_is_answered_at_once() -> None:
 def test_too_many_questions_are_refused() -> None:
     bench = Bench()
     verification = PasswordVerifier(bench.put)
-    for number in range(QUESTIONS_MAX):
+    for number in range(WAITING_MAX):
         assert asked(verification, None, str(number)) == []
     assert asked(verification, None, "one more") == [False]
-    assert len(bench.work) == QUESTIONS_MAX
+    assert len(bench.work) == WAITING_MAX
 
 
 def test_fault_of_one_who_asked_does_not_keep_the_answer_from_others() -> None:
@@ -89,7 +89,7 @@ def test_fault_of_one_who_asked_does_not_keep_the_answer_from_others() -> None:
     def break_down(is_right: bool) -> None:
         raise RuntimeError("the connection broke")
 
-    verification.ask("u", KEPT, "right", break_down)
+    verification.check("u", KEPT, "right", break_down)
     answers = asked(verification, KEPT, "right")
     bench.do_one()
     assert answers == [True]
