@@ -1,7 +1,7 @@
 """The metadata of vhosts, kept in the register. The engine keeps the vhosts themselves.
 
     vhost   name   {"description", "tags", "default_queue_type", "tracing",
-    "protected_from_deletion"}
+                    "protected_from_deletion"}
 
 An entry has only the keys that were ever set. The default queue type and the tracing flag are
 applied to the engine's vhost.

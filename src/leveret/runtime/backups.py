@@ -1,8 +1,9 @@
-"""Backups of the running node, and queues restored into it: what the HTTP front asks for.
+"""Back up the running node or one queue, and restore queues into the running node.
 
-Archives are made in a thread, a piece at a time, while the loop goes on; they hold the state at the
-moment at which they began. Restoring publishes into the queue in small turns and waits for the disk
-between them, so that neither the loop nor the memory feels the size of a backup.
+The HTTP front calls this module. Archives are made in a thread, piece by piece, while the loop goes
+on; they hold the state at the moment at which they began. A restore publishes into the queue in
+small turns and waits for the disk between them, so that a large backup neither blocks the loop nor
+fills the memory.
 """
 
 import asyncio
@@ -29,7 +30,7 @@ TURN_BYTES: Final = 1024 * 1024
 
 
 class NodeBackups:
-    """Makes and takes in backups of one node."""
+    """Makes backups of one node, and restores queues from backups."""
 
     def __init__(
         self,
@@ -47,10 +48,8 @@ class NodeBackups:
         self._sync_barrier = sync_barrier
         self._in_flight = in_flight
 
-    # Out
-
     async def node(self) -> AsyncIterator[bytes]:
-        """An archive of everything durable, as of now."""
+        """Return an archive of all durable state at this moment, as a stream of pieces."""
         store = self._store
         if store is None:
             raise StorageError("this node keeps nothing on disk")
@@ -72,7 +71,7 @@ class NodeBackups:
         return _stream(backup.pieces(), backup.close)
 
     async def queue(self, vhost: str, name: str) -> AsyncIterator[bytes]:
-        """An archive of one queue, as of now."""
+        """Return an archive of one queue at this moment, as a stream of pieces."""
         found = self._broker.vhost(vhost)
         queue = found.queue(name, None)
         store = self._store
@@ -93,17 +92,15 @@ class NodeBackups:
             raise
         return _stream(snapshot.pieces(), close)
 
-    # In
-
     async def restore(self, vhost: str, name: str, pieces: AsyncIterator[bytes]) -> int:
-        """Publish the messages of a queue's backup into a queue of this name; how many."""
+        """Publish the messages of a backup into a queue of this name. Return their number."""
         restoring = _Restoring(self._broker, self._broker.vhost(vhost), name)
         try:
             async for piece in pieces:
                 for kept in restoring.feed(piece):
                     await self._push(restoring, kept)
             restoring.finish()
-            await self._push(restoring, [])  # a queue without messages is declared too
+            await self._push(restoring, [])  # declares the queue even if it had no messages
         except BaseException:
             self._turns.begin()
             restoring.undo()
@@ -113,7 +110,7 @@ class NodeBackups:
         return restoring.count
 
     async def _push(self, restoring: "_Restoring", kept: list[Kept]) -> None:
-        """Messages of one file of the archive, in turns; then wait for the disk."""
+        """Push the messages of one file of the archive in turns, then wait for the disk."""
         at = -1
         while at < len(kept):
             self._turns.begin()
@@ -126,7 +123,7 @@ class NodeBackups:
 
 
 class _Restoring:
-    """A queue that is being restored."""
+    """Reads an archive and pushes its messages into one queue."""
 
     def __init__(self, broker: Broker, vhost: Vhost, name: str) -> None:
         self.count = 0
@@ -143,7 +140,7 @@ class _Restoring:
             raise PreconditionFailedError(f"queue '{name}' in vhost '{vhost.name}' not empty")
 
     def feed(self, piece: bytes) -> list[list[Kept]]:
-        """Messages in a piece of the archive."""
+        """Return the messages of each file that this piece completes."""
         found: list[list[Kept]] = []
         for part in self._reader.feed(piece):
             if self._reader.facts.get("kind") != QUEUE:
@@ -162,7 +159,7 @@ class _Restoring:
         self._reader.finish()
 
     def push(self, kept: list[Kept], at: int) -> int:
-        """Push as many messages as fit into a turn; where to go on."""
+        """Push as many messages as fit into one turn. Return where to go on."""
         queue = self._declared()
         now_ms = self._vhost.turn.now_ms
         size = 0
@@ -187,7 +184,7 @@ class _Restoring:
         return at
 
     def _declared(self) -> Queue:
-        """The queue, declared as it was; its bindings only under its old name."""
+        """Return the queue, declared as it was; with its bindings if it has its old name."""
         if self._queue is None:
             facts = self._reader.facts
             made = [table for table in self._tables if table["op"].value == "queue"]
@@ -213,13 +210,13 @@ class _Restoring:
                 define(self._broker, table)
 
     def undo(self) -> None:
-        """The backup is not whole: a queue that was made for it goes again."""
+        """Delete the queue that an incomplete backup has made."""
         if self._queue is not None and self._is_new:
             self._vhost.remove_queue(self._queue)
 
 
 async def _stream(pieces: Iterator[bytes], close: Callable[[], None]) -> AsyncIterator[bytes]:
-    """The pieces of an archive, each made in a thread; whoever stops early waits for that one."""
+    """Yield the pieces of an archive, each made in a thread. An early end waits for that thread."""
     loop = asyncio.get_running_loop()
     making: asyncio.Future[bytes | None] | None = None
     try:

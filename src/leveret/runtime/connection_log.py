@@ -1,4 +1,4 @@
-"""The log's lines of connections: who came, who went and why."""
+"""Log when connections open and close, and why."""
 
 import logging
 from typing import Final
@@ -7,7 +7,7 @@ from leveret.amqp.connection_base import CLOSED, GONE_EARLY, OPENED, ConnectionB
 
 log = logging.getLogger("leveret.amqp")
 
-CLIENT_CHARS_MAX: Final = 100  # of what a client calls itself
+CLIENT_CHARS_MAX: Final = 100  # of the product name that a client sends
 _LEVELS: Final = {
     OPENED: logging.INFO,
     CLOSED: logging.INFO,
@@ -16,7 +16,7 @@ _LEVELS: Final = {
 
 
 def log_event(event: str, connection: ConnectionBase, why: str) -> None:
-    """Something happened to a connection."""
+    """Log an event of a connection."""
     told: dict[str, object] = {"peer": connection.peer, "connection": connection.name}
     if connection.user is not None:
         told["user"] = connection.user.name

@@ -1,7 +1,7 @@
-"""Connections and channels of the AMQP front, as the HTTP front may see them.
+"""The AMQP connections and channels, as the HTTP front sees them.
 
-The two fronts do not know each other: this is where one is described to the other. Everything is
-read when it is asked for; nothing is kept.
+The two fronts do not import each other; this module describes one to the other. Every answer is
+read at the call; nothing is cached.
 """
 
 from collections.abc import Sequence
@@ -104,7 +104,7 @@ class ConnectionsView:
 
 
 def _state(connection: Connection) -> str:
-    """RabbitMQ: a running connection that may not publish for now is `blocked`."""
+    """Return the state. RabbitMQ: a running connection that may not publish now is `blocked`."""
     if connection.is_blocked and connection.state == RUNNING:
         return "blocked"
     return STATE_NAMES[connection.state]

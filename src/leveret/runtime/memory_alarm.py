@@ -1,9 +1,9 @@
-"""The memory alarm: publishers wait while the queues hold more than they may.
+"""The memory alarm: publishers wait while the queues hold more memory than the limit.
 
-What counts is what the queues hold in memory, not the size of the process: it goes down as soon as
-messages are consumed, and what waits in the log alone hardly counts. It is added up after every
-`CHECK_BYTES` of received messages, and while the alarm is on at short intervals, so that it ends
-without help.
+The alarm looks at the memory of messages in queues, not at the size of the process. That figure
+falls as soon as messages are consumed, and messages that are only in the log hardly count. It is
+computed after every `CHECK_BYTES` of received messages, and at short intervals while the alarm is
+on, so that the alarm ends by itself.
 """
 
 import asyncio
@@ -16,12 +16,12 @@ from leveret.engine.broker import Broker
 CHECK_BYTES: Final = 8 * 1024 * 1024
 RECHECK_S: Final = 0.1
 MEMORY_REASON: Final = "memory"
-UNLIMITED: Final = 1 << 60  # what version 1 of control groups says without a limit is above this
-DEFAULT_BYTES: Final = 4 * 1024**3  # where the system tells nothing
+UNLIMITED: Final = 1 << 60  # control groups of version 1 report "no limit" as a number above this
+DEFAULT_BYTES: Final = 4 * 1024**3  # if the system reports no memory size
 
 
 class MemoryWatch:
-    """Sets and clears the memory alarm."""
+    """Checks the memory of the queues, and reports the begin and end of an alarm."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class MemoryWatch:
         self._recheck: asyncio.TimerHandle | None = None
 
     def note_received(self, size: int) -> None:
-        """Messages of this size came in."""
+        """Count received message bytes, and check the memory from time to time."""
         self._received_bytes += size
         if self._received_bytes >= CHECK_BYTES:
             self._received_bytes = 0
@@ -63,7 +63,7 @@ class MemoryWatch:
 
 
 def held_bytes(broker: Broker) -> int:
-    """Memory that the messages of all queues take, about."""
+    """Return the approximate memory of the messages in all queues."""
     total = 0
     for queue in broker.slots.queues:
         if queue is not None:
@@ -72,7 +72,7 @@ def held_bytes(broker: Broker) -> int:
 
 
 def machine_bytes(root: Path = Path("/")) -> int:
-    """Memory that this process may use: the least limit of its control groups, or the machine's."""
+    """Return the memory limit of this process: of its control groups, or of the machine."""
     limits = [_meminfo_bytes(root)]
     for folder in _control_groups(root):
         for name in ("memory.max", "memory.high", "memory.limit_in_bytes"):
@@ -83,9 +83,9 @@ def machine_bytes(root: Path = Path("/")) -> int:
 
 
 def _control_groups(root: Path) -> list[Path]:
-    """The folders of the control groups that this process is in, and of those around them.
+    """Return the folders of the control groups of this process, and of their parents.
 
-    In a container with a name space of its own they are at the top; elsewhere the kernel tells.
+    In a container with its own namespace they are at the top; otherwise the kernel names them.
     """
     mounts = {"": root / "sys/fs/cgroup", "memory": root / "sys/fs/cgroup/memory"}
     found = list(mounts.values())

@@ -1,7 +1,7 @@
-"""What the node tells of itself in numbers: metrics, and how its loop and its log keep up.
+"""Metrics of the node, and figures of its event loop and its log.
 
-The HTTP front asks for a scrape or for the figures of the loop; nothing is computed before. What
-writes a scrape is imported with the first one: no start waits for it.
+The HTTP front asks for a scrape or for the figures; nothing is computed before. The code that
+writes a scrape is imported with the first scrape, so that no start waits for it.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -43,7 +43,7 @@ class Telemetry:
         )
 
     def scrape(self, endpoint: str, slices: Slices) -> AsyncIterator[bytes]:
-        """A whole answer: aggregated, or per object."""
+        """Return a whole scrape: aggregated, or per object."""
         from leveret.metrics.scrape import AGGREGATED, PER_OBJECT, Scrape
 
         scrape = Scrape(self._sources, slices)
@@ -57,7 +57,7 @@ class Telemetry:
         queues: tuple[str, ...],
         slices: Slices,
     ) -> AsyncIterator[bytes]:
-        """The answer to a detailed question."""
+        """Return the families of some groups, for some vhosts and queues."""
         from leveret.metrics.scrape import Filter, Scrape
 
         return Scrape(self._sources, slices).detailed(groups, Filter(vhosts, queues))
