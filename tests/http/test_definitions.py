@@ -250,7 +250,7 @@ POLICY = {"vhost": "/", "name": "p", "pattern": "a", "definition": {"nope": 1}}
             ' (vhost: "/" / component: "nope" / key: "p")',
         ),
         ({"users": [{"name": "u"}]}, "tags_not_present"),
-        ({"users": [USER, {**USER, "tags": 5}]}, "tags are a list or a text"),
+        ({"users": [USER, {**USER, "tags": 5}]}, "tags must be a list or a text"),
         (
             {"users": [USER, {**USER, "name": ""}]},
             "a user's name has 1 to 255 characters of UTF-8",
@@ -259,7 +259,7 @@ POLICY = {"vhost": "/", "name": "p", "pattern": "a", "definition": {"nope": 1}}
             {"users": [USER, {**USER, "tags": ["t"] * 65}]},
             "a user has at most 64 tags of at most 255 characters",
         ),
-        ({"queues": [QUEUE, {**QUEUE, "name": ""}]}, "a queue has a name"),
+        ({"queues": [QUEUE, {**QUEUE, "name": ""}]}, "a queue must have a name"),
         (
             {"exchanges": [{"name": "x", "vhost": "/", "type": "odd"}]},
             "unknown exchange type 'odd'",

@@ -1,4 +1,4 @@
-"""A broker that takes tokens, its clock, and somebody who signs them."""
+"""Fixtures: a broker that accepts tokens, its clock, and a signer of tokens."""
 
 from __future__ import annotations
 

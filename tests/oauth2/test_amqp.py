@@ -1,4 +1,4 @@
-"""Tokens as passwords of AMQP: logins, scopes, the end of a token, and its renewal."""
+"""Tokens as passwords of AMQP: logins, scopes, expiry, and renewal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys of tokens that come from files and from a server, and how they stay fresh."""
+"""Keys of tokens from files and from a server, and their refresh."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Large bodies are taken as they come: however the bytes are cut, the message is the same."""
+"""Large bodies are taken piece by piece: the message is the same for any split of the bytes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Hostile and careless peers over real sockets: each gets the right end, and nobody else notices.
+"""Hostile and careless peers over real sockets: each is closed, and no other client is affected.
 
 The broker runs in a thread of the test, or as a process where signals and many descriptors matter.
-Whatever is awaited has a deadline, and waiting is by the socket, not by the clock.
+Every wait has a deadline, and waits for the socket, not for a fixed time.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def server() -> Iterator[RunningBroker]:
 
 @pytest.fixture(scope="module")
 def hasty() -> Iterator[RunningBroker]:
-    """Gives a handshake less time than usual, and more than a busy machine takes for one."""
+    """A broker with a short handshake deadline that a busy machine still meets."""
     with broker(handshake_timeout_ms=2_000) as found:
         yield found
 
@@ -78,7 +78,7 @@ def ready(sock: socket.socket, event: int, wait_s: float) -> bool:
 
 
 def send_until_stalled(connection: Connection, data: bytes, times: int) -> int:
-    """Write until the broker reads no more; how many bytes it took."""
+    """Write until the broker stops reading. Return the number of bytes that it took."""
     sent = 0
     view = memoryview(data * times)
     connection.socket.setblocking(False)
@@ -324,7 +324,7 @@ def test_publisher_is_blocked_while_memory_is_short_and_goes_on_after() -> None:
 
 
 def can_declare(host: str, port: int) -> bool:
-    """Who publishes nothing is not blocked."""
+    """Return True if a client that publishes nothing is not blocked."""
     connection = connect(host, port)
     answer = connection.channel().call("queue.declare", queue="other", exclusive=True)
     connection.close()

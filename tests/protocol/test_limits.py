@@ -1,4 +1,4 @@
-"""Limits: what a peer may make the broker hold, and the close that tells it so."""
+"""Limits of the memory that a peer can occupy, and the closes that enforce them."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_all_channels_that_were_offered_can_be_open() -> None:
 
 
 def test_transaction_is_bounded_in_bytes() -> None:
-    """What waits for a commit is held by nobody else: it counts like an incomplete body."""
+    """An open transaction counts like an incomplete body."""
     stage = limited(message_bytes_max=10_000, unfinished_bytes_max=20_000)
     peer = opened(stage)
     peer.send(1, "tx.select")

@@ -1,4 +1,4 @@
-"""Logins: that are decided later, from elsewhere, too often, and beyond limits."""
+"""Logins: late decisions, remote addresses, throttling, and limits."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ OPEN = method(0, "connection.open", virtual_host="/")
 
 
 class Undecided(Authenticator):
-    """Decides when it is told to."""
+    """An authenticator that decides when the test tells it to."""
 
     def __init__(self) -> None:
         fixed = SingleUserAuthenticator("", "")

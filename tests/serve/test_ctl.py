@@ -1,4 +1,4 @@
-"""`leveret ctl` against a running broker: commands do what they say, and say what they do."""
+"""`leveret ctl` against a running broker: effects and output of the commands."""
 
 import json
 import os

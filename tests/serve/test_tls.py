@@ -103,7 +103,7 @@ def test_all_addresses_are_those_of_both_kinds(
 
 
 def peer_host(host: str, amqp_port: int, http_port: int) -> str:
-    """As whom the node knows somebody who came by this address."""
+    """Return the host of a client, as the node sees it, for a connection to this address."""
     login = pika.PlainCredentials("guest", "secret")
     with pika.BlockingConnection(pika.ConnectionParameters(host, amqp_port, "/", login)) as client:
         client.channel()  # answered: the node knows of the connection

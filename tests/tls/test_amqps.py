@@ -101,7 +101,7 @@ def test_load_generator_checks_the_certificate(
 def test_consumer_that_does_not_read_holds_up_nobody(
     authority: TestAuthority, secured: RunningBroker
 ) -> None:
-    """Its credit is not renewed while its socket is full; what it did not get waits."""
+    """Its credit is not renewed while its socket is full; its messages stay in the queue."""
     wanted = parameters(secured, authority.client_context())
     with (
         closing(pika.BlockingConnection(wanted)) as lazy,

@@ -1,4 +1,4 @@
-"""EXTERNAL: a client's certificate is its login."""
+"""EXTERNAL: clients log in with their certificates."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_certificate_of_another_authority_or_none_does_not_connect(
 
 
 def test_optional_certificate(authority: TestAuthority, server: Pair, hare: Pair) -> None:
-    """Without one a client may log in by password, and cannot by EXTERNAL."""
+    """A client without a certificate may log in with a password, but not by EXTERNAL."""
     names = {"tls_verify": "optional", "tls_login_from": "common_name", "default_user": "hare"}
     password = pika.PlainCredentials("hare", "guest")
     with verifying(authority, server, **names) as running:

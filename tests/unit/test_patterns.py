@@ -1,4 +1,4 @@
-"""Patterns that users write: what they match, what is refused, and what cannot explode."""
+"""Patterns that users write: matches, refusals, and linear time."""
 
 import time
 

@@ -105,10 +105,10 @@ def _read_scrypt(text: str) -> tuple[int, int, int, bytes, bytes]:
         cost_log2, block, parallel = int(fields["ln"]), int(fields["r"]), int(fields["p"])
         found = (cost_log2, block, parallel, b64decode(salt), b64decode(digest))
     except (ValueError, KeyError):
-        raise PreconditionFailedError("password_hash is not one of scrypt") from None
+        raise PreconditionFailedError("password_hash is not an scrypt hash") from None
     is_bounded = 1 <= cost_log2 <= _COST_LOG2_MAX and 1 <= block <= 8 and 1 <= parallel <= 4
     if not is_bounded or len(found[4]) < 16:
-        raise PreconditionFailedError("password_hash asks for too much work, or for too little")
+        raise PreconditionFailedError("password_hash has parameters out of range")
     return found
 
 

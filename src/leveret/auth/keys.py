@@ -85,7 +85,7 @@ def pem_key(option: str, path: Path, id: str = "") -> Key:
             else load_pem_public_key(data)
         )
     except ValueError as fault:
-        raise ConfigError(f"{option}: {path}: is no public key: {fault}") from fault
+        raise ConfigError(f"{option}: {path}: is not a public key: {fault}") from fault
     return Key(id, _algorithms_of(public, option), public)
 
 
@@ -109,10 +109,10 @@ def parse_key_set(data: bytes) -> list[Key]:
     try:
         found = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
-        raise ConfigError(f"is no JSON: {fault}") from fault
+        raise ConfigError(f"is not JSON: {fault}") from fault
     items = found.get("keys") if isinstance(found, dict) else None
     if not isinstance(items, list) or len(items) > SET_KEYS_MAX:
-        raise ConfigError(f"is no key set of at most {SET_KEYS_MAX} keys")
+        raise ConfigError(f"is not a key set of at most {SET_KEYS_MAX} keys")
     return list(_usable(items))
 
 

@@ -269,5 +269,5 @@ def _tags(row: Row) -> tuple[str, ...]:
     if isinstance(tags, str):
         return parse_tags(tags)
     if not isinstance(tags, list):
-        raise PreconditionFailedError("tags are a list or a text")
+        raise PreconditionFailedError("tags must be a list or a text")
     return parse_tags(str(tag) for tag in tags)

@@ -84,7 +84,7 @@ class ObjectImporter:
         vhost = self._vhost(row)
         name = _name(row, "name")
         if not name:
-            raise PreconditionFailedError("a queue has a name")
+            raise PreconditionFailedError("a queue must have a name")
         durable = flag(row, "durable", True)
         auto_delete = flag(row, "auto_delete", False)
         arguments = _arguments(row)

@@ -13,7 +13,7 @@ class Document:
 
     def __init__(self, document: object, categories: Sequence[str], vhost: str | None) -> None:
         if not isinstance(document, dict):
-            raise PreconditionFailedError("the definitions are no object")
+            raise PreconditionFailedError("the definitions are not an object")
         self._vhost = vhost
         self._rows = {name: _rows(name, document.get(name)) for name in categories}
         self._vhosts = {text(row, "name") for row in self.rows("vhosts")}

@@ -109,7 +109,7 @@ def _tags(value: object) -> list[str]:
     """Parse tags from a list, or from a text with commas."""
     parts = value.split(",") if isinstance(value, str) else value or []
     if not isinstance(parts, list) or len(parts) > TAGS_MAX:
-        raise PreconditionFailedError(f"tags are a list of at most {TAGS_MAX} words")
+        raise PreconditionFailedError(f"tags must be a list of at most {TAGS_MAX} words")
     tags = [str(part).strip() for part in parts]
     if any(len(tag) > NAME_BYTES_MAX for tag in tags):
         raise PreconditionFailedError(f"a tag has at most {NAME_BYTES_MAX} characters")

@@ -89,11 +89,11 @@ class ReaderLeases:
             return known
         if number <= lease.last():
             raise PreconditionFailedError(
-                f"epoch {lease.last()} of lease '{reader}' has been already"
+                f"epoch {number} of lease '{reader}' is over: the last one was {lease.last()}"
             )
         if len(lease.epochs) >= EPOCHS_MAX:
             raise PreconditionFailedError(
-                f"lease '{reader}' has {EPOCHS_MAX} epochs that wait for acks"
+                f"lease '{reader}' has {EPOCHS_MAX} epochs that are not acked"
             )
         with _reserved(lease):
             epoch = await self._fill(lease, Epoch(number), count, bytes_max)
@@ -246,7 +246,7 @@ class ReaderLeases:
             epoch.hold(one.message, times[one.message.seq])
         epoch.missing = len(epoch.seqs) - len(picked)
         if epoch.missing:
-            text = "epoch %d of lease '%s' has lost %d messages by the restart"
+            text = "epoch %d of lease '%s' has lost %d messages in the restart"
             log.warning(text, epoch.number, lease.reader, epoch.missing)
         return epoch
 

@@ -17,14 +17,14 @@ _LEVELS: Final = {
 
 def log_event(event: str, connection: ConnectionBase, why: str) -> None:
     """Log an event of a connection."""
-    told: dict[str, object] = {"peer": connection.peer, "connection": connection.name}
+    facts: dict[str, object] = {"peer": connection.peer, "connection": connection.name}
     if connection.user is not None:
-        told["user"] = connection.user.name
+        facts["user"] = connection.user.name
     if connection.vhost is not None:
-        told["vhost"] = connection.vhost.name
+        facts["vhost"] = connection.vhost.name
     product = connection.client_properties.get("product")
     if event == OPENED and isinstance(product, str):
-        told["client"] = product[:CLIENT_CHARS_MAX]
+        facts["client"] = product[:CLIENT_CHARS_MAX]
     if why:
-        told["reason"] = why
-    log.log(_LEVELS[event], event, extra={"facts": told})
+        facts["reason"] = why
+    log.log(_LEVELS[event], event, extra={"facts": facts})

@@ -30,7 +30,7 @@ class NodeEvents:
         self.amqp: AmqpServer | None = None  # resumes its publishers when an alarm ends
 
     def publish(self, key: str, facts: dict[str, object]) -> None:
-        """Publish an event if somebody listens: soon, because this may be inside a turn."""
+        """Publish an event soon, if there is a listener. The caller may be inside a turn."""
         if self._front.broker.turn.listens:
             asyncio.get_running_loop().call_soon(self._publish, key, facts)
 
@@ -43,9 +43,9 @@ class NodeEvents:
 
     def on_login(self, credentials: Credentials, succeeded: bool) -> None:
         if not succeeded:
-            told = {"user": credentials.name, "peer": credentials.host}
-            told["protocol"] = credentials.protocol
-            log.warning("login refused", extra={"facts": told})
+            shown = {"user": credentials.name, "peer": credentials.host}
+            shown["protocol"] = credentials.protocol
+            log.warning("login refused", extra={"facts": shown})
         facts: dict[str, object] = {
             "name": credentials.name,
             "peer_host": credentials.host,
@@ -71,5 +71,5 @@ class NodeEvents:
 
     async def no_alarm(self) -> None:
         """Return when no alarm is raised."""
-        while self._front.alarms:  # noqa: ASYNC110  an alarm is no event, and lasts for long
+        while self._front.alarms:  # noqa: ASYNC110  alarms are rare and last long, so polling is cheap
             await asyncio.sleep(ALARM_PAUSE_S)

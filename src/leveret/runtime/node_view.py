@@ -138,8 +138,7 @@ class HttpNodeView:
         return found
 
     def in_flight(self) -> list[Message]:
-        """Return all messages that are delivered and not settled, or settled by an open
-        transaction."""
+        """Return all messages that are not settled, or settled only in an open transaction."""
         held: list[Message] = []
         for session in self.sessions():
             held.extend(session.unacked.messages())

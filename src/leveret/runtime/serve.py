@@ -81,7 +81,7 @@ def _reason(fault: OSError, settings: Settings) -> str:
 
 
 def _log_start(node: Node) -> None:
-    told: dict[str, object] = {
+    facts: dict[str, object] = {
         "version": build_info.describe(),
         "node": node.settings.node,
         "amqp": _shown(node.amqp_address),
@@ -90,9 +90,9 @@ def _log_start(node: Node) -> None:
         "memory_limit": node.memory_limit_bytes,
     }
     if node.recovered is not None:
-        told["messages"] = node.recovered.messages
-        told["log_files"] = len(node.recovered.files)
-    log.info("the node has started", extra={"facts": told})
+        facts["messages"] = node.recovered.messages
+        facts["log_files"] = len(node.recovered.files)
+    log.info("the node has started", extra={"facts": facts})
 
 
 def _raise_descriptor_limit() -> None:

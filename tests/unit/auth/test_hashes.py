@@ -1,4 +1,4 @@
-"""Hashes of passwords: our own, RabbitMQ's, and what is refused."""
+"""Password hashes: scrypt, RabbitMQ's, and malformed ones."""
 
 import hashlib
 from base64 import b64encode
@@ -84,10 +84,10 @@ def test_passwords_that_are_not_utf8_are_told_apart() -> None:
         (rabbit_hash("sha256", "x"), SHA512, "does not have the length"),
         ("not base64!", SHA256, "is not base64"),
         (rabbit_hash("sha256", "x"), "rabbit_password_hashing_crc32", "is not known"),
-        ("$scrypt$ln=14,r=8,p=1$AAAA", "", "is not one of scrypt"),
-        ("$scrypt$ln=99,r=8,p=1$AAAA$" + "A" * 44, "", "too much work"),
-        ("$scrypt$ln=14,r=8,p=1$AAAA$AAAA", "", "too much work"),
-        ("$scrypt$ln=x,r=8,p=1$AAAA$AAAA", "", "is not one of scrypt"),
+        ("$scrypt$ln=14,r=8,p=1$AAAA", "", "is not an scrypt hash"),
+        ("$scrypt$ln=99,r=8,p=1$AAAA$" + "A" * 44, "", "out of range"),
+        ("$scrypt$ln=14,r=8,p=1$AAAA$AAAA", "", "out of range"),
+        ("$scrypt$ln=x,r=8,p=1$AAAA$AAAA", "", "is not an scrypt hash"),
     ],
 )
 def test_what_is_no_hash_is_refused(text: str, algorithm: str, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""Throttling of logins: who must wait, for how long, and who never has to."""
+"""Login throttling: which logins must wait, and for how long."""
 
 from leveret.auth.login_throttle import (
     ADDRESS_FACTOR,
@@ -66,7 +66,7 @@ def test_network_of_an_ipv6_address_counts_as_one() -> None:
     assert throttle.wait_ms("10.0.0.9", "a", NOW_MS) > 0
 
 
-def test_wait_is_news_once() -> None:
+def test_wait_is_reported_once() -> None:
     throttle = LoginThrottle(FREE)
     failing(throttle, FREE)
     assert not throttle.is_first_report("10.0.0.1", "a")

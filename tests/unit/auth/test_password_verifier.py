@@ -1,4 +1,4 @@
-"""Verification of passwords: what is computed apart, what is remembered, what it costs to guess."""
+"""Password checks: computed in a thread, remembered, and slow for every guess."""
 
 from leveret.auth.hashes import PasswordHash, hash_password, quick_hash
 from leveret.auth.password_verifier import WAITING_MAX, Answer, PasswordVerifier, Work
@@ -7,7 +7,7 @@ KEPT = hash_password("right")
 
 
 class Bench:
-    """Keeps work that was put apart until it is done by hand."""
+    """A thread stand-in: keeps work until the test runs it."""
 
     def __init__(self) -> None:
         self.work: list[tuple[Work, Answer]] = []
@@ -28,7 +28,7 @@ def asked(
     return answers
 
 
-def test_slow_hash_is_computed_apart_once_and_then_remembered() -> None:
+def test_slow_hash_is_computed_in_the_thread_once_and_then_remembered() -> None:
     bench = Bench()
     verification = PasswordVerifier(bench.put)
     first, second = asked(verification, KEPT, "right"), asked(verification, KEPT, "right")

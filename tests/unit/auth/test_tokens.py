@@ -1,4 +1,4 @@
-"""Tokens: which are trusted, which are not, and why."""
+"""Tokens: which are valid, which are refused, and why."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_token_that_is_not_trusted(keys: list[Key], token: str, reason: str) -> 
 
 
 def test_public_key_is_no_secret(keys: list[Key]) -> None:
-    """An HMAC made with the public key, as PEM, is the oldest trick."""
+    """An HMAC with the public key as its secret must not verify."""
     import hashlib
     import hmac
 
@@ -213,7 +213,7 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="absent"):
         read_key_set(tmp_path / "absent")
     (tmp_path / "text").write_text("no key")
-    with pytest.raises(ConfigError, match="text: is no public key"):
+    with pytest.raises(ConfigError, match="text: is not a public key"):
         pem_keys(str(tmp_path / "text"))
 
 

@@ -1,4 +1,4 @@
-"""The directory: the first start, logins and refusals, and what a deletion takes along."""
+"""The user directory: first start, logins, refusals, and deletion of users."""
 
 import logging
 

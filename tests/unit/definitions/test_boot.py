@@ -1,4 +1,4 @@
-"""Definitions from a file at a start: all of it, or a sentence and nothing."""
+"""Definitions from a file at the start: imported as a whole, or an error and no change."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ def test_a_file_is_taken_in(tmp_path: Path) -> None:
     ("text", "reason"),
     [
         ("{", "truncated"),
-        ("[]", "the definitions are no object"),
+        ("[]", "the definitions are not an object"),
         ("[" * 100_000, "nested too deep"),
         (
             '{"vhosts": [{"name": "v"}], "queues": [{"name": "x", "vhost": "none"}]}',

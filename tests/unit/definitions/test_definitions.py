@@ -15,7 +15,7 @@ def definitions_of(broker: Broker) -> Definitions:
 
 
 def again(definitions: Definitions) -> Definitions:
-    """Another definitions over the same register, as after a start."""
+    """Return new definitions over the same register, as after a restart."""
     found = definitions_of(definitions.broker)
     found.load()
     return found

@@ -1,4 +1,4 @@
-"""Work beside the loop ends before the loop does, whenever the node is told to stop."""
+"""The login thread ends before the loop does, at any moment of a stop."""
 
 import asyncio
 import threading

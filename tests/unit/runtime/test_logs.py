@@ -1,4 +1,4 @@
-"""The log: one line for each event, without secrets, and never a flood."""
+"""The log: one line per event, without secrets, with a limit on repeated lines."""
 
 import io
 import json

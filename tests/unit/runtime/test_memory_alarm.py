@@ -1,4 +1,4 @@
-"""How much memory the node may use: what control groups say, and what the machine has."""
+"""The memory limit of the node: from control groups, or from the machine."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Spans of traced messages: which there are, and that nothing else is."""
+"""Spans of traced messages, and no spans of others."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""Turns on a loop: what is due begins one, until they are stopped."""
+"""Turns on a loop: a due timer begins a turn, until the runner is stopped."""
 
 import asyncio
 from collections.abc import Callable
