@@ -45,19 +45,19 @@ BUGS: Final = (
     Bug(
         "sync left out",
         "storage/log.py",
-        "            file.sync()\n            work.sync_s",
-        "            work.sync_s",
+        "            file.sync()\n            job.sync_s",
+        "            job.sync_s",
         (_FAULTS + "test_every_confirm_comes_after_a_sync_of_what_it_confirms",),
     ),
     Bug(
         "sync that failed is tried again",
         "storage/log.py",
-        "            file.sync()\n            work.sync_s",
+        "            file.sync()\n            job.sync_s",
         "            try:\n"
         "                file.sync()\n"
         "            except OSError:\n"
         "                file.sync()\n"
-        "            work.sync_s",
+        "            job.sync_s",
         (_FAULTS + "test_after_a_failed_sync_nothing_is_confirmed_any_more[1]",),
     ),
     Bug(
@@ -70,8 +70,8 @@ BUGS: Final = (
     Bug(
         "block after one that was not written is written",
         "storage/log.py",
-        "if failed is not None and work is not failed:",
-        "if failed is not None and work is None:",
+        "if failed is not None and job is not failed:",
+        "if failed is not None and job is None:",
         (_FAULTS + "test_node_that_stops_on_a_full_disk_leaves_no_gap_before_a_block",),
     ),
     Bug(
@@ -194,8 +194,8 @@ BUGS: Final = (
     Bug(
         "file removed before the acks that emptied it are synced",
         "storage/log.py",
-        "        work.removable = self._empty_files()\n",
-        "        work.spare = self._empty_files()\n",
+        "        job.removable = self._empty_files()\n",
+        "        job.removable_now = self._empty_files()\n",
         (_RESTART + "test_file_goes_after_the_acks_that_emptied_it_are_on_disk",),
     ),
     Bug(
@@ -215,7 +215,7 @@ BUGS: Final = (
     ),
     Bug(
         "checksum not looked at by a read",
-        "storage/pages.py",
+        "storage/log_reader.py",
         'if len(data) != size + 8 or crc32(data) != int.from_bytes(head[4:8], "big"):',
         "if len(data) != size + 8:",
         (_DAMAGE + "test_bit_turned_in_an_older_file_is_never_delivered[.log]",),
@@ -237,7 +237,7 @@ BUGS: Final = (
     Bug(
         "damage in the middle taken for a torn end",
         "storage/recovery.py",
-        "if may_end and not later_block(data, at, last):",
+        "if may_end and not has_later_block(data, at, last):",
         "if may_end:",
         (_DAMAGE + "test_hole_in_the_middle_is_refused[zeros-1]",),
     ),
@@ -257,7 +257,7 @@ BUGS: Final = (
     ),
     Bug(
         "priorities lost",
-        "storage/restoring.py",
+        "storage/queue_recovery.py",
         "priority = priorities[index] if queue.ready.prioritised else 0",
         "priority = 0",
         (_RESTART + "test_priorities_are_kept",),

@@ -109,7 +109,7 @@ class StorageStage(Stage):
             free_min_bytes=free_min_bytes,
             reserve_bytes=reserve_bytes,
         )
-        self.store.survivors.wait_ms = 0  # sparse files are copied at once
+        self.store.compactor.stable_ms = 0  # sparse files are copied at once
         self._set_windows()
 
     def _set_windows(self) -> None:

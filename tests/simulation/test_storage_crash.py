@@ -62,7 +62,7 @@ def test_files_that_are_nearly_empty_are_copied_and_nothing_is_lost(
         load.hear()
         live = Counter({f: n for f, n in stage.store.journal.live.items() if n})
         assert live == positions_by_file(stage)
-        copied += stage.store.survivors.messages_copied
+        copied += stage.store.compactor.messages_copied
         stage.abandon()
         moment = rng.randrange(first_moment, disk.moment + 1)
         print(f"  moment {moment} of {first_moment}..{disk.moment}, {copied} copied")

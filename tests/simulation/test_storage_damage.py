@@ -28,9 +28,9 @@ from leveret.journal.records import (
 )
 from leveret.storage.blocks import BLOCK_HEAD_BYTES, HEAD_BYTES
 from leveret.storage.disk import DiskFile
-from leveret.storage.pages import LogPages
-from leveret.storage.recovery import Recovered, recover
-from leveret.storage.repair import LookingDisk, LookingFile
+from leveret.storage.log_reader import LogReader
+from leveret.storage.recovery import RecoveryResult, recover
+from leveret.storage.repair import ReadOnlyDisk, ReadOnlyFile
 from leveret.storage.segment_files import SegmentFiles
 from leveret.testing.disk import FakeDisk
 from tests.simulation.storage_model import Found, Load, State, check, found_in, start
@@ -225,7 +225,7 @@ def test_no_bit_that_was_turned_goes_unnoticed(part: int) -> None:
         broker = Broker(1)
         disk = OneFile(bytes(turned))
         try:
-            found = recover(disk, broker, LogPages(disk.read_at), SegmentFiles(disk))
+            found = recover(disk, broker, LogReader(disk.read_at), SegmentFiles(disk))
         except StorageError as fault:
             fates[_refusal(log, bit // 8, str(fault))] += 1
             continue
@@ -242,7 +242,7 @@ def test_no_bit_that_was_turned_goes_unnoticed(part: int) -> None:
 MARK_BYTES = 24  # of a record that says when messages came: the last one of a block that has it
 
 
-class OneFile(LookingDisk):
+class OneFile(ReadOnlyDisk):
     """A directory with one log file: cheap enough to be made for every bit."""
 
     def __init__(self, log: bytes) -> None:
@@ -252,7 +252,7 @@ class OneFile(LookingDisk):
         return [FIRST_LOG]
 
     def open(self, name: str) -> DiskFile:
-        return LookingFile(self._log, name)
+        return ReadOnlyFile(self._log, name)
 
     def read_at(self, number: int, offset: int, size: int) -> bytes:
         return self._log[offset : offset + size]
@@ -274,7 +274,7 @@ def _refusal(log: Written, at: int, text: str) -> str:
     return "refused" if named and (is_definition or is_head) else "refused without reason"
 
 
-def _fate(log: Written, found: Recovered, broker: Broker, at: int, whole: int) -> str:
+def _fate(log: Written, found: RecoveryResult, broker: Broker, at: int, whole: int) -> str:
     last = log.ends[-2]
     queue = broker.vhost("/").queues["plain"]
     if at >= last:

@@ -113,7 +113,7 @@ def test_many_carbon_copies_are_kept() -> None:
 def test_dead_letter_is_on_disk_before_the_file_of_its_original_goes() -> None:
     """The file of the original is empty when it is dead-lettered, but the copy is not synced."""
     stage = StorageStage(FakeDisk(), file_bytes=TINY)
-    stage.store.survivors.stop()  # the original stays where it is
+    stage.store.compactor.stop()  # the original stays where it is
     client = Client(stage)
     client.declare("dead")
     client.declare("q", **{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
@@ -150,7 +150,7 @@ def test_dead_letter_outlives_a_full_disk_and_a_crash() -> None:
     """A full disk gives back files without messages; the original of a dead letter counts as one
     until the dead letter is synced."""
     stage = StorageStage(FakeDisk(), file_bytes=TINY)
-    stage.store.survivors.stop()  # the original stays where it is
+    stage.store.compactor.stop()  # the original stays where it is
     client = Client(stage)
     client.declare("dead")
     client.declare("q", **{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})

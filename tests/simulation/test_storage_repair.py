@@ -6,8 +6,8 @@ import pytest
 
 from leveret.errors import StorageError
 from leveret.storage.dump import dump
-from leveret.storage.names import log_name, side_name
-from leveret.storage.repair import RESCUED, Report, repair
+from leveret.storage.file_names import damaged_bytes_name, log_name
+from leveret.storage.repair import RESCUED, RepairReport, repair
 from leveret.testing.disk import FakeDisk
 from tests.simulation.storage_model import Load, found_in, start
 from tests.simulation.storage_stage import Client, StorageStage, bodies_in
@@ -56,7 +56,7 @@ def started_twice(disk: FakeDisk) -> StorageStage:
     return second
 
 
-def lost(report: Report) -> dict[str, int]:
+def lost(report: RepairReport) -> dict[str, int]:
     return {loss.queue: loss.messages for loss in report.losses}
 
 
@@ -146,7 +146,7 @@ def test_repair_takes_the_damage_out_and_says_what_is_lost() -> None:
     assert first < at < end
 
     assert lost(repair(disk)) == {"left": 1}
-    side = side_name(name, first)
+    side = damaged_bytes_name(name, first)
     assert disk.content(side) == before[first:end]
     assert [entry.kind for entry in dump(disk.content(side), side)] == ["damage", "message"]
     stage = started_twice(disk)
@@ -250,7 +250,7 @@ def test_damaged_checkpoint_is_refused_and_a_repair_keeps_what_can_be_read() -> 
         StorageStage(disk.copy()).abandon()
     report = repair(disk)
     assert any("come back" in note for note in report.notes)
-    assert side_name(name, 0) in disk.names()
+    assert damaged_bytes_name(name, 0) in disk.names()
     again = started_twice(disk)
     assert bodies_in(again, "left") == want("left")  # an acked one came back
     assert bodies_in(again, "sight") == want("right")  # the name is what can be read of it
@@ -343,4 +343,4 @@ def spent(load: Load) -> set[bytes]:
 
 
 def test_names_of_side_files_tell_where_the_bytes_stood() -> None:
-    assert side_name(log_name(7), 1234) == "0000000000000007.log.damaged-1234"
+    assert damaged_bytes_name(log_name(7), 1234) == "0000000000000007.log.damaged-1234"

@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from leveret.storage.names import log_name
+from leveret.storage.file_names import log_name
 from leveret.testing.disk import FakeDisk
 from tests.simulation.storage_stage import (
     PERSISTENT,

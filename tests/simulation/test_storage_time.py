@@ -1,6 +1,6 @@
 """Messages that wait for a time, over a restart: in which order they come."""
 
-from leveret.storage.pages import PAGE_MESSAGES
+from leveret.storage.log_reader import PAGE_MESSAGES
 from leveret.testing.disk import FakeDisk
 from tests.compat.client import Method
 from tests.protocol.stage import publish

@@ -13,7 +13,7 @@ import pytest
 from leveret.definitions import Book
 from leveret.definitions.book import open_book
 from leveret.engine.message import Address
-from leveret.storage.names import segments
+from leveret.storage.file_names import segments_by_stream
 from leveret.storage.repair import repair
 from leveret.testing.disk import FakeDisk
 from leveret.wire.properties import Properties, encode_header
@@ -197,7 +197,7 @@ def test_streams_of_a_deleted_vhost_leave_no_file() -> None:
     vhost.queues["s"].push(Address("", "s"), HEADER, b"m", -1, -1, 0, 0)
     stage.end_turn()
     stage.sync_all()
-    assert segments(stage.disk.names())
+    assert segments_by_stream(stage.disk.names())
     stage.turn().delete_vhost("v")
     stage.end_turn()
     stage.sync_all()
@@ -205,7 +205,7 @@ def test_streams_of_a_deleted_vhost_leave_no_file() -> None:
     stage.abandon()
     for moment in moments:
         again = Stage(stage.disk.killed(moment), now_ms=stage.now_ms)
-        left = segments(again.disk.names())
+        left = segments_by_stream(again.disk.names())
         assert bool(left) == ("v" in again.broker.vhosts)
         again.stop()
 

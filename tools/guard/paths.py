@@ -12,9 +12,9 @@ from leveret.engine.broker import Broker
 from leveret.engine.restore import define
 from leveret.journal.journal import Journal
 from leveret.perf.protocol import Publishes, Template
-from leveret.storage.pages import LogPages
+from leveret.storage.log_reader import LogReader
+from leveret.storage.queue_recovery import restore_queue
 from leveret.storage.replay import Replay
-from leveret.storage.restoring import restore
 from leveret.wire.tables import table_of
 from tools.guard.stage import BURST, LOG_FILE, NOW_MS, NOW_NS, Stage, method, publishes
 
@@ -194,7 +194,7 @@ class RecoveryPath(Path):
         self.data = bytes(written.stage.log)
         self.broker = Broker(1)
         self.broker.begin_turn(NOW_MS)
-        self.pages = LogPages(self._read)
+        self.pages = LogReader(self._read)
         self.pages.trusted_from = LOG_FILE  # there are no block heads to check
 
     def _read(self, file: int, offset: int, size: int) -> bytes:
@@ -207,7 +207,7 @@ class RecoveryPath(Path):
             define(self.broker, table)
         queue = self.broker.vhost("/").queues["q"]
         queue.open_pages(self.pages)
-        restore(queue, replay.queues[int(queue.ledger.id)], True, set(), {})
+        restore_queue(queue, replay.queues[int(queue.ledger.id)], True, set(), {})
 
     def check(self) -> None:
         assert self.broker.vhost("/").queues["q"].message_count() == MESSAGES

@@ -29,7 +29,7 @@ from leveret.engine.commands.consuming import refill
 from leveret.engine.streams.segments import SegmentStore
 from leveret.journal.journal import Journal
 from leveret.perf.protocol import Publishes, Template, frame
-from leveret.storage.pages import LogPages
+from leveret.storage.log_reader import LogReader
 from leveret.wire.tables import table_of
 
 NOW_MS: Final = 1_700_000_000_000
@@ -60,7 +60,7 @@ class Stage:
         self.log = bytearray()  # what the journal gave, from offset 0 of its file on
         if journal is not None:
             journal.place(LOG_FILE, 0)
-            pages = LogPages(self._read)
+            pages = LogReader(self._read)
             pages.trusted_from = LOG_FILE
             self.broker.attach(journal, pages, SegmentStore())
         self.broker.begin_turn(NOW_MS)

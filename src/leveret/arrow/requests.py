@@ -12,7 +12,7 @@ from typing import Final
 
 from leveret.engine.streams.stream import Stream
 from leveret.errors import LeveretError
-from leveret.storage.names import segment_name
+from leveret.storage.file_names import segment_name
 
 # What can be asked for; `leveret.arrow.schema` has the types.
 COLUMNS: Final = (

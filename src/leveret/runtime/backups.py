@@ -19,7 +19,7 @@ from leveret.runtime.sync_barrier import SYNC_WITHIN_S, Syncing
 from leveret.runtime.turns import Turns
 from leveret.storage.archive import ArchiveReader
 from leveret.storage.backup import NodeBackup
-from leveret.storage.queue_backup import QUEUE, Kept, QueueSnapshot, read_log
+from leveret.storage.queue_backup import QUEUE, BackedUpMessage, QueueSnapshot, read_log
 from leveret.storage.store import Store
 from leveret.wire.tables import Table
 
@@ -79,11 +79,11 @@ class Backups:
         snapshot = QueueSnapshot(found, queue, self._in_flight())
         if store is None:
             return _stream(snapshot.pieces(), snapshot.close)
-        store.log.hold()
+        store.log.hold_files()
 
         def close() -> None:
             snapshot.close()
-            store.log.let_go()
+            store.log.release_files()
 
         try:
             await self._syncing.wait()
@@ -112,7 +112,7 @@ class Backups:
         await self._syncing.wait()
         return restoring.count
 
-    async def _push(self, restoring: "_Restoring", kept: list[Kept]) -> None:
+    async def _push(self, restoring: "_Restoring", kept: list[BackedUpMessage]) -> None:
         """Messages of one file of the archive, in turns; then wait for the disk."""
         at = -1
         while at < len(kept):
@@ -142,9 +142,9 @@ class _Restoring:
         if have is not None and (have.ready.count or have.unacked or len(have.scheduled)):
             raise PreconditionFailedError(f"queue '{name}' in vhost '{vhost.name}' not empty")
 
-    def feed(self, piece: bytes) -> list[list[Kept]]:
+    def feed(self, piece: bytes) -> list[list[BackedUpMessage]]:
         """Messages in a piece of the archive."""
-        found: list[list[Kept]] = []
+        found: list[list[BackedUpMessage]] = []
         for part in self._reader.feed(piece):
             if self._reader.facts.get("kind") != QUEUE:
                 raise CorruptionError("this is not the backup of a queue")
@@ -161,7 +161,7 @@ class _Restoring:
     def finish(self) -> None:
         self._reader.finish()
 
-    def push(self, kept: list[Kept], at: int) -> int:
+    def push(self, kept: list[BackedUpMessage], at: int) -> int:
         """Push as many messages as fit into a turn; where to go on."""
         queue = self._declared()
         now_ms = self._vhost.turn.now_ms

@@ -43,7 +43,7 @@ from leveret.runtime.tracing import Tracer, otlp_exporter
 from leveret.runtime.turns import Turns
 from leveret.storage.disk import Disk
 from leveret.storage.log import Log
-from leveret.storage.recovery import Recovered
+from leveret.storage.recovery import RecoveryResult
 from leveret.storage.store import DISK_FULL, Store
 from leveret.tasks import Tasks
 
@@ -94,7 +94,7 @@ class Node:
         self._certificates: Certificates | None = None
         self._reloads: list[Callable[[], object]] = []  # of files that may change
         self._key_care: asyncio.Task[None] | None = None
-        self.recovered: Recovered | None = None  # what was found on disk
+        self.recovered: RecoveryResult | None = None  # what was found on disk
         self._store: Store | None = None
         if disk is not None:
             self._store = Store(disk, self.broker, settings.durability)

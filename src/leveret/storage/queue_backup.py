@@ -1,12 +1,12 @@
-"""Backup of one queue, and its messages read back from it.
+"""Backup of one queue, and reading its messages back.
 
-A backup of a queue is a data directory of its own, in the archive of `leveret.storage.archive`: log
-files from number 1 on, of one block each, with the definition of the queue and its bindings, and
-all its messages in the order of delivery: in flight, ready and scheduled. A node can be started
-from it, and a running node can take it in message by message.
+A backup of a queue is a small data directory inside the archive of `leveret.storage.archive`. It
+has log files from number 1 on, of one block each. They hold the definition of the queue, its
+bindings, and all its messages in delivery order: in flight, ready and scheduled. A node can start
+from such a directory, and a running node can import it message by message.
 
-`QueueSnapshot` is taken on the event loop, at one moment; it holds no message that the queue does
-not hold in memory anyway. `pieces` may run in a thread, once everything is on disk.
+`QueueSnapshot` is taken on the event loop in one turn. It holds only messages that the queue has in
+memory anyway. `pieces` may run in a thread, once everything is on disk.
 """
 
 from collections.abc import Iterator
@@ -31,17 +31,18 @@ from leveret.storage.blocks import (
     encode_head,
 )
 from leveret.storage.disk import Disk, DiskFile
-from leveret.storage.messages import Copy, distance_of, make_message
-from leveret.storage.names import log_name, numbers
-from leveret.storage.pages import LogPages
+from leveret.storage.file_names import log_name, numbers
+from leveret.storage.log_reader import LogReader
+from leveret.storage.message_records import CopyFields, distance_to_message, make_message
 from leveret.wire.tables import Table, decode_table
 
 QUEUE: Final = "queue"
-FILE_BYTES: Final = 1024 * 1024  # of a log file of the archive; more only for one large message
+# Size of a log file in the archive; more only for a single large message.
+FILE_BYTES: Final = 1024 * 1024
 
 
 class QueueSnapshot:
-    """What a queue holds at one moment."""
+    """The content of a queue at one moment."""
 
     def __init__(self, vhost: Vhost, queue: Queue, flying: list[Message]) -> None:
         self.facts: dict[str, object] = {
@@ -63,14 +64,14 @@ class QueueSnapshot:
         self._files: dict[int, DiskFile] = {}
 
     def open_files(self, disk: Disk) -> None:
-        """Open the log files that are needed, when everything is on disk; they are held there."""
+        """Open the needed log files, once everything is on disk. Open files stay readable."""
         for _, runs in self._lines:
             for run in runs:
                 if run.file not in self._files:
                     try:
                         self._files[run.file] = disk.open(log_name(run.file))
                     except FileNotFoundError:
-                        continue  # it is being made, or it is damage that reading will find
+                        continue  # reading will report a damaged or missing file
 
     def close(self) -> None:
         for file in self._files.values():
@@ -83,7 +84,7 @@ class QueueSnapshot:
         return self._files[number].read(size, offset)
 
     def pieces(self) -> Iterator[bytes]:
-        """The archive, piece by piece."""
+        """Yield the archive, piece by piece."""
         writer = ArchiveWriter()
         yield writer.first(self.facts)
         journal = Journal()
@@ -102,9 +103,9 @@ class QueueSnapshot:
         yield writer.last({"messages": count, "unreadable": self.unreadable})
 
     def _messages(self) -> Iterator[tuple[Message, int]]:
-        """Every message and when it is due; 0 = now."""
+        """Yield every message and its due time; 0 = due now."""
         self.unreadable = 0
-        pages = LogPages(self._read)  # every block is checked
+        pages = LogReader(self._read)  # verifies every block
         of_queue = QueuePages(pages, self._slot, self._returned, self._counts)
         of_queue.redelivered_through = self._redelivered_through
         for held, runs in self._lines:
@@ -149,9 +150,9 @@ def _definitions(vhost: Vhost, queue: Queue) -> list[bytes]:
 def _lines(
     vhost: Vhost, queue: Queue, flying: list[Message]
 ) -> list[tuple[list[Message], list[Run]]]:
-    """Messages in memory and positions in the log, in the order in which they are served.
+    """Return messages in memory and positions in the log, in delivery order.
 
-    What is in flight stands where it came from.
+    Messages in flight are put back where they came from.
     """
     ready = queue.ready
     by_priority: dict[int, list[Message]] = {}
@@ -178,9 +179,9 @@ def _lines(
 
 
 def _file(writer: ArchiveWriter, journal: Journal, number: int) -> Iterator[bytes]:
-    """One log file of one block, as a member of the archive."""
+    """Yield one log file of one block, as a member of the archive."""
     pieces = journal.take()
-    journal.take_index()  # a start makes its own
+    journal.take_index()  # the next start makes its own index
     data = b"".join([encode_head(number), encode_block_head(pieces, number), *pieces])
     name = log_name(number)
     yield writer.begin(name, len(data))
@@ -188,19 +189,16 @@ def _file(writer: ArchiveWriter, journal: Journal, number: int) -> Iterator[byte
     yield writer.end(name)
 
 
-# Reading
-
-
-class Kept:
-    """A message of a backup."""
+class BackedUpMessage:
+    """A message from a backup, and its due time."""
 
     def __init__(self, message: Message, due_ms: int) -> None:
         self.message = message
         self.due_ms = due_ms
 
 
-def read_log(data: bytes, name: str) -> tuple[list[Table], list[Kept]]:
-    """Definitions and messages of one log file of a backup."""
+def read_log(data: bytes, name: str) -> tuple[list[Table], list[BackedUpMessage]]:
+    """Return the definitions and messages of one log file of a backup."""
     found = numbers([name], ".log")
     if not found:
         raise CorruptionError(f"the backup of a queue has no file {name}")
@@ -209,7 +207,7 @@ def read_log(data: bytes, name: str) -> tuple[list[Table], list[Kept]]:
     if end != len(data):
         raise CorruptionError(f"{name} of the backup is damaged")
     tables: list[Table] = []
-    messages: list[Kept] = []
+    messages: list[BackedUpMessage] = []
     at = HEAD_BYTES + BLOCK_HEAD_BYTES
     while at < end:
         start = at + RECORD_HEAD_BYTES
@@ -222,11 +220,11 @@ def read_log(data: bytes, name: str) -> tuple[list[Table], list[Kept]]:
     return tables, messages
 
 
-def _kept(data: bytes, at: int, stop: int) -> Kept:
+def _kept(data: bytes, at: int, stop: int) -> BackedUpMessage:
     payload = data[at + RECORD_HEAD_BYTES : stop]
-    copy = Copy(payload)
+    copy = CopyFields(payload)
     if data[at] == COPY:
-        origin = at - distance_of(payload)
+        origin = at - distance_to_message(payload)
         start = origin + RECORD_HEAD_BYTES
         payload = data[start : start + int.from_bytes(data[origin + 1 : start], "big")]
-    return Kept(make_message(copy, payload, 0), int(copy.due_ms))
+    return BackedUpMessage(make_message(copy, payload, 0), int(copy.due_ms))

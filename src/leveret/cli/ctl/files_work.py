@@ -16,7 +16,7 @@ from leveret.definitions.book import open_book
 from leveret.storage.disk import Disk
 from leveret.storage.dump import Entry
 from leveret.storage.dump import dump as dump_file
-from leveret.storage.repair import Report
+from leveret.storage.repair import RepairReport
 from leveret.storage.repair import repair as repair_directory
 
 _SUFFIXES: Final = (".log", ".checkpoint", ".segment")  # of files, one of which every node has
@@ -54,7 +54,7 @@ def mend_directory(data: Path, *, dry_run: bool, as_json: bool) -> bool:
     return report.is_sound
 
 
-def _fields(report: Report) -> dict[str, object]:
+def _fields(report: RepairReport) -> dict[str, object]:
     return {
         "sound": report.is_sound,
         "damage": list(_ranges(report)),
@@ -64,7 +64,7 @@ def _fields(report: Report) -> dict[str, object]:
     }
 
 
-def _ranges(report: Report) -> Iterator[dict[str, object]]:
+def _ranges(report: RepairReport) -> Iterator[dict[str, object]]:
     for name, ranges in report.ranges.items():
         for start, end in ranges:
             yield {"file": name, "start": start, "end": end}

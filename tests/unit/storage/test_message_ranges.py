@@ -2,18 +2,18 @@
 
 from random import Random
 
-from leveret.storage.replay import Part
-from leveret.storage.stretches import Stretch, is_in_order, stretches, whole
+from leveret.storage.message_ranges import MessageRange, is_in_order, merge_ranges, whole_range
+from leveret.storage.replay import FileMessages
 
 
-def part(file: int, seqs: list[int]) -> Part:
-    made = Part(file)
+def part(file: int, seqs: list[int]) -> FileMessages:
+    made = FileMessages(file)
     for index, seq in enumerate(seqs):
         made.add(seq, index, seq % 7, seq % 3, seq % 2)
     return made
 
 
-def seen(found: list[Stretch]) -> list[tuple[int, int, int]]:
+def seen(found: list[MessageRange]) -> list[tuple[int, int, int]]:
     """Number, file and offset of every message."""
     return [
         (seq, int(one.file), offset)
@@ -23,7 +23,7 @@ def seen(found: list[Stretch]) -> list[tuple[int, int, int]]:
 
 
 def test_columns_of_a_part_belong_together() -> None:
-    one = whole(part(4, [2, 3, 5]))
+    one = whole_range(part(4, [2, 3, 5]))
     assert list(one.seqs()) == [2, 3, 5]
     assert list(one.sizes()) == [2, 3, 5]
     assert list(one.priorities()) == [2, 0, 2]
@@ -31,7 +31,7 @@ def test_columns_of_a_part_belong_together() -> None:
 
 
 def test_nothing_is_due_in_a_part_without_scheduled_messages() -> None:
-    assert list(whole(part(4, [2, 4, 6])).dues()) == []
+    assert list(whole_range(part(4, [2, 4, 6])).dues()) == []
 
 
 def test_parts_in_order_are_known() -> None:
@@ -42,7 +42,9 @@ def test_parts_in_order_are_known() -> None:
 
 def test_copies_in_later_files_count() -> None:
     superseded: dict[int, set[int]] = {}
-    found = stretches([part(1, [1, 2, 3, 4]), part(2, [7, 8, 2, 3]), part(3, [3, 9])], superseded)
+    found = merge_ranges(
+        [part(1, [1, 2, 3, 4]), part(2, [7, 8, 2, 3]), part(3, [3, 9])], superseded
+    )
     assert seen(found) == [
         (1, 1, 0),
         (2, 2, 2),
@@ -57,7 +59,7 @@ def test_copies_in_later_files_count() -> None:
 
 def test_long_stretches_stay_whole() -> None:
     young = part(2, [*range(5000, 9000), *range(0, 1000, 100)])
-    found = stretches([part(1, list(range(2000, 5000))), young], {})
+    found = merge_ranges([part(1, list(range(2000, 5000))), young], {})
     assert [(int(one.file), len(one)) for one in found] == [(2, 10), (1, 3000), (2, 4000)]
 
 
@@ -65,7 +67,7 @@ def test_random_copies_against_a_dict(seed: int) -> None:
     print(f"seed {seed}")
     rng = Random(seed)
     for _ in range(100):
-        parts: list[Part] = []
+        parts: list[FileMessages] = []
         model: dict[int, tuple[int, int]] = {}
         next_seq = 0
         for file in range(1, rng.randrange(2, 7)):
@@ -76,5 +78,5 @@ def test_random_copies_against_a_dict(seed: int) -> None:
                 fresh[at:at] = again
             parts.append(part(file, fresh))
             model.update({seq: (file, offset) for offset, seq in enumerate(fresh)})
-        found = seen(stretches(parts, {}))
+        found = seen(merge_ranges(parts, {}))
         assert found == [(seq, *model[seq]) for seq in sorted(model)]

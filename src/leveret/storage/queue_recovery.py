@@ -1,7 +1,8 @@
-"""Gives a queue its messages back, as positions in the log: no body is read.
+"""Gives a queue its messages back at a start, as positions in the log. No body is read.
 
-A file whose messages of a queue are all alive, as most are in a long queue, becomes a run as it is;
-only where some are gone, scheduled or of different priorities each message is looked at.
+If all messages of a queue in a file are live, as in most files of a long queue, the whole file
+becomes one run. Messages are handled one by one only if some are settled, scheduled or of different
+priorities.
 """
 
 from mypy_extensions import i64
@@ -10,23 +11,24 @@ from leveret.engine.backlog.paged import Run
 from leveret.engine.backlog.settled_numbers import SettledNumbers
 from leveret.engine.queues.queue import Queue
 from leveret.journal.records import OFFSET_BITS
+from leveret.storage.message_ranges import MessageRange, is_in_order, merge_ranges, whole_range
 from leveret.storage.replay import QueueLog
-from leveret.storage.stretches import Stretch, is_in_order, stretches, whole
 
 
-def restore(
+def restore_queue(
     queue: Queue,
     log: QueueLog,
     has_ended: bool,
     missing: set[int],
     superseded: dict[int, set[int]],
 ) -> dict[int, int]:
-    """Put the live messages of a queue where they were; how many stand in each file.
+    """Restore the live messages of a queue, and return how many of them are in each file.
 
-    Those of `missing` files are set aside as what cannot be read.
+    Messages in `missing` files are set aside as unreadable.
 
-    After a crash (`has_ended` is not set) every message may have been delivered just before it,
-    and is marked so: the log is told of deliveries a little later than they happen.
+    After a crash (`has_ended` is False) every message is marked as redelivered. Deliveries reach
+    the log a little later than they happen, so any message may have been delivered just before the
+    crash.
     """
     is_plain = not queue.ready.prioritised
     for seq, counts in log.returned.items():
@@ -39,21 +41,21 @@ def restore(
     queue.ledger.delivered_seq = log.delivered_seq
     assert queue.ready.pages is not None
     queue.ready.pages.redelivered_through = log.delivered_seq
-    live = _Live(log.gone)
+    live = _LiveNumbers(log.gone)
     counts_by_file: dict[int, int] = {}
-    if is_in_order(log.parts):
-        found = [whole(part) for part in log.parts]
+    if is_in_order(log.by_file):
+        found = [whole_range(messages) for messages in log.by_file]
     else:
-        found = stretches(log.parts, superseded)
-    for stretch in found:
-        if stretch.file in missing:
-            count = _set_aside_missing(queue, stretch, live)
+        found = merge_ranges(log.by_file, superseded)
+    for message_range in found:
+        if message_range.file in missing:
+            count = _set_aside_missing(queue, message_range, live)
         else:
-            count = _restore_stretch(queue, stretch, live, is_plain)
-        counts_by_file[stretch.file] = counts_by_file.get(stretch.file, 0) + count
+            count = _restore_range(queue, message_range, live, is_plain)
+        counts_by_file[message_range.file] = counts_by_file.get(message_range.file, 0) + count
     if log.damaged:
         queue.next_seq = max(queue.next_seq, max(log.damaged) + 1)
-    queue.ledger.gone = live.rest(queue.next_seq)
+    queue.ledger.gone = live.settled_below(queue.next_seq)
     if log.damaged:
         _set_aside(queue, log, counts_by_file)
     queue.ages.restore(log.ages, queue.next_seq)
@@ -64,11 +66,11 @@ def restore(
 
 
 def _set_aside(queue: Queue, log: QueueLog, counts: dict[int, int]) -> None:
-    """Messages in damaged blocks live on, unread: they are not gone, and their file is kept."""
+    """Set aside the messages in damaged blocks: they stay unsettled, and their file is kept."""
     taken: list[int] = []
     for seq, (file, offset) in sorted(log.damaged.items()):
         if log.gone.has(seq) or not queue.ledger.gone.has(seq):
-            continue  # done with, or the number of a message that can be read
+            continue  # settled, or this number belongs to a readable message
         damaged = queue.ready.damaged
         if not damaged or damaged[-1].file != file:
             damaged.append(Run(file))
@@ -78,18 +80,18 @@ def _set_aside(queue: Queue, log: QueueLog, counts: dict[int, int]) -> None:
     queue.ledger.gone = queue.ledger.gone.without(taken)
 
 
-class _Live:
-    """Which numbers are not gone, asked in ascending order; and what is gone between them."""
+class _LiveNumbers:
+    """Finds unsettled numbers, queried in ascending order, and collects the settled ones."""
 
     def __init__(self, gone: SettledNumbers) -> None:
         self.floor: i64 = gone.floor
         self._runs = gone.runs()
         self._at: i64 = 0
         self._gone = SettledNumbers()
-        self._next: i64 = 0  # all below are accounted for
+        self._next: i64 = 0  # all numbers below are handled
 
     def has_all(self, first: i64, last: i64) -> bool:
-        """Whether nothing between two numbers is gone."""
+        """Return True if no number from `first` to `last` is settled."""
         while self._at < len(self._runs) and self._runs[self._at][1] < first:
             self._at += 1
         if first < self.floor:
@@ -97,24 +99,24 @@ class _Live:
         return self._at == len(self._runs) or last < self._runs[self._at][0]
 
     def note(self, first: i64, last: i64) -> None:
-        """These are live: what lies before them, after the last ones, is gone."""
+        """Note that these numbers are live. The unhandled numbers before them are settled."""
         if first > self._next:
             self._gone.add_run(self._next, first - 1)
         self._next = last + 1
 
-    def rest(self, end: i64) -> SettledNumbers:
-        """Everything below `end` that is not live."""
+    def settled_below(self, end: i64) -> SettledNumbers:
+        """Return all numbers below `end` that are not live."""
         if end > self._next:
             self._gone.add_run(self._next, end - 1)
         return self._gone
 
 
-def _set_aside_missing(queue: Queue, stretch: Stretch, live: _Live) -> int:
-    """The file of these messages is missing: they are not gone, but nobody can have them."""
-    run = Run(stretch.file)
-    offsets = stretch.offsets()
+def _set_aside_missing(queue: Queue, message_range: MessageRange, live: _LiveNumbers) -> int:
+    """Set aside messages whose file is missing: they are not settled, but cannot be read."""
+    run = Run(message_range.file)
+    offsets = message_range.offsets()
     index = 0
-    for number in stretch.seqs():
+    for number in message_range.seqs():
         seq: i64 = number
         if live.has_all(seq, seq):
             live.note(seq, seq)
@@ -125,43 +127,45 @@ def _set_aside_missing(queue: Queue, stretch: Stretch, live: _Live) -> int:
     return run.left()
 
 
-def _restore_stretch(queue: Queue, stretch: Stretch, live: _Live, is_plain: bool) -> int:
+def _restore_range(
+    queue: Queue, message_range: MessageRange, live: _LiveNumbers, is_plain: bool
+) -> int:
     count = 0
-    if is_plain and not stretch.dues():
-        count = _restore_whole(queue, stretch, live)
-    return count if count != 0 else _restore_each(queue, stretch, live)
+    if is_plain and not message_range.dues():
+        count = _restore_whole(queue, message_range, live)
+    return count if count != 0 else _restore_each(queue, message_range, live)
 
 
-def _restore_whole(queue: Queue, stretch: Stretch, live: _Live) -> int:
-    """A stretch of which nothing is missing becomes a run as it is; 0 where something is."""
-    seqs = stretch.seqs()
+def _restore_whole(queue: Queue, message_range: MessageRange, live: _LiveNumbers) -> int:
+    """Turn a range without gaps into one run; return 0 if it has gaps or settled messages."""
+    seqs = message_range.seqs()
     first: i64 = seqs[0]
     last: i64 = seqs[-1]
     if last - first + 1 != len(seqs) or not live.has_all(first, last):
         return 0
-    run = Run(stretch.file)
+    run = Run(message_range.file)
     run.seqs = seqs
-    run.offsets = stretch.offsets()
+    run.offsets = message_range.offsets()
     run.last = run.offsets[-1]
     queue.ready.add_run(0, run)
-    queue.ready.body_bytes += sum(stretch.sizes())
+    queue.ready.body_bytes += sum(message_range.sizes())
     live.note(first, last)
     return len(seqs)
 
 
-def _restore_each(queue: Queue, stretch: Stretch, live: _Live) -> int:
-    """One by one. What came back, and has waited long enough, is in its place again."""
+def _restore_each(queue: Queue, message_range: MessageRange, live: _LiveNumbers) -> int:
+    """Restore messages one by one. A returned message whose delay is over becomes ready."""
     now_ms = queue.turn.now_ms
     runs: dict[int, Run] = {}  # by priority
-    file = stretch.file
-    offsets = stretch.offsets()
-    sizes = stretch.sizes()
-    priorities = stretch.priorities()
-    dues = stretch.dues()
+    file = message_range.file
+    offsets = message_range.offsets()
+    sizes = message_range.sizes()
+    priorities = message_range.priorities()
+    dues = message_range.dues()
     returned = queue.ledger.returned
     count = 0
     index = 0
-    for number in stretch.seqs():
+    for number in message_range.seqs():
         seq: i64 = number
         if live.has_all(seq, seq):
             live.note(seq, seq)

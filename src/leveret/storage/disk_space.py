@@ -1,12 +1,12 @@
-"""Room on the disk: an alarm while it is short, and a reserve for when there is none.
+"""Disk space: an alarm while it is short, and a reserve for a full disk.
 
-The reserve is a file that holds some room and nothing else. A block that finds the disk full takes
-its place: acks can be written, a new log file begun and old ones removed, and so the room comes
-back by consuming alone. When there is enough of it the reserve is made again.
+The reserve is a file that only occupies space. When the disk is full, the log removes it to get
+room for the next block. Then acks can be written, a new log file begun and old ones removed, so
+that consuming alone frees space. When there is enough space, the reserve is made again.
 
 The alarm is on while a block cannot be written, while the reserve is missing, and while less than
-`free_min_bytes` are free. Free space is looked at when blocks are written, but not for each, and
-while the alarm is on at intervals, so that it ends without help. Nothing polls otherwise.
+`free_min_bytes` are free. Free space is checked when blocks are written, at most every `CHECK_S`.
+While the alarm is on, it is also checked every `RECHECK_S`, so that the alarm ends by itself.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Final
 
 from leveret.storage.disk import Disk
-from leveret.storage.names import RESERVE
+from leveret.storage.file_names import RESERVE
 
 log = logging.getLogger(__name__)
 
@@ -25,16 +25,16 @@ CHECK_S: Final = 0.1
 RECHECK_S: Final = 0.5
 
 
-class Reserve:
-    """Room that only a full disk may take. The log's thread gives it up, the loop makes it."""
+class DiskReserve:
+    """Disk space kept for a full disk. The log's thread gives it up, the event loop makes it."""
 
     def __init__(self, disk: Disk, size_bytes: int) -> None:
         self._disk = disk
-        self.size_bytes = size_bytes  # 0 = there shall be none
+        self.size_bytes = size_bytes  # 0 = no reserve is wanted
         self.is_held = size_bytes == 0
 
     def find(self) -> None:
-        """Whether an earlier run of the node has left it."""
+        """Check whether an earlier run of the node has left the reserve."""
         if self.is_held or RESERVE not in self._disk.names():
             return
         file = self._disk.open(RESERVE)
@@ -42,7 +42,7 @@ class Reserve:
         file.close()
 
     def make(self) -> None:
-        """Take the room, if that leaves as much again."""
+        """Allocate the reserve, if that leaves as much space again."""
         if self.is_held:
             return
         try:
@@ -61,7 +61,7 @@ class Reserve:
             self.is_held = True
 
     def give_up(self) -> bool:
-        """Make room; False where there is nothing to give."""
+        """Remove the reserve to make room; return False if there is none."""
         if not self.is_held or self.size_bytes == 0:
             return False
         self.is_held = False
@@ -70,13 +70,13 @@ class Reserve:
         return True
 
 
-class Space:
+class DiskAlarm:
     """Sets and clears the disk alarm."""
 
     def __init__(
         self,
         disk: Disk,
-        reserve: Reserve,
+        reserve: DiskReserve,
         loop: asyncio.AbstractEventLoop,
         free_min_bytes: int,
         on_change: Callable[[bool], None],
@@ -87,27 +87,27 @@ class Space:
         self._free_min_bytes = free_min_bytes
         self._on_change = on_change
         self.is_stuck = False  # a block cannot be written
-        self.is_short = False  # the alarm
+        self.is_on = False  # the alarm is on
         self._next_check_s = 0.0  # loop time
         self._recheck: asyncio.TimerHandle | None = None
 
     def note_written(self) -> None:
-        """A block is on disk."""
+        """Note that a block is on disk."""
         was_stuck = self.is_stuck
         self.is_stuck = False
         if was_stuck or not self._reserve.is_held or self._loop.time() >= self._next_check_s:
             self.check()
 
     def check(self) -> None:
-        """See how much room there is; take the reserve back if there is enough."""
+        """Check the free space; make the reserve again if there is enough."""
         self._next_check_s = self._loop.time() + CHECK_S
         if not self.is_stuck:
             self._reserve.make()
         is_short = self.is_stuck or not self._reserve.is_held or self._is_low()
         if is_short and self._recheck is None:
             self._recheck = self._loop.call_later(RECHECK_S, self._on_recheck)
-        if is_short != self.is_short:
-            self.is_short = is_short
+        if is_short != self.is_on:
+            self.is_on = is_short
             self._on_change(is_short)
 
     def _is_low(self) -> bool:

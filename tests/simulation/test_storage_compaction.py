@@ -7,8 +7,14 @@ from typing import Final, cast
 import pytest
 
 from leveret.engine.backlog.paged import Run
-from leveret.storage.names import log_name
-from leveret.storage.survivors import LOOK_AFTER, PACE_MS, RETRY_MS, SLICE_BYTES, WAIT_MS
+from leveret.storage.compaction import (
+    CHECK_AFTER_RELEASES,
+    RETRY_MS,
+    SLICE_BYTES,
+    SLICE_INTERVAL_MS,
+    STABLE_MS,
+)
+from leveret.storage.file_names import log_name
 from leveret.testing.disk import FakeDisk
 from tests.compat.client import Method
 from tests.compat.wire import Typed
@@ -43,7 +49,7 @@ def fill_file(stage: StorageStage, client: Client) -> None:
 
 def settle_down(stage: StorageStage) -> None:
     """Let everything be copied that is going to be."""
-    stage.advance(1000 * PACE_MS)
+    stage.advance(1000 * SLICE_INTERVAL_MS)
     stage.sync_all()
     live = Counter({f: n for f, n in stage.store.journal.live.items() if n})
     assert live == positions_by_file(stage)
@@ -71,7 +77,7 @@ def test_space_comes_back_and_a_start_finds_the_survivors(window: int) -> None:
         client.publish("waiting", body, {**PERSISTENT, "headers": later})
         fill_file(stage, client)
     settle_down(stage)
-    assert stage.store.survivors.messages_copied >= 3 * (FILES - 2)
+    assert stage.store.compactor.messages_copied >= 3 * (FILES - 2)
     assert len(logs(stage.disk)) <= 3
     before = [_held(stage, name) for name in ("plain", "prio", "waiting")]
     again = restarted(stage)
@@ -110,25 +116,25 @@ def _held(stage: StorageStage, name: str) -> list[tuple[object, ...]]:
 def test_file_that_is_being_worked_off_is_not_copied() -> None:
     """It will be empty soon; only what stays as it is for long is worth it."""
     stage, client = sparse()
-    stage.store.survivors.wait_ms = WAIT_MS
+    stage.store.compactor.stable_ms = STABLE_MS
     client.declare("q")
     while stage.store.journal.file < 4:
         client.publish("q", b"m" * 50)
     client.publish("q", b"last")
     while (message := client.get("q", no_ack=True)) is not None and message.body != b"last":
-        stage.advance(WAIT_MS // 4)
+        stage.advance(STABLE_MS // 4)
         stage.sync_all()
-    assert stage.store.survivors.messages_copied == 0
+    assert stage.store.compactor.messages_copied == 0
     fill_file(stage, client)
     client.publish("q", b"stays")
     for _ in range(2):
         fill_file(stage, client)
-    assert stage.store.survivors.messages_copied == 0
+    assert stage.store.compactor.messages_copied == 0
     settle_down(stage)
-    assert stage.store.survivors.messages_copied == 0
-    stage.advance(WAIT_MS)
+    assert stage.store.compactor.messages_copied == 0
+    stage.advance(STABLE_MS)
     settle_down(stage)
-    assert stage.store.survivors.messages_copied == 1
+    assert stage.store.compactor.messages_copied == 1
     stage.stop()
 
 
@@ -172,7 +178,7 @@ def test_copied_message_that_is_settled_is_released_where_it_stands() -> None:
     for _ in range(6):  # it is copied again and again
         fill_file(stage, client)
         settle_down(stage)
-    assert stage.store.survivors.messages_copied >= 3
+    assert stage.store.compactor.messages_copied >= 3
     client.call(3, "basic.ack", delivery_tag=message.fields["delivery_tag"])
     settle_down(stage)
     assert not stage.store.journal.moved
@@ -204,7 +210,7 @@ def test_scheduled_messages_that_become_due_while_files_are_copied() -> None:
         client.publish("waiting", b"%d" % number, {**PERSISTENT, "headers": headers})
         fill_file(stage, client)
         if number % 3 == 0:
-            stage.advance(PACE_MS)
+            stage.advance(SLICE_INTERVAL_MS)
     for _ in range(2):  # what was in motion is copied in another try
         settle_down(stage)
         fill_file(stage, client)
@@ -225,7 +231,7 @@ def test_power_lost_at_every_moment_of_the_copying(seed: int) -> None:
         fill_file(stage, client)
     first_moment = stage.disk.moment
     settle_down(stage)
-    assert stage.store.survivors.messages_copied > 0
+    assert stage.store.compactor.messages_copied > 0
     want = [body for n in range(4) for body in (b"%d" % n, b"held %d" % n)]
     for moment in range(first_moment, stage.disk.moment + 1):
         for number in range(3):
@@ -252,10 +258,10 @@ def test_damaged_file_is_left_as_it_is() -> None:
     client = Client(again)
     for _ in range(3):
         fill_file(again, client)
-    again.advance(1000 * PACE_MS)
+    again.advance(1000 * SLICE_INTERVAL_MS)
     again.sync_all()
     assert name in disk.names()
-    assert again.store.survivors.messages_copied == 0
+    assert again.store.compactor.messages_copied == 0
     assert again.store.journal.live[1] == 1
     again.stop()
 
@@ -279,14 +285,14 @@ def test_file_with_few_but_large_messages_is_left_as_it_is() -> None:
     for _ in range(2):
         settle_down(stage)
         assert log_name(1) in logs(stage.disk)
-        assert stage.store.survivors.messages_copied == 12
-        stage.store.journal.releases = LOOK_AFTER
+        assert stage.store.compactor.messages_copied == 12
+        stage.store.journal.releases = CHECK_AFTER_RELEASES
         client.publish("passing", b"p")
     stage.advance(RETRY_MS)
-    stage.store.journal.releases = LOOK_AFTER
+    stage.store.journal.releases = CHECK_AFTER_RELEASES
     client.publish("passing", b"p")
     settle_down(stage)
-    assert stage.store.survivors.messages_copied == 20
+    assert stage.store.compactor.messages_copied == 20
     assert log_name(1) not in logs(stage.disk)
     assert bodies_in(stage, "kept") == want
     settle_down(stage)
@@ -309,13 +315,13 @@ def test_much_is_copied_in_slices() -> None:
         client.get("passing", no_ack=True)
     stage.sync_all()
     slices = 0
-    while stage.store.survivors.wake_ms:
-        before = stage.store.survivors.messages_copied
-        stage.now_ms = int(stage.store.survivors.wake_ms)
+    while stage.store.compactor.wake_ms:
+        before = stage.store.compactor.messages_copied
+        stage.now_ms = int(stage.store.compactor.wake_ms)
         stage.broker.on_pulse(stage.now_ms)
         assert stage.store.journal.size() <= SLICE_BYTES + 100_000
         stage.end_turn()
-        slices += stage.store.survivors.messages_copied > before
+        slices += stage.store.compactor.messages_copied > before
     assert slices >= 2
     settle_down(stage)
     assert [m.body for m in client.drain("kept")] == [b"%d" % n * 20_000 for n in range(60)]

@@ -1,9 +1,9 @@
-"""Reads waiting messages back from the log, a page at a time.
+"""Reads waiting messages back from the log, one page at a time.
 
-Neighbours in the log are read by one call: messages of one queue mostly stand close together. What
-does not fit that (a large body, a copy whose message stands further back) is read by itself. Blocks
-of files that were there before this process started are checked before anything of them is used.
-Bytes that are no block are noted as damaged and passed over; messages in them cannot be read.
+Messages of one queue mostly stand close together, so one system call reads many of them. A message
+that does not fit (a large body, or a copy whose MESSAGE record is further back) is read on its own.
+Blocks of files from an earlier run of the node are verified before their first use. Bytes that are
+not a valid block are noted as damaged and skipped; messages in them cannot be read.
 """
 
 from collections.abc import Callable
@@ -23,33 +23,35 @@ from leveret.journal.records import (
     RECORD_HEAD_BYTES,
     SPILLED,
 )
+from leveret.storage.block_search import find_block
 from leveret.storage.blocks import BLOCK_BYTES_MAX, BLOCK_HEAD_BYTES, HEAD_BYTES
-from leveret.storage.messages import Copy, distance_of, fill_message
-from leveret.storage.names import log_name
-from leveret.storage.replay import find_block
+from leveret.storage.file_names import log_name
+from leveret.storage.message_records import CopyFields, distance_to_message, fill_message
 
 PAGE_MESSAGES: Final = 1024
 PAGE_BYTES: Final = 1024 * 1024
-SIFT_MESSAGES: Final = 8192  # looked through at once, without being made
+SIFT_MESSAGES: Final = 8192  # searched at once, without decoding them
 
-_GAP_BYTES: Final = 65536  # so many bytes between two messages are worth reading over
-_AHEAD_BYTES: Final = 4096  # read behind the last message of a stretch, whose size is not known
-_SEARCH_BYTES: Final = 16 * 1024 * 1024  # read at once in search of a whole block
+_GAP_BYTES: Final = 65536  # a gap up to this size is read along instead of starting a new read
+_AHEAD_BYTES: Final = 4096  # read beyond the start of the last message, whose size is not known yet
+_SEARCH_BYTES: Final = 16 * 1024 * 1024  # read at once when searching for the next valid block
 _NO_LIMIT: Final = 1 << 62
 
 
-class LogPages(Pages):
-    """Messages of the log, by file and offset."""
+class LogReader(Pages):
+    """Reads messages by log file and offset."""
 
     def __init__(self, read_bytes: Callable[[int, int, int], bytes]) -> None:
-        self._read_bytes = read_bytes  # file, offset, size: fewer bytes only at the end of the file
-        self.trusted_from: i64 = 1 << 62  # files from this one on were written by this process
-        self._verified: dict[int, int] = {}  # up to where older files were checked
-        self._blocks: dict[int, int] = {}  # number of the last block before that
-        # The last address: neighbours mostly have the same. It says itself where it ends.
+        # File, offset, size -> bytes; fewer bytes only at the end of the file.
+        self._read_bytes = read_bytes
+        self.trusted_from: i64 = 1 << 62  # files from this number on were written by this process
+        self._verified: dict[int, int] = {}  # end of the verified bytes, by file
+        self._blocks: dict[int, int] = {}  # number of the last verified block, by file
+        # Consecutive messages mostly have the same address, so the last one is kept decoded.
         self._address: Address = NO_ADDRESS
         self._address_record = b""
-        self._damaged: dict[int, list[tuple[int, int]]] = {}  # stretches of files that are no block
+        # Ranges that are not a valid block, by file.
+        self._damaged: dict[int, list[tuple[int, int]]] = {}
 
     def read(self, run: Run, slot: i64) -> list[Message]:
         messages: list[Message] = []
@@ -57,13 +59,13 @@ class LogPages(Pages):
         return messages
 
     def payloads(self, run: Run) -> list[bytes]:
-        """The next messages of a run as the payloads of MESSAGE records of their own."""
+        """Return the next messages of a run, as payloads of complete MESSAGE records."""
         payloads: list[bytes] = []
         self._read(run, 0, [], payloads)
         return payloads
 
     def verify(self, file: i64, bytes_max: i64) -> bool:
-        """Check the next part of a file before it is read; whether all of it has been checked."""
+        """Verify the next `bytes_max` bytes of a file; return True if all of it is verified."""
         if file >= self.trusted_from:
             return True
         first: i64 = self._verified.get(file, HEAD_BYTES)
@@ -86,8 +88,11 @@ class LogPages(Pages):
         return i64(self._verified.get(run.file, HEAD_BYTES)) > last
 
     def sift(self, run: Run, slot: i64, needle: bytes) -> tuple[list[Message], i64]:
-        """Neighbours are read by one call, and searched before anything is taken apart."""
-        count = self._neighbours(run) if needle else 0
+        """Return the messages that may contain `needle`, and how many messages were searched.
+
+        Messages that stand close together are read by one call, and searched before any is decoded.
+        """
+        count = self._count_close(run) if needle else 0
         if count <= 1:
             messages = self.read(run, slot)
             return messages, len(messages)
@@ -97,17 +102,17 @@ class LogPages(Pages):
             self._verify(run.file, offsets[count - 1] + 1)
         data = self._read_bytes(run.file, start, offsets[count - 1] - start + _AHEAD_BYTES)
         found: list[Message] = []
-        for index in _hits(data, offsets, start, needle):
+        for index in _find_candidates(data, offsets, start, needle):
             offset: i64 = offsets[index]
             if self._damaged and self._damage_at(run.file, offset) >= 0:
                 if index == 0:
-                    raise self._corrupt(run.file, offset)
+                    raise self._damage_error(run.file, offset)
                 return found, index
             found.append(self._message(run.file, offset, data, start, slot))
         return found, count
 
-    def _neighbours(self, run: Run) -> i64:
-        """How many of the next messages of a run can be read by one call."""
+    def _count_close(self, run: Run) -> i64:
+        """Return how many of the next messages of a run can be read by one call."""
         offsets = run.offsets
         at = run.at
         most = min(run.left(), SIFT_MESSAGES)
@@ -130,7 +135,7 @@ class LogPages(Pages):
         offsets: list[int] = run.offsets[run.at : run.at + count].tolist()
         index: i64 = 0
         total: i64 = 0  # bytes read at once
-        taken: i64 = 0  # bytes of messages: large ones are read by themselves
+        taken: i64 = 0  # bytes of messages, including large ones that are read on their own
         while index < count and total < PAGE_BYTES and taken < PAGE_BYTES:
             start: i64 = offsets[index]
             end = index + 1
@@ -146,7 +151,7 @@ class LogPages(Pages):
             while index < end:
                 if self._damaged and self._damage_at(run.file, offsets[index]) >= 0:
                     if index == 0:
-                        raise self._corrupt(run.file, offsets[index])
+                        raise self._damage_error(run.file, offsets[index])
                     return
                 if payloads is None:
                     message = self._message(run.file, offsets[index], data, start, slot)
@@ -159,7 +164,10 @@ class LogPages(Pages):
                 index += 1
 
     def unreadable(self, run: Run) -> i64:
-        """How many of the next messages stand in damaged bytes; all, if the reason is another."""
+        """Return how many of the next messages are in damaged bytes.
+
+        Return all of them if the read failed for another reason.
+        """
         count: i64 = 0
         for offset in run.offsets[run.at :]:
             if self._damage_at(run.file, offset) < 0:
@@ -168,19 +176,19 @@ class LogPages(Pages):
         return count if count != 0 else run.left()
 
     def _damage_at(self, file: i64, offset: i64) -> i64:
-        """Where the damage that covers an offset begins; -1 where there is none."""
+        """Return the start of the damaged range that covers an offset; -1 if there is none."""
         for first, end in self._damaged.get(file, []):
             if first <= offset < end:
                 return first
         return -1
 
-    def _corrupt(self, file: i64, offset: i64) -> CorruptionError:
+    def _damage_error(self, file: i64, offset: i64) -> CorruptionError:
         return CorruptionError(
             f"{log_name(file)} is damaged at byte {self._damage_at(file, offset)}"
         )
 
     def _verify(self, file: i64, end: i64) -> None:
-        """Check the blocks of a file up to `end`, each once: no wrong body is ever delivered."""
+        """Verify the blocks of a file up to `end`, each once: no wrong body is ever delivered."""
         at: i64 = self._verified.get(file, HEAD_BYTES)
         last: i64 = self._blocks.get(file, 0)
         while at < end:
@@ -190,15 +198,15 @@ class LogPages(Pages):
             if len(head) == BLOCK_HEAD_BYTES and size <= BLOCK_BYTES_MAX:
                 data = self._read_bytes(file, at + 8, size + 8)
             if len(data) != size + 8 or crc32(data) != int.from_bytes(head[4:8], "big"):
-                at = self._pass_over(file, at, last)
+                at = self._skip_damage(file, at, last)
             else:
                 last = int.from_bytes(head[8:16], "big")
                 at += BLOCK_HEAD_BYTES + size
         self._verified[file] = at
         self._blocks[file] = last
 
-    def _pass_over(self, file: i64, at: i64, last: i64) -> i64:
-        """Note bytes that are no block as damaged; where the next one begins, or the file ends."""
+    def _skip_damage(self, file: i64, at: i64, last: i64) -> i64:
+        """Note an invalid range as damaged; return where the next block begins or the file ends."""
         pieces: list[bytes] = []
         while True:
             piece = self._read_bytes(file, at + len(pieces) * _SEARCH_BYTES, _SEARCH_BYTES)
@@ -216,10 +224,10 @@ class LogPages(Pages):
 
     def _message(self, file: i64, offset: i64, data: bytes, start: i64, slot: i64) -> Message:
         record = self._record(file, offset, data, start)
-        copy = Copy(record[RECORD_HEAD_BYTES:])
+        copy = CopyFields(record[RECORD_HEAD_BYTES:])
         content = record
         if record[0] == COPY:
-            origin = offset - distance_of(record[RECORD_HEAD_BYTES:])
+            origin = offset - distance_to_message(record[RECORD_HEAD_BYTES:])
             content = self._record(file, origin, data, start)
         if content[0] != MESSAGE:
             raise CorruptionError(f"log file {file} has no message at byte {offset}")
@@ -236,10 +244,10 @@ class LogPages(Pages):
         return message
 
     def _payload(self, file: i64, offset: i64, data: bytes, start: i64) -> bytes:
-        """The payload of a message that does not refer to another record."""
+        """Return the payload of a complete MESSAGE record, also for a COPY record."""
         record = self._record(file, offset, data, start)
         if record[0] == COPY:
-            origin = offset - distance_of(record[RECORD_HEAD_BYTES:])
+            origin = offset - distance_to_message(record[RECORD_HEAD_BYTES:])
             content = self._record(file, origin, data, start)
             if content[0] == MESSAGE:
                 own = record[RECORD_HEAD_BYTES : RECORD_HEAD_BYTES + COPY_BYTES]
@@ -249,7 +257,7 @@ class LogPages(Pages):
         raise CorruptionError(f"log file {file} has no message at byte {offset}")
 
     def _record(self, file: i64, offset: i64, data: bytes, start: i64) -> bytes:
-        """The whole record at an offset, from bytes that were read or by reading more."""
+        """Return the whole record at an offset, from `data` or by reading more."""
         at = offset - start
         if at < 0 or at + RECORD_HEAD_BYTES > len(data):
             data = self._read_bytes(file, offset, _AHEAD_BYTES)
@@ -265,10 +273,11 @@ class LogPages(Pages):
         return record
 
 
-def _hits(data: bytes, offsets: list[int], start: i64, needle: bytes) -> list[int]:
-    """Which of the records at these offsets may have some bytes.
+def _find_candidates(data: bytes, offsets: list[int], start: i64, needle: bytes) -> list[int]:
+    """Return which of the records at these offsets may contain `needle`.
 
-    Of a copy the content stands elsewhere, and of the last one not all may have been read.
+    COPY records are always included, because their content stands elsewhere. So is the last record,
+    because `data` may hold only a part of it.
     """
     hits: list[int] = []
     count: i64 = len(offsets)

@@ -1,8 +1,9 @@
-"""Starting again: streams, from their segments, the checkpoint and the log.
+"""Recovery of streams, from their segments, the checkpoint and the log.
 
-The checkpoint says where each stream ended when its segments were last synced. What stands behind
-that in a segment is written again, from the log: whatever a crash left there does not matter. What
-the stream has forgotten since then is not written, but gets its place: so all others get theirs.
+The checkpoint says where each stream ended when its segments were last synced. Chunks after that
+point are written again from the log, so whatever a crash left there does not matter. Chunks that
+retention has removed since then are not written, but they keep their place in the segment, so that
+later chunks get the same positions as before.
 """
 
 from leveret.engine.broker import Broker
@@ -14,7 +15,7 @@ from leveret.journal.chunks import CHUNK_HEAD_BYTES, Written
 from leveret.journal.records import RECORD_HEAD_BYTES
 from leveret.storage.blocks import HEAD_BYTES
 from leveret.storage.disk import Disk, DiskFile
-from leveret.storage.names import log_name, segment_name, segments
+from leveret.storage.file_names import log_name, segment_name, segments_by_stream
 from leveret.storage.replay import Replay, StreamLog
 from leveret.storage.segment_files import SegmentFiles
 
@@ -22,11 +23,11 @@ from leveret.storage.segment_files import SegmentFiles
 def restore_streams(
     disk: Disk, broker: Broker, replay: Replay, files: SegmentFiles, *, surveys: bool
 ) -> None:
-    """Give every stream its segments back, and remove those of streams that were deleted.
+    """Restore the segments of every stream, and remove those of deleted streams.
 
-    A repair `surveys`: where the checkpoint is lost, the segments themselves tell where they end.
+    `surveys` is set by a repair: if the checkpoint is lost, the segments tell where they end.
     """
-    found = segments(disk.names())
+    found = segments_by_stream(disk.names())
     for queue in broker.slots.queues:
         if isinstance(queue, Stream):
             number = int(queue.ledger.id)
@@ -44,9 +45,9 @@ def restore_streams(
 
 
 def _remove_deleted(disk: Disk, replay: Replay, found: dict[int, list[int]]) -> None:
-    """What is left of streams that were deleted just before the node stopped.
+    """Remove segments of streams that were deleted just before the node stopped.
 
-    Segments of a stream that nobody knows are not touched: their definition may have been lost.
+    Segments of an unknown stream are kept, because its definition may have been lost.
     """
     for table in replay.definitions:
         if table["op"].value == "queue-":
@@ -57,7 +58,7 @@ def _remove_deleted(disk: Disk, replay: Replay, found: dict[int, list[int]]) -> 
 
 
 def _survey(files: SegmentFiles, stream: int, firsts: list[int]) -> StreamLog:
-    """Where a stream begins and ends, by what can be read of its segments."""
+    """Find the start and the end of a stream by reading its segments."""
     log = StreamLog()
     log.first_offset = firsts[0]
     log.segment = firsts[-1]
@@ -79,7 +80,7 @@ def _survey(files: SegmentFiles, stream: int, firsts: list[int]) -> StreamLog:
 def _restore(
     disk: Disk, files: SegmentFiles, stream: Stream, log: StreamLog, found: list[int]
 ) -> None:
-    """The stream as it was at the checkpoint."""
+    """Restore a stream to its state at the checkpoint."""
     kept = files.store.open(stream.ledger.id)
     stream.open(kept)
     stream.writer.next_offset = log.next_offset
@@ -89,9 +90,9 @@ def _restore(
     for first in found:
         name = segment_name(number, first)
         if first > log.segment or log.next_offset == 0:
-            disk.remove(name)  # was made after the checkpoint
+            disk.remove(name)  # made after the checkpoint
         elif first < log.first_offset:
-            disk.remove(name)  # was forgotten before it could be removed
+            disk.remove(name)  # dropped by retention, but not removed yet
         else:
             kept.segments.append(_open_segment(disk, number, first))
     _check_first(stream, log)
@@ -110,7 +111,7 @@ def _open_segment(disk: Disk, stream: int, first: int) -> Segment:
 
 
 def _check_first(stream: Stream, log: StreamLog) -> None:
-    """A stream that begins later than it should has lost a segment."""
+    """Note damage if a stream begins later than it should: a segment is lost."""
     kept = stream.segments.segments
     first = int(kept[0].first_offset) if kept else log.next_offset
     if first > log.first_offset:
@@ -120,10 +121,10 @@ def _check_first(stream: Stream, log: StreamLog) -> None:
 
 
 def _place(disk: Disk, stream: Stream, log: StreamLog) -> None:
-    """Cut the last segment where the checkpoint says that it ended, and go on there."""
+    """Cut the last segment where the checkpoint says that it ended, and append there."""
     kept = stream.segments.segments
     place = stream.writer.place
-    if log.segment < log.first_offset:  # it has been forgotten since
+    if log.segment < log.first_offset:  # dropped by retention since then
         place.go_on(log.segment, log.at, log.began_ms)
         return
     if not kept or kept[-1].first_offset != log.segment or kept[-1].end < log.at:
@@ -141,14 +142,14 @@ def _place(disk: Disk, stream: Stream, log: StreamLog) -> None:
 
 
 def _append_chunks(disk: Disk, broker: Broker, replay: Replay, files: SegmentFiles) -> None:
-    """Write what the log has beyond the checkpoint."""
+    """Append the chunks that the log holds beyond the checkpoint."""
     by_id = {int(q.ledger.id): q for q in broker.slots.queues if isinstance(q, Stream)}
     opened: dict[int, DiskFile] = {}
     try:
         for number, file, at, size in replay.chunks:
             stream = by_id.get(number)
             if stream is None:
-                continue  # deleted since
+                continue  # the stream was deleted later
             if file not in opened:
                 opened[file] = disk.open(log_name(file))
             data = opened[file].read(size - 8, at + RECORD_HEAD_BYTES + 8)
@@ -164,9 +165,9 @@ def _append(stream: Stream, data: bytes, first_kept: int, files: SegmentFiles) -
     count = int.from_bytes(data[32:36], "little")
     writer = stream.writer
     if first + count <= writer.next_offset:
-        return  # is there
+        return  # already in the segment
     place = writer.place
-    if first > writer.next_offset:  # what stood between in the log cannot be read
+    if first > writer.next_offset:  # the chunks between are in damaged bytes of the log
         stream.note_damage(
             CorruptionError(f"offsets {writer.next_offset} to {first - 1} are missing")
         )

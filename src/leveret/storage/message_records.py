@@ -1,4 +1,4 @@
-"""Message records, from bytes to messages. See `leveret.journal.records` for the format."""
+"""Decoding of message records. `leveret.journal.records` defines the format."""
 
 from librt.strings import read_i32_be, read_i64_be
 from mypy_extensions import i64
@@ -8,8 +8,8 @@ from leveret.errors import CorruptionError
 from leveret.journal.records import COPY_BYTES
 
 
-class Copy:
-    """The part of a message record that belongs to one queue."""
+class CopyFields:
+    """The fields of a message record that belong to one queue."""
 
     def __init__(self, payload: bytes) -> None:
         if len(payload) < COPY_BYTES:
@@ -22,21 +22,21 @@ class Copy:
         self.flags: i64 = payload[36]
 
 
-def distance_of(payload: bytes) -> int:
-    """How far before a COPY its MESSAGE starts."""
+def distance_to_message(payload: bytes) -> int:
+    """Return the distance in bytes from a COPY record back to its MESSAGE record."""
     if len(payload) < COPY_BYTES + 4:
         raise CorruptionError("a copy record is cut short")
     return i64(read_i32_be(payload, COPY_BYTES)) & 0xFFFFFFFF
 
 
-def make_message(copy: Copy, payload: bytes, slot: i64) -> Message:
-    """The message of a copy; `payload` is that of its MESSAGE record."""
+def make_message(copy: CopyFields, payload: bytes, slot: i64) -> Message:
+    """Return the message of a copy. `payload` is the payload of its MESSAGE record."""
     address, at = read_address(payload, COPY_BYTES)
     return fill_message(copy, payload, slot, address, at)
 
 
-def fill_message(copy: Copy, payload: bytes, slot: i64, address: Address, at: i64) -> Message:
-    """The same where the address, which ends at a place, is known."""
+def fill_message(copy: CopyFields, payload: bytes, slot: i64, address: Address, at: i64) -> Message:
+    """Return the message of a copy whose address is already decoded and ends at `at`."""
     require_bytes(payload, at, 4)
     header_size = i64(read_i32_be(payload, at)) & 0xFFFFFFFF
     require_bytes(payload, at + 4, header_size)
