@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager
 
-from leveret.arrow.reads import BulkReads
+from leveret.arrow.bulk_reads import BulkReads
 from leveret.auth import Authority, Directory, FixedAuthority
 from leveret.config.settings import Settings
 from leveret.definitions import Book

@@ -1,6 +1,6 @@
-"""Envelopes as Arrow arrays, one row for each distinct envelope of a batch.
+r"""Converts envelopes to Arrow arrays, one row for each distinct envelope of a batch.
 
-Text that is not UTF-8 shows its bytes as `\\xNN`; `properties` has everything as it was published.
+Text that is not UTF-8 shows its bytes as `\\xNN`. The column `properties` has the original bytes.
 """
 
 from typing import Any, Final
@@ -23,11 +23,12 @@ from leveret.wire.scan import TIMESTAMP
 from leveret.wire.tables import INTEGERS, Table
 
 _MICROS: Final = 1_000_000
-_SECONDS_MAX: Final = (1 << 63) // _MICROS - 1  # what a time in microseconds can hold
+# The most seconds that a time in microseconds can hold.
+_SECONDS_MAX: Final = (1 << 63) // _MICROS - 1
 
 
 def envelope_array(columns: EnvelopeColumns, name: str) -> pa.Array:
-    """A column that follows from the envelope alone."""
+    """Return a column that depends on the envelope only."""
     if name == "headers":
         return headers_array(columns.headers)
     if name == "x_death":
@@ -73,7 +74,7 @@ def number_array(column: Numbers) -> pa.Array:
 
 
 def time_array(seconds: pa.Array) -> pa.Array:
-    """Seconds as a time; null where it is out of the type's range."""
+    """Convert seconds to timestamps; null if the value is out of range."""
     if seconds.null_count == len(seconds):
         return pa.nulls(len(seconds), TIME)
     is_known = pc.and_(pc.greater_equal(seconds, 0), pc.less_equal(seconds, _SECONDS_MAX))
@@ -137,7 +138,7 @@ def _number(table: Table, name: str) -> int | None:
 
 
 def _time(table: Table) -> int | None:
-    """Microseconds."""
+    """Return the time of a death in microseconds."""
     found = table.get("time")
     if found is None or found.kind != TIMESTAMP or not isinstance(found.value, int):
         return None

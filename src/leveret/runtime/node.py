@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from leveret import __version__
 from leveret.amqp.link import Front, Limits
 from leveret.amqp.server import AmqpServer
-from leveret.arrow.reads import BulkReads
+from leveret.arrow.bulk_reads import BulkReads
 from leveret.auth import Authority, Credentials, Directory, is_loopback
 from leveret.auth.throttle import Throttle
 from leveret.clock import Clock

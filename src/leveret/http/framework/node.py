@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from leveret.arrow.reads import BulkReads
+from leveret.arrow.bulk_reads import BulkReads
 from leveret.auth import Authority, Directory
 from leveret.config.settings import Settings
 from leveret.definitions import Book

@@ -16,9 +16,9 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from leveret.arrow import frames
-from leveret.arrow.packing import Pack
-from leveret.arrow.reads import BUSY, BulkReads, Read, ReadError
+from leveret.arrow import worker_protocol
+from leveret.arrow.bulk_reads import BUSY, BulkReads, Read, ReadError
+from leveret.arrow.queue_chunks import QueueChunk
 from leveret.arrow.requests import Request
 from leveret.engine.streams.stream import Stream
 from leveret.http.framework.answers import Failure, json
@@ -27,10 +27,10 @@ log = logging.getLogger(__name__)
 
 MEDIA_TYPE: Final = "application/vnd.apache.arrow.stream"
 _STATUSES: Final = {
-    frames.GONE: 410,
-    frames.DAMAGED: 500,
-    frames.FAILED: 500,
-    frames.MISSING: 501,
+    worker_protocol.GONE: 410,
+    worker_protocol.DAMAGED: 500,
+    worker_protocol.FAILED: 500,
+    worker_protocol.MISSING: 501,
     BUSY: 503,
 }
 _WORDS: Final = {
@@ -88,9 +88,9 @@ class BulkResponse:
                 async with asyncio.timeout(self._reads.stall_s):
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
             except TimeoutError:
-                raise ReadError(frames.FAILED, "the client does not read") from None
+                raise ReadError(worker_protocol.FAILED, "the client does not read") from None
             if await client.is_disconnected():
-                raise ReadError(frames.FAILED, "the client has gone")
+                raise ReadError(worker_protocol.FAILED, "the client has gone")
             await asyncio.sleep(0)  # a fast worker and a fast client must not keep the loop
 
 
@@ -116,7 +116,9 @@ class BatchesResponse(BulkResponse):
 class PacksResponse(BulkResponse):
     """Messages of a queue."""
 
-    def __init__(self, reads: BulkReads, request: Request, packs: AsyncIterator[Pack]) -> None:
+    def __init__(
+        self, reads: BulkReads, request: Request, packs: AsyncIterator[QueueChunk]
+    ) -> None:
         super().__init__(reads, f"queue '{request.stream}'")
         self._request = request
         self._packs = packs

@@ -20,7 +20,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from leveret.arrow.packing import Pack, packs_of
+from leveret.arrow.queue_chunks import QueueChunk, make_queue_chunks
 from leveret.arrow.requests import Request as Range
 from leveret.auth import READ
 from leveret.engine.commands.picking import Look, plan
@@ -170,18 +170,18 @@ def _plain_queue(request: Request) -> Queue:
     return queue
 
 
-def _answer(request: Request, queue: Queue, packs: AsyncIterator[Pack]) -> PacksResponse:
+def _answer(request: Request, queue: Queue, packs: AsyncIterator[QueueChunk]) -> PacksResponse:
     wanted = Range(queue.name, int(queue.ledger.id), 0, 0, columns_of(request))
     return PacksResponse(facts_of(request).bulk_reads, wanted, packs)
 
 
-async def _packs(rows: list[tuple[int, Message]]) -> AsyncIterator[Pack]:
-    for pack in packs_of(rows):
+async def _packs(rows: list[tuple[int, Message]]) -> AsyncIterator[QueueChunk]:
+    for pack in make_queue_chunks(rows):
         yield pack
         await asyncio.sleep(0)
 
 
-async def _looked_at(facts: NodeView, queue: Queue, seqs: list[int]) -> AsyncIterator[Pack]:
+async def _looked_at(facts: NodeView, queue: Queue, seqs: list[int]) -> AsyncIterator[QueueChunk]:
     """The messages of these numbers that are still ready, some in each turn."""
     at = 0
     while at < len(seqs) and not queue.deleted:
@@ -190,7 +190,7 @@ async def _looked_at(facts: NodeView, queue: Queue, seqs: list[int]) -> AsyncIte
             now_ms = int(queue.turn.now_ms)
             found = [one.message for one in look.picked if one.due_ms == 0]
             rows = [(int(arrived_ms(queue, m.seq)) or now_ms, m) for m in found]
-            packs = list(packs_of(rows))
+            packs = list(make_queue_chunks(rows))
         at += int(look.count)
         for pack in packs:
             yield pack

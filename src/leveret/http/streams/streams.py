@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from leveret.arrow.requests import COLUMNS, parts_of
+from leveret.arrow.requests import COLUMNS, segment_parts
 from leveret.arrow.requests import Request as Range
 from leveret.auth import READ
 from leveret.engine.streams.columns import shown
@@ -95,7 +95,7 @@ async def get_segments(request: Request) -> Response:
     stream = stream_of(request)
     first = number_of(request, "from", 0)
     end = number_of(request, "to", OFFSET_MAX)
-    parts = parts_of(stream, Path(), first, end)
+    parts = segment_parts(stream, Path(), first, end)
     found = [SegmentInfo(part.path, part.first_offset, part.end) for part in parts]
     known = _known_chunk(stream, found[0].first_offset, first) if found else (0, 0)
     return json(SegmentsInfo(int(stream.ledger.id), found, *known))

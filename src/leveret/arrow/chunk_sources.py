@@ -1,7 +1,7 @@
-"""Where the worker's chunks come from: segment files, or the broker.
+"""Sources of chunks for the worker: segment files, or the broker.
 
-Both give the chunks of a range in order, each checked, and none that does not follow the one
-before. A file that is not there any more was removed by retention: `RetentionPassedError`.
+Both yield the chunks of a range in order. Each chunk is verified, and must follow the one before. A
+file that no longer exists was removed by retention: `RetentionPassedError`.
 """
 
 import os
@@ -18,19 +18,19 @@ from leveret.journal.chunks import CHUNK_HEAD_BYTES
 from leveret.storage.blocks import HEAD_BYTES, check_head
 
 INDEXES_MAX: Final = 256
-_READ_BYTES: Final = 2 * 1024 * 1024  # of chunks at once
-_HEADS_BYTES: Final = 4096  # where only heads are looked at
+_READ_BYTES: Final = 2 * 1024 * 1024  # bytes of chunks read at once
+_HEADS_BYTES: Final = 4096  # read at once if only chunk heads are needed
 
 
-class Indexes:
-    """What the worker has learnt of segments: where some of their chunks stand. For all threads."""
+class ChunkPositions:
+    """Known positions of chunks in segment files, shared by all threads."""
 
     def __init__(self) -> None:
         self._indexes: OrderedDict[str, Index] = OrderedDict()
         self._guard = threading.Lock()
 
     def place(self, path: str, offset: int) -> int:
-        """A place in a segment before which nothing of an offset stands."""
+        """Return the last known position in a segment at or before a message offset."""
         with self._guard:
             index = self._indexes.get(path)
             if index is None or offset < index.offsets[0]:
@@ -38,7 +38,7 @@ class Indexes:
             return int(index.by_offset(offset))
 
     def note(self, path: str, offset: int, at: int) -> None:
-        """A chunk that begins with this offset stands here."""
+        """Note that the chunk with this first offset begins at `at`."""
         with self._guard:
             index = self._indexes.setdefault(path, Index())
             self._indexes.move_to_end(path)
@@ -48,10 +48,10 @@ class Indexes:
                 self._indexes.popitem(last=False)
 
 
-def chunks_of_files(
-    parts: list[SegmentPart], number: int, first: int, end: int, indexes: Indexes
+def chunks_from_files(
+    parts: list[SegmentPart], number: int, first: int, end: int, indexes: ChunkPositions
 ) -> Iterator[Chunk]:
-    """The chunks of a range. Raises Passed, Corrupt and OSError."""
+    """Yield the chunks of a range; raise RetentionPassedError, CorruptionError or OSError."""
     if first >= end:
         return
     expected = first
@@ -66,8 +66,8 @@ def chunks_of_files(
         raise CorruptionError(f"offsets {expected} to {end - 1} are missing")
 
 
-def chunks_received(receive: Callable[[], bytes], first: int, end: int) -> Iterator[Chunk]:
-    """The chunks of a range, as the broker sends them; `receive` raises EOFError."""
+def chunks_from_broker(receive: Callable[[], bytes], first: int, end: int) -> Iterator[Chunk]:
+    """Yield the chunks of a range that the broker sends. `receive` raises EOFError."""
     expected = first
     while expected < end:
         chunk = read_chunk(receive(), 0, 0)
@@ -78,11 +78,11 @@ def chunks_received(receive: Callable[[], bytes], first: int, end: int) -> Itera
 
 def _require_next(chunk: Chunk, expected: int) -> None:
     if not chunk.first_offset <= expected < chunk.end_offset:
-        raise CorruptionError(f"offset {expected} is not where it should be")
+        raise CorruptionError(f"offset {expected} is missing or out of order")
 
 
 def _chunks_of_file(
-    part: SegmentPart, number: int, first: int, indexes: Indexes
+    part: SegmentPart, number: int, first: int, indexes: ChunkPositions
 ) -> Iterator[Chunk]:
     name = os.path.basename(part.path)
     try:
@@ -105,8 +105,8 @@ def _chunks_of_file(
         os.close(fd)
 
 
-def _find(window: "_Window", part: SegmentPart, offset: int, indexes: Indexes) -> int:
-    """The place of the chunk that holds an offset, by the heads of those before."""
+def _find(window: "_Window", part: SegmentPart, offset: int, indexes: ChunkPositions) -> int:
+    """Return the position of the chunk that holds an offset, by reading the heads before it."""
     at = indexes.place(part.path, offset)
     while at < part.end:
         head = window.bytes_at(at, CHUNK_HEAD_BYTES)
@@ -119,18 +119,18 @@ def _find(window: "_Window", part: SegmentPart, offset: int, indexes: Indexes) -
 
 
 class _Window:
-    """A stretch of a file in memory, that moves along."""
+    """A window of a file in memory that moves forward."""
 
     def __init__(self, fd: int, end: int, name: str) -> None:
         self.start = 0
-        self.ahead = _HEADS_BYTES  # read at once
+        self.ahead = _HEADS_BYTES  # bytes to read at once
         self._fd = fd
-        self._end = end  # of what may be read
+        self._end = end  # end of the readable part
         self._name = name
         self._data = b""
 
     def bytes_at(self, at: int, size: int) -> bytes:
-        """Some bytes of the file; raises Corrupt where they are not there."""
+        """Return bytes of the file; raise CorruptionError if the file is too short."""
         if at + size > self._end:
             raise CorruptionError(f"{self._name} is cut short")
         if at < self.start or at + size > self.start + len(self._data):

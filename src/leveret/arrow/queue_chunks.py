@@ -1,8 +1,8 @@
-"""Messages of a queue on their way to the worker: packs, each a chunk and the numbers of its rows.
+"""Messages of a queue for the worker: chunks, each with the numbers and times of its rows.
 
-A chunk counts its rows from 0 on and its times upwards, which those of a queue do not: sequence
-numbers have gaps, and what is served first may have come last. So both are sent beside the chunk,
-64 bits each, first all numbers and then all times in milliseconds.
+A chunk numbers its rows from 0 on, and its times ascend. Messages of a queue do neither: sequence
+numbers have gaps, and the first message to be delivered may be the youngest. So numbers and times
+are sent beside the chunk, 64 bits each: first all numbers, then all times in milliseconds.
 """
 
 from array import array
@@ -12,13 +12,13 @@ from typing import Final
 from leveret.engine.message import Message
 from leveret.journal.chunks import ChunkWriter, Place
 
-_SEGMENT_BYTES: Final = 1 << 62  # nothing is written to a segment
+_SEGMENT_BYTES: Final = 1 << 62  # no segment is written, so it has no limit
 
-Pack = tuple[bytes, bytes]  # numbers and times; the chunk
+QueueChunk = tuple[bytes, bytes]  # numbers and times; the chunk
 
 
-def packs_of(rows: Iterable[tuple[int, Message]]) -> Iterator[Pack]:
-    """Packs of about a megabyte of messages, each given with the time at which it came."""
+def make_queue_chunks(rows: Iterable[tuple[int, Message]]) -> Iterator[QueueChunk]:
+    """Make chunks of about a megabyte. Each message comes with its arrival time."""
     writer = _writer()
     seqs: array[int] = array("q")
     times: array[int] = array("q")

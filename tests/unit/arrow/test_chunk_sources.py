@@ -1,18 +1,18 @@
-"""Segment files as the worker reads them: ranges over several, and everything that can be wrong."""
+"""Segment files read by the worker: ranges over several files, and all kinds of faults."""
 
 from pathlib import Path
 
 import pytest
 
+from leveret.arrow.chunk_sources import ChunkPositions, chunks_from_files
 from leveret.arrow.requests import RetentionPassedError, SegmentPart
-from leveret.arrow.segments import Indexes, chunks_of_files
 from leveret.errors import CorruptionError
 from leveret.storage.blocks import encode_head
 from tests.unit.arrow.chunks import NUMBER, Sent, chunks
 
 
 def segment(folder: Path, first: int, groups: int, body: bytes = b"x" * 100) -> SegmentPart:
-    """A segment with ten messages in each of its chunks."""
+    """Make a segment with ten messages in each chunk."""
     made = chunks(*[[Sent(body)] * 10] * groups, first_offset=first)
     path = folder / f"{first}.segment"
     path.write_bytes(encode_head(NUMBER) + b"".join(made))
@@ -20,10 +20,10 @@ def segment(folder: Path, first: int, groups: int, body: bytes = b"x" * 100) -> 
 
 
 def offsets(
-    parts: list[SegmentPart], first: int, end: int, indexes: Indexes | None = None
+    parts: list[SegmentPart], first: int, end: int, indexes: ChunkPositions | None = None
 ) -> list[int]:
-    """The first offsets of the chunks that a range is read from."""
-    found = chunks_of_files(parts, NUMBER, first, end, indexes or Indexes())
+    """Return the first offsets of the chunks that a range is read from."""
+    found = chunks_from_files(parts, NUMBER, first, end, indexes or ChunkPositions())
     return [int(chunk.first_offset) for chunk in found]
 
 
@@ -35,15 +35,15 @@ def test_range_over_several_segments(tmp_path: Path) -> None:
     assert offsets(parts, 5, 5) == []
 
 
-def test_what_was_learnt_of_a_segment_finds_the_same_chunks(tmp_path: Path) -> None:
+def test_known_positions_of_a_segment_find_the_same_chunks(tmp_path: Path) -> None:
     parts = [segment(tmp_path, 0, 300, b"x" * 2000)]
-    indexes = Indexes()
+    indexes = ChunkPositions()
     for first in (2999, 1500, 0, 1501, 2999, 10):
         assert offsets(parts, first, first + 1, indexes) == [first // 10 * 10]
     assert offsets(parts, 0, 3000, indexes) == list(range(0, 3000, 10))
 
 
-def test_nothing_is_read_behind_what_the_broker_allows(tmp_path: Path) -> None:
+def test_nothing_is_read_beyond_the_end_that_the_broker_allows(tmp_path: Path) -> None:
     whole = segment(tmp_path, 0, 2)
     half = (whole.end - 24) // 2 + 24
     part = SegmentPart(whole.path, 0, half)
@@ -52,10 +52,10 @@ def test_nothing_is_read_behind_what_the_broker_allows(tmp_path: Path) -> None:
         offsets([part], 0, 20)
 
 
-def test_file_that_is_gone_was_passed_by_retention(tmp_path: Path) -> None:
+def test_missing_file_counts_as_removed_by_retention(tmp_path: Path) -> None:
     parts = [segment(tmp_path, 0, 1), segment(tmp_path, 10, 1)]
     Path(parts[1].path).unlink()
-    found = chunks_of_files(parts, NUMBER, 0, 20, Indexes())
+    found = chunks_from_files(parts, NUMBER, 0, 20, ChunkPositions())
     assert next(found).first_offset == 0
     with pytest.raises(RetentionPassedError):
         next(found)
@@ -63,7 +63,7 @@ def test_file_that_is_gone_was_passed_by_retention(tmp_path: Path) -> None:
 
 def test_file_that_is_removed_while_it_is_read_is_read_to_its_end(tmp_path: Path) -> None:
     parts = [segment(tmp_path, 0, 50, b"x" * 100_000)]
-    found = chunks_of_files(parts, NUMBER, 0, 500, Indexes())
+    found = chunks_from_files(parts, NUMBER, 0, 500, ChunkPositions())
     next(found)
     Path(parts[0].path).unlink()
     assert len(list(found)) == 49
@@ -91,4 +91,4 @@ def test_file_that_is_too_short_is_damage(tmp_path: Path) -> None:
 def test_segment_of_another_stream_is_damage(tmp_path: Path) -> None:
     part = segment(tmp_path, 0, 1)
     with pytest.raises(CorruptionError):
-        next(chunks_of_files([part], NUMBER + 1, 0, 10, Indexes()))
+        next(chunks_from_files([part], NUMBER + 1, 0, 10, ChunkPositions()))

@@ -1,9 +1,9 @@
-"""The broker's side of bulk reads: the worker process, and the bytes that come from it.
+"""The broker's side of bulk reads: runs the worker process and passes on its bytes.
 
-One worker serves all reads, over a socket each. It is started when the first read comes, again when
-it has died, and ended when nobody has read for `IDLE_S`. Bytes go through the broker in pieces and
-nothing is kept: a client that does not read stops its socket, and with that its thread in the
-worker. The broker's loop never waits for the worker, except as every task does.
+One worker serves all reads, over one socket each. It is started by the first read, restarted after
+it has died, and stopped after `IDLE_S` without reads. The broker passes bytes on in pieces and
+buffers nothing: a slow client blocks its socket, and so its thread in the worker. The broker's
+event loop never blocks on the worker.
 """
 
 import asyncio
@@ -18,7 +18,15 @@ from pathlib import Path
 from typing import Any, Final
 
 import leveret
-from leveret.arrow.frames import (
+from leveret.arrow.queue_chunks import QueueChunk
+from leveret.arrow.requests import (
+    Request,
+    RetentionPassedError,
+    encode_request,
+    segment_parts,
+    stream_chunks,
+)
+from leveret.arrow.worker_protocol import (
     CHUNK,
     DATA,
     END,
@@ -30,33 +38,25 @@ from leveret.arrow.frames import (
     NUMBERS,
     REQUEST,
     STATUS,
-    decode_note,
+    decode_fault,
     frame,
-)
-from leveret.arrow.packing import Pack
-from leveret.arrow.requests import (
-    Request,
-    RetentionPassedError,
-    chunks_of,
-    encode_request,
-    parts_of,
 )
 from leveret.engine.streams.stream import Stream
 from leveret.errors import CorruptionError, LeveretError
 
 log = logging.getLogger(__name__)
 
-READS_MAX: Final = 8  # at once; each may take some 30 MB of the worker's memory
-WAIT_S: Final = 30.0  # for one of them to end
-ENCODE_S: Final = 30.0  # for the next bytes from the worker
-STALL_S: Final = 30.0  # for a client that takes no byte
+READS_MAX: Final = 8  # concurrent reads; each may take about 30 MB of the worker's memory
+WAIT_S: Final = 30.0  # wait for a running read to end
+ENCODE_S: Final = 30.0  # wait for the next bytes from the worker
+STALL_S: Final = 30.0  # wait for a client that takes no bytes
 IDLE_S: Final = 60.0
 PIECE_BYTES: Final = 256 * 1024
 _STOP_WITHIN_S: Final = 5.0
 
 
 class ReadError(LeveretError):
-    """A read cannot begin, or has broken off; `why` is a word of `frames`, or BUSY."""
+    """A read cannot begin, or broke off. `why` is a fault kind of `worker_protocol`, or BUSY."""
 
     def __init__(self, why: str, reason: str) -> None:
         super().__init__(reason)
@@ -67,25 +67,25 @@ BUSY: Final = "busy"
 
 
 class Read:
-    """One read that the worker has been asked for."""
+    """One read that the worker was asked for."""
 
     def __init__(self, peer: socket.socket) -> None:
         self._peer = peer
-        self._left = 0  # bytes of the frame that is being received
+        self._left = 0  # bytes of the current frame that are still to come
         self._loop = asyncio.get_running_loop()
-        self.fault: ReadError | None = None  # why the broker itself has ended it
+        self.fault: ReadError | None = None  # set if the broker itself has ended the read
 
     async def ask(self, request: Request) -> None:
         await self._loop.sock_sendall(self._peer, frame(REQUEST, encode_request(request)))
 
     async def begin(self) -> None:
-        """Wait until the first rows are there; raises ReadError."""
+        """Wait until the first rows arrive; raise ReadError if the read fails."""
         kind, size = await self._head()
         if kind != STATUS or size > 0:
             raise await self._failure(kind, size)
 
     async def piece(self) -> bytes:
-        """The next bytes of the answer, none at its end; raises ReadError where it breaks off."""
+        """Return the next bytes of the answer, b"" at its end; raise ReadError if it breaks off."""
         if self._left == 0:
             kind, size = await self._head()
             if kind == END:
@@ -98,19 +98,19 @@ class Read:
         return found
 
     async def send_chunks(self, chunks: Iterator[bytes]) -> None:
-        """Give the worker what it has no files for."""
+        """Send the worker the chunks of a stream that has no files."""
         try:
             for chunk in chunks:
                 await self._send(CHUNK, chunk)
         except (RetentionPassedError, CorruptionError) as fault:
             self._give_up(GONE if isinstance(fault, RetentionPassedError) else FAILED, fault)
         except OSError:
-            return  # the worker is gone: whoever waits for its bytes will say so
+            return  # the worker has died: the reader of its bytes will report it
 
-    async def send_packs(self, packs: AsyncIterator[Pack]) -> None:
-        """Give the worker messages of a queue."""
+    async def send_queue_chunks(self, queue_chunks: AsyncIterator[QueueChunk]) -> None:
+        """Send the worker messages of a queue."""
         try:
-            async for numbers, chunk in packs:
+            async for numbers, chunk in queue_chunks:
                 await self._send(NUMBERS, numbers)
                 await self._send(CHUNK, chunk)
             await self._send(END, b"")
@@ -124,7 +124,7 @@ class Read:
         await self._loop.sock_sendall(self._peer, payload)
 
     def _give_up(self, why: str, fault: LeveretError) -> None:
-        """What was to be sent is not there: end the read."""
+        """End the read, because its data is not available."""
         self.fault = ReadError(why, str(fault))
         with suppress(OSError):
             self._peer.shutdown(socket.SHUT_RDWR)
@@ -136,7 +136,7 @@ class Read:
     async def _failure(self, kind: int, size: int) -> ReadError:
         assert kind in (STATUS, FAULT)
         assert size <= NOTE_BYTES_MAX
-        return ReadError(*decode_note(await self._exactly(size)))
+        return ReadError(*decode_fault(await self._exactly(size)))
 
     async def _exactly(self, size: int) -> bytes:
         data = b""
@@ -149,11 +149,11 @@ class Read:
             async with asyncio.timeout(ENCODE_S):
                 data = await self._loop.sock_recv(self._peer, size)
         except TimeoutError:
-            raise ReadError(FAILED, f"nothing was encoded for {ENCODE_S:.0f} s") from None
+            raise ReadError(FAILED, f"the worker sent nothing for {ENCODE_S:.0f} s") from None
         except OSError:
             data = b""
         if not data:
-            raise self.fault or ReadError(FAILED, "the process that encodes has ended")
+            raise self.fault or ReadError(FAILED, "the worker process has ended")
         return data
 
 
@@ -163,13 +163,13 @@ class BulkReads:
     def __init__(self, folder: Path | None) -> None:
         self.stall_s = STALL_S
         self.idle_s = IDLE_S
-        self._folder = folder  # of the segment files; None: streams are in memory
+        self._folder = folder  # folder of the segment files; None if streams are in memory
         self._worker: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._slots = asyncio.Semaphore(READS_MAX)
         self._open: set[Read] = set()
         self._idle: asyncio.TimerHandle | None = None
-        self._ended: list[subprocess.Popen[bytes]] = []  # workers that may still be there
+        self._ended: list[subprocess.Popen[bytes]] = []  # workers that may still be running
         self._is_stopped = False
 
     @property
@@ -182,32 +182,36 @@ class BulkReads:
 
     @asynccontextmanager
     async def read(self, stream: Stream, request: Request) -> AsyncIterator[Read]:
-        """Ask the worker for a range of a stream; raises ReadError."""
+        """Ask the worker for a range of a stream; raise ReadError if that fails."""
         async with self._connected() as read:
-            if request.first < stream.first_offset:  # since it was asked for
-                raise ReadError(GONE, f"offset {request.first} has been forgotten")
+            if request.first < stream.first_offset:  # retention has passed since the request
+                raise ReadError(GONE, f"offset {request.first} was removed by retention")
             if self._folder is not None:
-                request.segments = parts_of(stream, self._folder, request.first, request.end)
+                request.segments = segment_parts(stream, self._folder, request.first, request.end)
             await read.ask(request)
             if self._folder is not None:
                 yield read
                 return
-            chunks = chunks_of(stream, request.first, request.end)
+            chunks = stream_chunks(stream, request.first, request.end)
             async with _fed(read.send_chunks(chunks)):
                 yield read
 
     @asynccontextmanager
-    async def read_queue(self, request: Request, packs: AsyncIterator[Pack]) -> AsyncIterator[Read]:
-        """Ask the worker for messages of a queue, which are sent to it; raises ReadError."""
+    async def read_queue(
+        self, request: Request, queue_chunks: AsyncIterator[QueueChunk]
+    ) -> AsyncIterator[Read]:
+        """Ask the worker for messages of a queue, and send them to it; raise ReadError if that
+        fails.
+        """
         async with self._connected() as read:
             request.is_of_queue = True
             await read.ask(request)
-            async with _fed(read.send_packs(packs)):
+            async with _fed(read.send_queue_chunks(queue_chunks)):
                 yield read
 
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[Read]:
-        """A read that the worker knows of, and that has not asked yet."""
+        """Open the socket of a read, and pass its other end to the worker."""
         async with self._slot():
             mine, its = socket.socketpair()
             mine.setblocking(False)
@@ -236,14 +240,12 @@ class BulkReads:
         finally:
             self._slots.release()
 
-    # The worker
-
     def _hand_over(self, peer: socket.socket) -> None:
-        """Give the worker the other end of a read; start it where it does not run."""
+        """Pass the worker its end of a read; start the worker if it does not run."""
         if self._idle is not None:
             self._idle.cancel()
             self._idle = None
-        for _ in range(2):  # a worker that has died may be found out only now
+        for _ in range(2):  # a worker that has died is noticed only here
             if self._worker is None:
                 self._start()
             assert self._control is not None
@@ -251,9 +253,9 @@ class BulkReads:
                 socket.send_fds(self._control, [b"+"], [peer.fileno()])
                 return
             except OSError as fault:
-                log.warning("the process that encodes streams has ended: %s", fault)
+                log.warning("the Arrow worker has ended: %s", fault)
                 self._end()
-        raise ReadError(FAILED, "the process that encodes cannot be reached")
+        raise ReadError(FAILED, "the worker process cannot be reached")
 
     def _start(self) -> None:
         mine, its = socket.socketpair()
@@ -269,17 +271,17 @@ class BulkReads:
                 )
             except OSError as fault:
                 mine.close()
-                raise ReadError(FAILED, f"the encoder cannot be started: {fault}") from fault
+                raise ReadError(FAILED, f"the worker process cannot be started: {fault}") from fault
         mine.setblocking(False)
         self._control = mine
 
     def _arm(self) -> None:
-        """The worker goes when nobody has wanted it for a while."""
+        """Stop the worker after `IDLE_S` without reads."""
         if not self._open and self._worker is not None and self._idle is None:
             self._idle = asyncio.get_running_loop().call_later(self.idle_s, self._end)
 
     def _end(self) -> None:
-        """Let the worker go. It ends by itself; who asks for it later is given a new one."""
+        """Close the worker's socket, so that it ends by itself. The next read starts a new one."""
         self._idle = None
         if self._control is not None:
             self._control.close()
@@ -290,7 +292,7 @@ class BulkReads:
         self._ended = [worker for worker in self._ended if worker.poll() is None]
 
     async def stop(self) -> None:
-        """Break off what is running, and end the worker."""
+        """Break off all reads, and end the worker."""
         self._is_stopped = True
         if self._idle is not None:
             self._idle.cancel()
@@ -304,7 +306,7 @@ class BulkReads:
 
 @asynccontextmanager
 async def _fed(feeding: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Send something meanwhile."""
+    """Run a coroutine that feeds the worker during the block."""
     feeder = asyncio.get_running_loop().create_task(feeding)
     try:
         yield
@@ -315,7 +317,7 @@ async def _fed(feeding: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 
 
 def _environment() -> dict[str, str]:
-    """That of the broker, and the same Leveret, wherever it was imported from."""
+    """Return the broker's environment, with the same Leveret on the Python path."""
     root = str(Path(leveret.__path__[0]).parent)
     path = os.environ.get("PYTHONPATH", "")
     return {**os.environ, "PYTHONPATH": os.pathsep.join([path, root]) if path else root}
