@@ -1,4 +1,4 @@
-"""How a family of the node is read: by a function from a `Reading` to its samples."""
+"""A family of the node: its declaration, and the function that reads its samples."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -6,18 +6,18 @@ from typing import Final
 
 from leveret.histogram import Histogram
 from leveret.metrics.family import Family
-from leveret.metrics.sources import Reading
+from leveret.metrics.sources import NodeTotals
 from leveret.metrics.text import Labels, Number
 
 Samples = Iterable[tuple[Labels, Number]]
-Read = Callable[[Reading], Number | Samples | Histogram]
+Read = Callable[[NodeTotals], Number | Samples | Histogram]
 
 PROTOCOL: Final = {"protocol": "amqp091"}
 
 
 @dataclass(frozen=True, slots=True)
 class NodeFamily:
-    """A family of the node, and how it is read."""
+    """A family of the node, and the function that reads it."""
 
     family: Family
     read: Read
