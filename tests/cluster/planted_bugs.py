@@ -203,7 +203,7 @@ BUGS: Final = (
         "commit_bound",
     ),
     Bug(
-        "beat commits what the follower may not have",
+        "heartbeat commits what the follower may not have",
         "raft/replication.py",
         "message.commit = min(progress.match, state.commit)",
         "message.commit = state.commit",
@@ -289,7 +289,7 @@ BUGS: Final = (
     ),
     Bug(
         "snapshot cuts off what follows it",
-        "raft/snapshots.py",
+        "raft/snapshot_transfer.py",
         "if state.log.matches(snapshot.index, snapshot.term):",
         "if state.log.matches(snapshot.index, snapshot.term + 1):",
         "snapshot_keeps_tail",
@@ -328,8 +328,8 @@ BUGS: Final = (
     Bug(
         "leader that wakes takes what was said before the sleep for a sign of life",
         "raft/sleep.py",
-        "progress.is_active = False  # what it said",
-        "pass  # what it said",
+        "progress.is_active = False  # replies",
+        "pass  # replies",
         "sleep_deaf_leader",
     ),
     Bug(
@@ -349,8 +349,8 @@ BUGS: Final = (
     Bug(
         "new incarnation of the leader's node ignored",
         "host.py",
-        "if self.leases.on_beat(message) != RESTARTED:",
-        "if self.leases.on_beat(message) != RESTARTED or message.source != self.node:",
+        "if self.leases.on_heartbeat(message) != RESTARTED:",
+        "if self.leases.on_heartbeat(message) != RESTARTED or message.source != self.node:",
         "sleep_restart",
     ),
     Bug(

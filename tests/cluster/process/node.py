@@ -26,7 +26,7 @@ from typing import Any, Final
 from leveret.clock import Clock
 from leveret.cluster.commands import SETTLE, body_of, encode_attach, encode_enqueue, encode_verdict
 from leveret.cluster.group import Group
-from leveret.cluster.hello import BULK, Identity
+from leveret.cluster.handshake import BULK, Identity
 from leveret.cluster.host import Host
 from leveret.cluster.incarnation import next_incarnation
 from leveret.cluster.links import PACE, Address, Links, Pace, Tls

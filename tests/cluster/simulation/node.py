@@ -17,7 +17,7 @@ from leveret.cluster.raft.codec import decode_frame, encode_frame
 from leveret.cluster.raft.config import Config
 from leveret.cluster.raft.core import Raft
 from leveret.cluster.raft.entry import COMMAND, EMPTY, Entry, Members
-from leveret.cluster.raft.messages import NODE_BEAT, Message
+from leveret.cluster.raft.messages import NODE_HEARTBEAT, Message
 from leveret.cluster.raft.ready import Ready
 from leveret.cluster.raft.state import LEADER
 from leveret.cluster.store.store import FILE_BYTES
@@ -116,7 +116,7 @@ class Node:
         config = HostConfig()
         config.election_ticks = schedule.election_ticks
         config.lease_ticks = schedule.election_ticks
-        config.beat_ticks = 1
+        config.heartbeat_ticks = 1
         config.sleep_ticks = schedule.sleep_ticks
         config.wakes_max = self.stage.rng.choice((1, 2, 250))
         return config
@@ -128,7 +128,7 @@ class Node:
         config.chunk_bytes = schedule.chunk_bytes
         config.inflight_count_max = 4
         config.election_ticks = schedule.election_ticks
-        config.beat_ticks = 1
+        config.heartbeat_ticks = 1
         config.apply_count_max = 5
         config.promote_lag_max = 10
         config.trailing = self.stage.rng.choice((0, 0, 5))
@@ -267,7 +267,7 @@ class Node:
 
     def _send(self, host: Host, target: int, messages: list[Message]) -> None:
         for message in messages:
-            if message.kind != NODE_BEAT and message.group in host.groups:
+            if message.kind != NODE_HEARTBEAT and message.group in host.groups:
                 raft = host.groups[message.group].raft
                 self.stage.checkers[message.group].on_send(raft, message)
         self.stage.transmit(self.number, target, encode_frame(self.number, target, messages))

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from leveret.cluster.raft.config import Config
 from leveret.cluster.raft.core import Raft
 from leveret.cluster.raft.entry import CONFIG, EMPTY, NOBODY, Entry, Members, decode_members
-from leveret.cluster.raft.messages import APPEND, BEAT, NAMES, SNAPSHOT, Message
+from leveret.cluster.raft.messages import APPEND, HEARTBEAT, NAMES, SNAPSHOT, Message
 from leveret.cluster.raft.ready import Ready
 from leveret.cluster.raft.state import LEADER, ROLE_NAMES
 from leveret.errors import ClusterError
@@ -298,6 +298,6 @@ def _text(message: Message) -> str:
         parts.append(f"entries [{', '.join(map(_entry, message.entries))}]")
     elif message.kind == SNAPSHOT:
         parts.append(f"{len(message.data)} bytes")
-    elif message.kind == BEAT and not message.commit:
+    elif message.kind == HEARTBEAT and not message.commit:
         parts.append("commit 0")
     return ", ".join(parts)

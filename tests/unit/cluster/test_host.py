@@ -11,8 +11,8 @@ from leveret.cluster.host_config import HostConfig
 from leveret.cluster.machine import CONFIRM, Machine
 from leveret.cluster.raft.codec import decode_frame, encode_frame
 from leveret.cluster.raft.entry import Members
-from leveret.cluster.raft.messages import NODE_BEAT, Message
-from leveret.cluster.raft.ready import Answer
+from leveret.cluster.raft.messages import NODE_HEARTBEAT, Message
+from leveret.cluster.raft.ready import ReadAnswer
 from leveret.cluster.raft.state import LEADER
 from leveret.cluster.raft.stored import Stored
 from leveret.cluster.turn import Outcome
@@ -159,7 +159,7 @@ def test_a_read_is_answered_when_all_that_it_needs_is_applied() -> None:
     follower = next(host for host in nodes.hosts.values() if host is not leader)
     follower.read(1, 77)
     nodes.settle()
-    answers: list[Answer] = [a for _, outcome in nodes.outcomes for a in outcome.answers]
+    answers: list[ReadAnswer] = [a for _, outcome in nodes.outcomes for a in outcome.answers]
     assert [answer.number for answer in answers] == [77]
     assert answers[0].index <= follower.groups[1].raft.applied
 
@@ -195,8 +195,8 @@ def test_idle_groups_sleep_and_only_nodes_beat() -> None:
     nodes.until(lambda: all(host.awake_count() == 0 for host in nodes.hosts.values()))
     nodes.kinds.clear()
     nodes.tick(20)
-    assert set(nodes.kinds) == {NODE_BEAT}
-    assert nodes.kinds[NODE_BEAT] == 20 // HostConfig().beat_ticks * len(NODES) * 2
+    assert set(nodes.kinds) == {NODE_HEARTBEAT}
+    assert nodes.kinds[NODE_HEARTBEAT] == 20 // HostConfig().heartbeat_ticks * len(NODES) * 2
     assert all(host.sleeps == 50 for host in nodes.hosts.values())
 
 

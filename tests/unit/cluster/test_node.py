@@ -17,7 +17,7 @@ import pytest
 from leveret.cluster import node as node_module
 from leveret.cluster import writer as writer_module
 from leveret.cluster.commands import encode_enqueue
-from leveret.cluster.hello import Identity
+from leveret.cluster.handshake import Identity
 from leveret.cluster.host import Host
 from leveret.cluster.links import Address, Links
 from leveret.cluster.machine import CONFIRM, Machine

@@ -7,8 +7,8 @@ from leveret.cluster.raft.core import Raft
 from leveret.cluster.raft.entry import COMMAND, Entry, Members
 from leveret.cluster.raft.messages import (
     APPEND,
-    BEAT,
     GRANTED,
+    HEARTBEAT,
     PRE_VOTE_REPLY,
     SNAPSHOT,
     SNAPSHOT_REPLY,
@@ -117,7 +117,7 @@ def test_follower_names_the_leader_when_it_refuses() -> None:
 
 def test_message_of_another_incarnation_of_the_group_is_ignored() -> None:
     trio = Trio()
-    message = Message(BEAT, 3, 2, GROUP + 1, 99)
+    message = Message(HEARTBEAT, 3, 2, GROUP + 1, 99)
     trio.rafts[2].step(message)
     assert trio.rafts[2].term == 1
     assert trio.rafts[2].ready() is None

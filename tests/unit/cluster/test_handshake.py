@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.cluster.hello import (
+from leveret.cluster.handshake import (
     BULK,
     MESSAGE_BYTES_MAX,
     OTHER_CLUSTER,

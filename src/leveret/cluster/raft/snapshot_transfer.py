@@ -1,8 +1,8 @@
-"""Snapshots between members: sent chunk by chunk, put together, and begun from.
+"""Transfer of snapshots between members: sent in chunks, assembled, and installed.
 
-The leader sends a chunk and waits for the answer, which names the offset that the follower wants
-next; a chunk that gets lost is sent again with the next beat. A complete snapshot is acknowledged
-like entries, by the index up to which the logs agree, and only after it was synced.
+The leader sends a chunk and waits for the reply, which names the offset that the follower wants
+next. A lost chunk is sent again with the next heartbeat. A complete snapshot is acknowledged like
+entries, by the index up to which the logs agree, and only after it was synced.
 """
 
 from mypy_extensions import i64
@@ -10,13 +10,13 @@ from mypy_extensions import i64
 from leveret.cluster.raft.messages import APPEND_REPLY, SNAPSHOT, SNAPSHOT_REPLY, Message
 from leveret.cluster.raft.progress import SNAPSHOT as SENDING
 from leveret.cluster.raft.progress import Progress
-from leveret.cluster.raft.snapshot import Incoming, Snapshot, decode_snapshot
+from leveret.cluster.raft.snapshot import IncomingSnapshot, Snapshot, decode_snapshot
 from leveret.cluster.raft.state import State
 from leveret.errors import FieldSyntaxError
 
 
 def begin_snapshot(state: State, node: i64, progress: Progress) -> None:
-    """The follower needs entries that are gone."""
+    """Begin to send a snapshot to a follower that needs removed entries."""
     snapshot = state.log.snapshot
     assert snapshot is not None, "entries are gone without a snapshot"
     progress.to_snapshot(snapshot)
@@ -37,7 +37,7 @@ def send_chunk(state: State, node: i64, progress: Progress) -> None:
 
 
 def on_snapshot_reply(state: State, message: Message) -> None:
-    """The follower wants the chunk at an offset."""
+    """Send the chunk that the follower asks for."""
     progress = state.progress.get(message.source)
     if progress is None or progress.state != SENDING:
         return
@@ -53,7 +53,7 @@ def on_snapshot_reply(state: State, message: Message) -> None:
 
 
 def on_snapshot(state: State, message: Message) -> None:
-    """A chunk of the leader's snapshot."""
+    """Handle a chunk of the leader's snapshot."""
     if message.index <= state.commit:
         _acknowledge(state, message.source, state.commit)
         return
@@ -61,7 +61,7 @@ def on_snapshot(state: State, message: Message) -> None:
     if incoming is None or not incoming.is_of(message.index, message.log_term, message.commit):
         if message.commit > state.config.snapshot_bytes_max:
             return
-        incoming = Incoming(message.index, message.log_term, message.commit)
+        incoming = IncomingSnapshot(message.index, message.log_term, message.commit)
         state.incoming = incoming
     incoming.add(message.hint, message.data)
     if not incoming.is_complete():
@@ -81,12 +81,12 @@ def on_snapshot(state: State, message: Message) -> None:
 
 def _install(state: State, snapshot: Snapshot) -> None:
     if state.log.matches(snapshot.index, snapshot.term):
-        # The log has all of it: what follows in the log may be acknowledged and must stay.
+        # The log already has all of it. Later entries may be acknowledged and must stay.
         state.commit_to(snapshot.index)
         return
     state.log.restore(snapshot)
     state.commit = snapshot.index
-    state.handed = snapshot.index
+    state.applying = snapshot.index
 
 
 def _acknowledge(state: State, leader: i64, index: i64) -> None:

@@ -1,8 +1,8 @@
-"""Chance that can be repeated: numbers that follow from a seed, the same in both forms.
+"""Random numbers that can be repeated: they follow from a seed, the same in both forms.
 
-Election timeouts must differ between members, or they would all ask for votes at once for ever.
-That needs no good randomness, only a different seed for each member; with a given seed a run of a
-whole cluster can be replayed exactly.
+Election timeouts must differ between members, or all members would start elections at the same time
+for ever. That needs no strong randomness, only a different seed for each member. With a given seed
+a run of a whole cluster can be replayed exactly.
 """
 
 from typing import Final
@@ -13,15 +13,15 @@ _FACTOR: Final = 1_103_515_245
 _MASK: Final = 0x7FFF_FFFF
 
 
-class Chance:
+class Rng:
     """A linear congruential generator of 31 bits: its products fit 63 bits and never wrap."""
 
     def __init__(self, seed: i64) -> None:
         self.state: i64 = ((seed & _MASK) * 2_654_435_761 + 12_345) & _MASK
 
     def below(self, limit: i64) -> i64:
-        """A number from 0 to `limit` - 1."""
+        """Return a number from 0 to `limit` - 1."""
         assert limit > 0
         self.state = (self.state * _FACTOR + 12_345) & _MASK
-        # The low bits of such a generator repeat soon.
+        # The low bits of a linear congruential generator have a short period.
         return (self.state >> 8) % limit

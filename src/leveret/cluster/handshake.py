@@ -1,4 +1,4 @@
-"""The handshake of two nodes: who is there, of which cluster, and whether it knows the secret.
+"""The handshake of two nodes: identity, cluster, and proof of the shared secret.
 
     message   = size:u32 kind:u8 payload                     size counts what follows it
     HELLO     = magic:4 version:u8 purpose:u8 source:u64 target:u64 incarnation:u64
@@ -7,11 +7,11 @@
     PROOF     = hmac:32                                      of the node that dials
     VERDICT   = code:u8 hmac:32                              of the node that listens
 
-Each proof is an HMAC-SHA256 under the cluster's secret of a word for the side, the HELLO and the
-CHALLENGE as they were sent: both nonces and both numbers are in it, so a proof is of no use in
-another handshake, nor for the other side. The secret never travels. The listener judges first, and
-says nothing but its version before it has seen the proof. Nothing here touches a socket: bytes go
-in, bytes to send come out.
+Each proof is an HMAC-SHA256, keyed by the cluster's secret, over a word for the side, the HELLO and
+the CHALLENGE as they were sent. It covers both nonces and both node numbers, so a proof is useless
+in another handshake, and for the other side. The secret is never sent. The listener verifies first,
+and reveals nothing but its version before it has seen the proof. This module uses no socket: bytes
+go in, and bytes to send come out.
 """
 
 import hmac
@@ -34,8 +34,8 @@ MESSAGE_BYTES_MAX: Final = 512
 _SIZE_BYTES: Final = 4
 
 # What a connection is for
-TALK: Final = 1  # all that is short: beats, entries, votes, answers
-BULK: Final = 2  # chunks of snapshots, which must not delay beats
+TALK: Final = 1  # all that is short: heartbeats, entries, votes, answers
+BULK: Final = 2  # chunks of snapshots, which must not delay heartbeats
 PURPOSES: Final = (TALK, BULK)
 PURPOSE_NAMES: Final = {TALK: "talk", BULK: "bulk"}
 
