@@ -1,4 +1,4 @@
-"""Backups at any moment of a random load: what they hold is that moment, whatever follows."""
+"""A backup at any moment of a random load holds exactly the state of that moment."""
 
 import copy
 from random import Random
@@ -29,7 +29,7 @@ def loaded(seed: int, steps: int) -> Load:
 
 
 def unpacked(archive: bytes) -> tuple[FakeDisk, ArchiveReader]:
-    """A data directory of an archive."""
+    """Unpack an archive into a data directory."""
     reader = ArchiveReader()
     files: dict[str, bytes] = {}
     for part in reader.feed(archive):

@@ -1,4 +1,4 @@
-"""Messages that few files are kept for are copied, and the space comes back while running."""
+"""Compaction: messages of sparse files are copied, and disk space is freed while running."""
 
 from collections import Counter
 from random import Random
@@ -48,7 +48,7 @@ def fill_file(stage: StorageStage, client: Client) -> None:
 
 
 def settle_down(stage: StorageStage) -> None:
-    """Let everything be copied that is going to be."""
+    """Run compaction until nothing is left to copy."""
     stage.advance(1000 * SLICE_INTERVAL_MS)
     stage.sync_all()
     live = Counter({f: n for f, n in stage.store.journal.live.items() if n})
@@ -56,7 +56,7 @@ def settle_down(stage: StorageStage) -> None:
 
 
 def sparse(window: int = 0) -> tuple[StorageStage, Client]:
-    """A broker whose queues are to have one message in each of many files."""
+    """A broker whose queues will have one message in each of many files."""
     stage = StorageStage(FakeDisk(), file_bytes=FILE_BYTES, window=window)
     client = Client(stage)
     client.declare("passing")
@@ -64,7 +64,7 @@ def sparse(window: int = 0) -> tuple[StorageStage, Client]:
 
 
 @pytest.mark.parametrize("window", [0, 1])
-def test_space_comes_back_and_a_start_finds_the_survivors(window: int) -> None:
+def test_compaction_frees_space_and_a_restart_finds_every_message(window: int) -> None:
     stage, client = sparse(window)
     client.declare("plain")
     client.declare("prio", **{"x-max-priority": 9})
@@ -92,7 +92,7 @@ def test_space_comes_back_and_a_start_finds_the_survivors(window: int) -> None:
 
 
 def _held(stage: StorageStage, name: str) -> list[tuple[object, ...]]:
-    """Everything that is known of the messages of a queue, those in the log alone included."""
+    """Return everything known about the messages of a queue, including those only in the log."""
     queue = stage.broker.vhost("/").queues[name]
     pages = queue.ready.pages
     assert pages is not None
@@ -113,8 +113,8 @@ def _held(stage: StorageStage, name: str) -> list[tuple[object, ...]]:
     )
 
 
-def test_file_that_is_being_worked_off_is_not_copied() -> None:
-    """It will be empty soon; only what stays as it is for long is worth it."""
+def test_file_that_consumers_are_draining_is_not_compacted() -> None:
+    """It will be empty soon; only a file that stays unchanged is worth copying."""
     stage, client = sparse()
     stage.store.compactor.stable_ms = STABLE_MS
     client.declare("q")
@@ -138,7 +138,7 @@ def test_file_that_is_being_worked_off_is_not_copied() -> None:
     stage.stop()
 
 
-def test_what_is_in_flight_is_copied_and_can_be_settled() -> None:
+def test_messages_in_flight_are_copied_and_can_be_settled() -> None:
     stage, client = sparse()
     client.declare("slow", **{"x-queue-type": "quorum"})
     tags = []
@@ -202,7 +202,7 @@ def test_transient_messages_that_were_spilled_are_copied() -> None:
 
 
 def test_scheduled_messages_that_become_due_while_files_are_copied() -> None:
-    """A due message goes from memory to the part of its line that is in the log alone."""
+    """A due message moves from memory to the paged-out part of its queue."""
     stage, client = sparse(window=1)
     client.declare("waiting", **{"x-delayed": True})
     for number in range(FILES):
@@ -211,7 +211,7 @@ def test_scheduled_messages_that_become_due_while_files_are_copied() -> None:
         fill_file(stage, client)
         if number % 3 == 0:
             stage.advance(SLICE_INTERVAL_MS)
-    for _ in range(2):  # what was in motion is copied in another try
+    for _ in range(2):  # messages that changed meanwhile are copied in the next attempt
         settle_down(stage)
         fill_file(stage, client)
     settle_down(stage)
@@ -221,7 +221,7 @@ def test_scheduled_messages_that_become_due_while_files_are_copied() -> None:
     stage.stop()
 
 
-def test_power_lost_at_every_moment_of_the_copying(seed: int) -> None:
+def test_power_lost_at_every_moment_of_compaction(seed: int) -> None:
     print(f"seed {seed}")
     stage, client = sparse()
     client.declare("kept")
@@ -267,7 +267,7 @@ def test_damaged_file_is_left_as_it_is() -> None:
 
 
 def test_file_with_few_but_large_messages_is_left_as_it_is() -> None:
-    """To copy most of a file would cost more than it gives; nor is the try repeated at once."""
+    """Copying most of a file would cost more than it frees; the attempt is not repeated at once."""
     stage = StorageStage(FakeDisk(), file_bytes=2 * SLICE_BYTES)
     client = Client(stage)
     client.declare("passing")
@@ -299,7 +299,7 @@ def test_file_with_few_but_large_messages_is_left_as_it_is() -> None:
     stage.stop()
 
 
-def test_much_is_copied_in_slices() -> None:
+def test_compaction_copies_many_messages_in_slices() -> None:
     size = 8 * SLICE_BYTES
     stage = StorageStage(FakeDisk(), file_bytes=2 * size, window=1)
     client = Client(stage)

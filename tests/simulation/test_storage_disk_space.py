@@ -1,4 +1,4 @@
-"""The disk alarm: on while less is free than there should be, off by itself."""
+"""The disk alarm: on while free space is below the limit, off by itself."""
 
 from leveret.testing.disk import FakeDisk
 from tests.simulation.storage_stage import Client, StorageStage
@@ -41,7 +41,7 @@ def test_alarm_ends_by_itself_when_consuming_has_freed_enough() -> None:
     stage.run_timers()
     stage.run_timers()
     assert stage.alarms == [True, False]
-    assert stage.loop.waiting() == []  # nothing looks at the disk any more
+    assert stage.loop.waiting() == []  # nothing checks the disk any more
     stage.stop()
 
 

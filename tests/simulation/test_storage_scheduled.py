@@ -1,4 +1,4 @@
-"""Scheduled messages that are left to the log: order, restarts, damage, space."""
+"""Scheduled messages that are only in the log: order, restarts, damage, disk space."""
 
 from random import Random
 from typing import Final
@@ -30,7 +30,7 @@ def schedule(client: Client, body: bytes, delay_ms: int, properties: dict[str, o
 
 
 @pytest.mark.parametrize("number", range(6))
-def test_none_early_none_lost_in_order(seed: int, number: int) -> None:
+def test_scheduled_messages_come_in_order_none_early_none_lost(seed: int, number: int) -> None:
     """Random delays, random restarts, persistent messages against a sorted list."""
     print(f"seed {seed}, run {number}")
     rng = Random(f"{seed} {number}")
@@ -61,7 +61,7 @@ def test_none_early_none_lost_in_order(seed: int, number: int) -> None:
 
 
 @pytest.mark.parametrize("properties", [PERSISTENT, TRANSIENT])
-def test_few_are_in_memory(properties: dict[str, object]) -> None:
+def test_few_scheduled_messages_are_in_memory(properties: dict[str, object]) -> None:
     stage = started(FakeDisk())
     client = Client(stage)
     client.declare("q", **{"x-delayed": True})

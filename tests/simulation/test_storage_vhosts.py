@@ -1,8 +1,8 @@
-"""Vhosts and policies on disk: after any crash a vhost is there whole, or not at all.
+"""Vhosts and policies on disk: after any crash a vhost exists completely, or not at all.
 
-Random vhosts are made, filled and deleted. After every step it is noted what the log, up to that
-block, says; a node that starts from the disk of any moment must find exactly one of these states,
-and not one that is older than what was on disk by then.
+Random vhosts are created, filled and deleted. After every step the test notes the state that the
+log describes up to that block. A node that starts from the disk of any moment must find exactly one
+of these states, and none older than the state that was on disk by then.
 """
 
 import json
@@ -38,7 +38,7 @@ class Stage(StorageStage):
 
 
 def seen(stage: Stage) -> Seen:
-    """What of the vhosts is durable."""
+    """Return the durable state of the vhosts."""
     book = stage.book
     return {
         name: (

@@ -1,4 +1,4 @@
-"""What the log holds of a queue comes in order and once, however often messages were copied."""
+"""The messages of a queue are merged in order and once, however often they were copied."""
 
 from random import Random
 
@@ -14,7 +14,7 @@ def part(file: int, seqs: list[int]) -> FileMessages:
 
 
 def seen(found: list[MessageRange]) -> list[tuple[int, int, int]]:
-    """Number, file and offset of every message."""
+    """Return number, file and offset of every message."""
     return [
         (seq, int(one.file), offset)
         for one in found
@@ -22,7 +22,7 @@ def seen(found: list[MessageRange]) -> list[tuple[int, int, int]]:
     ]
 
 
-def test_columns_of_a_part_belong_together() -> None:
+def test_columns_of_a_file_belong_together() -> None:
     one = whole_range(part(4, [2, 3, 5]))
     assert list(one.seqs()) == [2, 3, 5]
     assert list(one.sizes()) == [2, 3, 5]
@@ -30,11 +30,11 @@ def test_columns_of_a_part_belong_together() -> None:
     assert list(one.dues()) == [0, 1, 1]
 
 
-def test_nothing_is_due_in_a_part_without_scheduled_messages() -> None:
+def test_nothing_is_due_in_a_file_without_scheduled_messages() -> None:
     assert list(whole_range(part(4, [2, 4, 6])).dues()) == []
 
 
-def test_parts_in_order_are_known() -> None:
+def test_files_in_order_are_recognised() -> None:
     assert is_in_order([part(1, [1, 2]), part(2, [3, 9])])
     assert not is_in_order([part(1, [1, 2]), part(2, [2, 9])])
     assert not is_in_order([part(1, [1, 5, 3])])
@@ -57,7 +57,7 @@ def test_copies_in_later_files_count() -> None:
     assert superseded == {1: {1, 2}, 2: {3}}
 
 
-def test_long_stretches_stay_whole() -> None:
+def test_long_ranges_stay_whole() -> None:
     young = part(2, [*range(5000, 9000), *range(0, 1000, 100)])
     found = merge_ranges([part(1, list(range(2000, 5000))), young], {})
     assert [(int(one.file), len(one)) for one in found] == [(2, 10), (1, 3000), (2, 4000)]
