@@ -1,13 +1,13 @@
-"""Changes the number of shards while jobs go in and out, killing whoever does it at every step.
+"""Changes the number of shards while jobs go in and out, and kills the process at every step.
 
-`make chaos-reshard`. Two nodes, Redis, three databases; producers and workers all the time, in
-topics that there are and in topics that are new. Nodes are given the third database one after the
-other, then there are three shards, then two again, ROUNDS times. At each step of each change the
-process that makes it is killed (-9), and started again. In the end the books must balance: each job
-done once, none lost, none stuck, nothing left in the tables.
+`make chaos-reshard`. There are two nodes, Redis and three databases. Producers and workers use
+existing and new topics all the time. The nodes get the third database one after the other; then
+there are three shards, then two again, ROUNDS times. At each step of each change the process that
+makes it is killed (-9) and started again. In the end the books must agree: each job done once, none
+lost, none stuck, nothing left in the tables.
 
-`python -m tools.chaos_reshard driver TO STEPS DSN …` is the process that is killed: its children
-are, one at each step.
+`python -m tools.chaos_reshard driver TO STEPS DSN …` runs the change; its children are killed, one
+at each step.
 """
 
 import argparse
@@ -34,17 +34,17 @@ CHANGE_WITHIN_S: Final = 300.0
 
 @dataclass
 class Found:
-    """What a run has shown."""
+    """The result of a run."""
 
     account: ledger.Account
     kills: list[str]  # steps at which a driver was killed
-    changes: list[dict[str, Any]]  # what each change said in the end
+    changes: list[dict[str, Any]]  # final report of each change
 
 
 class ReshardRun(Run):
     """A run in which shards come and go, not nodes."""
 
-    steps: tuple[tuple[str, ...], ...] = (STEPS, STEPS)  # of each change, in turns
+    steps: tuple[tuple[str, ...], ...] = (STEPS, STEPS)  # steps of each change, in turns
     rounds: int = 1
 
     def __init__(self, *arguments: Any) -> None:
@@ -73,7 +73,7 @@ class ReshardRun(Run):
 
 
 def run(plan: Plan, steps: tuple[tuple[str, ...], ...], rounds: int, say: Any) -> Found:
-    """Run a plan; what the books say, and which kills there were."""
+    """Run a plan; return the result of the books, and the kills."""
     with tempfile.TemporaryDirectory(prefix="leveret-chaos-") as name, ExitStack() as stack:
         own = ReshardRun(plan, Path(name), stack, say)
         own.steps, own.rounds = steps, rounds
@@ -81,11 +81,8 @@ def run(plan: Plan, steps: tuple[tuple[str, ...], ...], rounds: int, say: Any) -
         return Found(account, own.kills, own.changes)
 
 
-# ---- the process that is killed
-
-
 def drive(to: int, steps: list[str], dsns: list[str]) -> None:
-    """Begin once for each step, killed there; then once to the end, which is told."""
+    """Start once for each step, to be killed there; then once to the end, and report it."""
     kills = [step for step in steps if _child(to, dsns, step) == -signal.SIGKILL]
     read, write = os.pipe()
     code = _child(to, dsns, None, write)
@@ -98,7 +95,7 @@ def drive(to: int, steps: list[str], dsns: list[str]) -> None:
 
 
 def _child(to: int, dsns: list[str], step: str | None, write: int | None = None) -> int:
-    """How a child ended: a code, or a signal below 0."""
+    """Return how a child ended: an exit code, or a negative signal."""
     pid = os.fork()
     if pid == 0:
         try:

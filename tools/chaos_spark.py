@@ -57,8 +57,6 @@ STOPPED_WITHIN_S: Final = 600.0  # a busy machine takes minutes to start Spark
 RECOVERED_WITHIN_S: Final = 300
 TRIES: Final = 5  # of a query whose broker, or whose reader, was away for too long
 
-# ---- a source that stops where it is told to
-
 
 class StoppingSource(DefaultSource):
     """The data source, with readers that stop for good in a phase and leave a mark."""
@@ -76,7 +74,7 @@ class StoppingSource(DefaultSource):
 
 
 class Stop:
-    """When to stop: in the second batch, so that there is one in the lake already."""
+    """When to stop: in the second batch, so that one is in the lake already."""
 
     def __init__(self, phase: str, folder: Path) -> None:
         self.phase = phase
@@ -91,7 +89,7 @@ class Stop:
             time.sleep(60)
 
     def files(self) -> int:
-        """Files of the lake that have something in them."""
+        """Return the non-empty files of the lake."""
         found = (self._folder / "lake").glob("*.parquet")
         return sum(1 for path in found if path.stat().st_size > 0)
 
@@ -147,11 +145,8 @@ class StoppingQueueReader(QueueStreamReader):
         return self._stop.passed(super().read(partition), is_first)
 
 
-# ---- the driver that is killed
-
-
 def drive(url: str, folder: Path, names: list[str]) -> None:
-    """Run queries until somebody kills this process; it does not outlive who started it."""
+    """Run queries until this process is killed; it ends with its parent."""
     parent = os.getppid()
     sys.path.insert(0, str(ROOT))
     session = spark_session("chaos", master="local[16]", is_quick=True)
@@ -163,7 +158,7 @@ def drive(url: str, folder: Path, names: list[str]) -> None:
         source = session.readStream.format("stopping").option("stopfolder", str(own))
         source = source.option("stopphase", name.split("-")[1])
         query = write(load(source, url, name, BATCH_RECORDS), own, is_once=False)
-        # One after the other, and again: Spark gives up on readers that are slow to start.
+        # Start them one after the other, and repeat: Spark gives up on readers that start slowly.
         while not (own / "checkpoint/commits/0").exists():
             if not query.isActive:
                 query = write(load(source, url, name, BATCH_RECORDS), own, is_once=False)
@@ -191,11 +186,8 @@ def write(frame: DataFrame, folder: Path, *, is_once: bool) -> StreamingQuery:
     return writer.start(str(folder / "lake"))
 
 
-# ---- what kills it
-
-
 class Broker:
-    """The broker, on ports that stay."""
+    """The broker, on fixed ports."""
 
     def __init__(self, folder: Path) -> None:
         self._log = (folder / "broker.log").open("w")
@@ -218,7 +210,7 @@ class Broker:
                 channel.queue_bind(f"queue-{phase}", FANOUT)
 
     def publish(self, count: int) -> None:
-        """More messages, each with a number of its own, confirmed."""
+        """Publish more messages, each with its own number, with confirms."""
         with self._channel() as channel:
             channel.confirm_delivery()
             for number in range(self._count, self._count + count):
@@ -251,7 +243,7 @@ class Broker:
 def run_round(
     session: SparkSession, folder: Path, count: int, names: Sequence[str] = ALL
 ) -> dict[str, str]:
-    """One round; what each checkpoint looked like when the driver was killed."""
+    """Run one round; return the state of each checkpoint when the driver was killed."""
     folder.mkdir(parents=True, exist_ok=True)
     broker = Broker(folder)
     try:
@@ -273,7 +265,7 @@ def run_round(
 
 
 def by_driver(lakes: list[Path]) -> list[list[Path]]:
-    """Whose queries share a driver: it can be caught in the commit of one at a time."""
+    """Return which queries share a driver: it can be caught in one commit at a time."""
     commits = [lake for lake in lakes if lake.name.endswith("commit")]
     others = [lake for lake in lakes if lake not in commits]
     return [[*others, *commits[:1]], *([lake] for lake in commits[1:])]
@@ -309,7 +301,7 @@ def _wait_for_stops(driver: subprocess.Popen[bytes], lakes: list[Path]) -> None:
 
 
 def _is_held(driver: subprocess.Popen[bytes], between: list[Path]) -> bool:
-    """Hold everything if one of these is in its phase; whether it is held."""
+    """Stop all processes if one of these queries is in its phase; return True if so."""
     if not any(is_between(lake) for lake in between):
         return False
     os.killpg(driver.pid, signal.SIGSTOP)
@@ -325,12 +317,12 @@ def _require_time(driver: subprocess.Popen[bytes], until_s: float) -> None:
 
 
 def is_between(lake: Path) -> bool:
-    """Whether a batch is in the manifest and not in the commit log."""
+    """Return True if a batch is in the manifest and not in the commit log."""
     return _last(lake / "lake/_spark_metadata") > _last(lake / "checkpoint/commits")
 
 
 def state(lake: Path) -> str:
-    """The last batch that is planned, in the manifest, and committed."""
+    """Return the last batch that is planned, in the manifest, and committed."""
     folders = ("checkpoint/offsets", "lake/_spark_metadata", "checkpoint/commits")
     return "/".join(str(_last(lake / folder)) for folder in folders)
 
@@ -340,9 +332,6 @@ def _last(folder: Path) -> int:
         return -1
     names = [name.split(".")[0] for name in os.listdir(folder)]
     return max((int(name) for name in names if name.isdigit()), default=-1)
-
-
-# ---- afterwards
 
 
 def recover(session: SparkSession, broker: Broker, lakes: list[Path]) -> None:
@@ -378,7 +367,7 @@ def _go_on(session: SparkSession, broker: Broker, lake: Path) -> StreamingQuery:
 
 
 def check(session: SparkSession, broker: Broker, lakes: list[Path], count: int) -> None:
-    """Each lake holds each message once, and the queues nothing."""
+    """Check that each lake holds each message once, and that the queues are empty."""
     for lake in lakes:
         rows = session.read.parquet(str(lake / "lake")).select("body").collect()
         found = sorted(int(row.body) for row in rows)

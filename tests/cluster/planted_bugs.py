@@ -1,8 +1,8 @@
-"""Bugs that Raft and the replicated queue can have, each noticed by a simulation or a trace.
+"""Bugs planted into Raft and the replicated queue, each found by a simulation or a trace.
 
-An edit is short and stands for a mistake that somebody could make. A bug names what must notice it:
-a schedule of the simulator, and by which rules it may be noticed, a trace, or the runs of the store
-against its model.
+Each edit is short and stands for a likely mistake. A bug names the test that must find it: a
+schedule of the simulator and the rules that it may break, a trace, or the runs of the store against
+its model.
 """
 
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ SEEDS_MAX: Final = 60  # of a schedule, before a bug counts as missed
 
 @dataclass(frozen=True)
 class Bug:
-    """One edit of one file, and who must notice."""
+    """One edit of one file, and the test that must find it."""
 
     name: str
     file: str  # below src/leveret/cluster
-    text: str  # stands in it exactly once
+    text: str  # occurs exactly once in the file
     instead: str
     catcher: str  # a schedule, the store's runs, or the name of a trace
-    rules: tuple[str, ...] = ()  # of the checker; any of them
+    rules: tuple[str, ...] = ()  # rules of the checker, any of which may find it
 
 
 BUGS: Final = (

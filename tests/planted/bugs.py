@@ -1,8 +1,8 @@
-"""The bugs, each one that a storage can have and that its tests must not let pass.
+"""Bugs planted into the storage, each of which its tests must find.
 
-An edit is short and stands for a mistake that somebody could make: a step left out, two steps in
-the wrong order, a number that is off by one. A bug names the tests that must notice, the quickest
-ones whose business it is; a test with parameters notices if it fails for one of them.
+Each edit is short and stands for a likely mistake: a missing step, two steps in the wrong order, a
+number that is off by one. A bug names the quickest tests that must find it. A test with parameters
+finds it if it fails for one of them.
 """
 
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ _VHOSTS: Final = "tests/simulation/test_storage_vhosts.py::"
 
 @dataclass(frozen=True)
 class Bug:
-    """One edit of one file, and who must notice."""
+    """One edit of one file, and the tests that must find it."""
 
     name: str
     file: str  # below src/leveret
-    text: str  # stands in it exactly once
+    text: str  # occurs exactly once in the file
     instead: str
     catchers: tuple[str, ...]
 

@@ -1,4 +1,4 @@
-"""The audit of the data pipeline as the judge of a run: what it says of every message, by id."""
+"""The audit of the data pipeline as the judge of a run: it reports on every message by id."""
 
 from pyspark.sql import SparkSession
 
@@ -8,7 +8,7 @@ from tools.chaos.run import Judge
 
 
 def judge_by(spark: SparkSession) -> Judge:
-    """A judge that asks the broker on a port, and reads what it remembers."""
+    """A judge that asks the broker on a port, and reads its chronicles."""
 
     def judge(http_port: int) -> list[str]:
         site = Site(f"http://guest:guest@127.0.0.1:{http_port}")

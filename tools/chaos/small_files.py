@@ -2,7 +2,7 @@
 
     python -m tools.chaos.small_files serve --data …
 
-The size of log files is no option of a node: nobody but a test wants another one.
+The size of log files is not an option of a node, because only tests need another size.
 """
 
 import sys

@@ -2,9 +2,9 @@
 
     python -m tools.chaos_bus --rounds 20 --broker leveret --topology fanout
 
-Prints one row for each loss: published, handled, duplicates, lost, and how many seconds passed from
-the broker being reachable to a message being handled. Fails if one message is lost, or one recovery
-takes over ten seconds.
+Prints one row for each kind of loss: published, handled, duplicates, lost, and the seconds from the
+broker being reachable again to the first handled message. Fails if a message is lost, or a recovery
+takes more than ten seconds.
 """
 
 import argparse
@@ -25,7 +25,7 @@ BROKERS = {"leveret": Leveret, "rabbitmq": RabbitMQ}
 
 
 def main() -> int:
-    """Plays what the command line asks for; 1 where a message was lost or late."""
+    """Run the rounds of the command line; return 1 if a message was lost or late."""
     asked = _asked()
     logging.basicConfig(level=logging.INFO if asked.verbose else logging.CRITICAL)
     print(f"seed {asked.seed}", file=sys.stderr)
@@ -56,7 +56,7 @@ async def _play(node: Node, topology: str, asked: argparse.Namespace) -> bool:
                 for _ in range(asked.rounds):
                     await play.round(name, rng)
         except TimeoutError:
-            ledger.late += 1  # it did not come back at all, or not all of it
+            ledger.late += 1  # it did not recover at all, or not completely
         row = {"broker": node.name, "topology": topology, "loss": name, **ledger.row()}
         row["took_s"] = round(time.monotonic() - started_s, 1)
         _print(row, as_json=asked.json)

@@ -1,4 +1,4 @@
-"""What was published and what was handled, and what the two say of each other."""
+"""Published and handled messages, and the differences between them."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -10,26 +10,27 @@ class Ledger:
 
     confirmed: set[int] = field(default_factory=set)
     handled: Counter[int] = field(default_factory=Counter)
-    recoveries_s: list[float] = field(default_factory=list)  # from reachable to handled, by round
+    # Seconds from reachable to handled, by round.
+    recoveries_s: list[float] = field(default_factory=list)
     late: int = 0  # rounds that took longer than allowed
 
     @property
     def lost(self) -> set[int]:
-        """Confirmed and not handled."""
+        """Return messages that were confirmed and not handled."""
         return self.confirmed - self.handled.keys()
 
     @property
     def duplicates(self) -> int:
-        """Deliveries beyond the first."""
+        """Return the number of deliveries beyond the first."""
         return sum(self.handled.values()) - len(self.handled)
 
     @property
     def is_good(self) -> bool:
-        """Nothing lost, nothing late."""
+        """Return True if nothing was lost or late."""
         return not self.lost and not self.late
 
     def row(self) -> dict[str, object]:
-        """The figures, for people and programs."""
+        """Return the figures as a table row."""
         times = sorted(self.recoveries_s)
         return {
             "rounds": len(times),

@@ -1,6 +1,6 @@
-"""The ways in which a bus can lose its broker. Each is done from outside, as it would happen.
+"""The ways in which a bus can lose its broker. Each is caused from outside, as it would happen.
 
-A loss is over, and the clock of the recovery starts, when a new connection would find the broker.
+A loss is over, and the recovery time starts, when a new connection would reach the broker.
 """
 
 import asyncio
@@ -26,36 +26,37 @@ class Scene:
         self.node = node
         self.proxy = proxy
         self.layout = layout
-        self.on_deleted: Callable[[], None] = lambda: None  # the queue, and all that was in it
+        # The queue and its messages were deleted.
+        self.on_deleted: Callable[[], None] = lambda: None
 
 
 async def broker_killed(scene: Scene) -> None:
-    """kill -9, and a new start on the same data."""
+    """Kill the broker with -9, and start it again on the same data."""
     await asyncio.to_thread(scene.node.kill)
     await asyncio.to_thread(scene.node.start)
 
 
 async def connection_reset(scene: Scene) -> None:
-    """Every connection ends by a reset."""
+    """Reset every connection."""
     for passage in list(scene.proxy.passages):
         passage.reset()
 
 
 async def black_hole(scene: Scene) -> None:
-    """Nothing comes through any more, in either direction, and nobody says so."""
+    """Swallow all bytes in both directions, without closing a connection."""
     for passage in list(scene.proxy.passages):
         passage.is_black_hole = True
 
 
 async def channel_error(scene: Scene) -> None:
-    """The broker closes the consumer's channel with 406."""
+    """Let the broker close the consumer's channel with 406."""
     for passage in list(scene.proxy.passages):
         if passage.consuming_channel is not None and not passage.is_black_hole:
             passage.break_channel()
 
 
 async def server_cancel(scene: Scene) -> None:
-    """The broker cancels the consumer; its queue is there, as it was."""
+    """Let the broker cancel the consumer; its queue stays as it is."""
     connection = await _delete(scene)
     channel = await connection.channel(timeout=ANSWER_S)
     topology = scene.layout.consuming
@@ -70,7 +71,7 @@ async def server_cancel(scene: Scene) -> None:
 
 
 async def queue_deleted(scene: Scene) -> None:
-    """The queue is gone, and its consumer with it."""
+    """Delete the queue, and its consumer with it."""
     connection = await _delete(scene)
     await connection.close()
 
@@ -94,5 +95,5 @@ LOSSES: Final[dict[str, Loss]] = {
     "server-cancel": server_cancel,
     "queue-deleted": queue_deleted,
 }
-# What waits in a queue goes with it, whoever reads it: nothing may be published until it is gone.
+# Waiting messages are deleted with the queue, so nothing may be published until it is gone.
 DESTROYS: Final = frozenset(("server-cancel", "queue-deleted"))

@@ -1,8 +1,7 @@
-"""Plays rounds: publish, lose the broker, publish on, be handled again in time, count.
+"""Runs rounds: publish, lose the broker, publish on, recover in time, count.
 
-The publisher never stops on a failure: what is not confirmed is published again under the same id,
-as a program would do that must not lose anything. A round ends when everything that was confirmed
-has been handled.
+The publisher never stops on a failure. It publishes an unconfirmed message again under the same id,
+like a program that must not lose anything. A round ends when every confirmed message was handled.
 """
 
 import asyncio
@@ -84,19 +83,19 @@ class Play:
                 return
 
     async def round(self, name: str, rng: Random) -> None:
-        """One loss, from a steady state to a steady state."""
+        """Run one loss, from a steady state to a steady state."""
         self._may_publish.set()
         await self._handled_since(self._next, ALL_WITHIN_S)
         if name in DESTROYS:
             await self._drain()
-        await asyncio.sleep(rng.random() * 0.2)  # anywhere between two messages
+        await asyncio.sleep(rng.random() * 0.2)  # at any moment between two messages
         consumes = self._scene.proxy.consumes
         await LOSSES[name](self._scene)
         await self._recovered(consumes)
         await self._drain()
 
     async def _recovered(self, consumes: int) -> None:
-        """Until it has consumed anew, handled a message that was published then, and is healthy."""
+        """Wait until the bus consumes again, has handled a new message, and is healthy."""
         loop = asyncio.get_running_loop()
         reachable_s = loop.time()
         proxy = self._scene.proxy
@@ -110,7 +109,7 @@ class Play:
         self._ledger.late += took_s > AGAIN_WITHIN_S
 
     async def _handled_since(self, number: int, within_s: float) -> None:
-        """Until a message was handled that was published after this one."""
+        """Wait until a message was handled that was published after this one."""
         handled = self._ledger.handled
         await _until(lambda: any(each in handled for each in self._after(number)), within_s)
 
@@ -118,7 +117,7 @@ class Play:
         return range(number + 1, self._next + 1)
 
     async def _drain(self) -> None:
-        """Publish no more, and wait until everything is handled. TimeoutError: some are lost."""
+        """Stop publishing, and wait until all is handled. TimeoutError: messages are lost."""
         self._may_publish.clear()
         ledger = self._ledger
         await _until(lambda: not self._unconfirmed and not ledger.lost, ALL_WITHIN_S)

@@ -2,9 +2,9 @@
 
     python actor.py work|produce BOOK TOKEN PORT… [option=value…]
 
-Every line of the book is JSON, written by one call before the next step, so that a kill tears
-nothing that happened before. Only the standard library is used: a worker must start quickly, since
-one is killed each second. Times are of the monotonic clock, which all processes share.
+Every line of the book is JSON, written by one call before the next step, so that a kill damages no
+earlier line. Only the standard library is used, because a worker must start quickly: one is killed
+each second. Times are of the monotonic clock, which all processes share.
 """
 
 import base64
@@ -22,7 +22,7 @@ CALL_S: Final = 20.0
 
 
 class Actor:
-    """Calls of the service, at whichever node answers."""
+    """Calls the service, at any node that answers."""
 
     def __init__(self, book: str, token: str, ports: list[int], options: dict[str, str]) -> None:
         self.name = os.path.basename(book)
@@ -38,7 +38,7 @@ class Actor:
         os.write(self._book, line.encode() + b"\n")
 
     def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        """A status and an answer; 0 where nobody knows what became of the call."""
+        """Return status and answer; status 0 if the result of the call is unknown."""
         try:
             if self._connection is None:
                 port = self.chance.choice(self._ports)
@@ -61,14 +61,14 @@ class Actor:
 
 
 def topics(actor: Actor) -> list[str]:
-    """Those that there are always, and, if that is asked for, one more for each second."""
+    """Return the fixed topics and, if requested, one more for each second."""
     begun = actor.options.get("fresh")
     fresh = 0 if begun is None else int(time.monotonic() - float(begun))
     return [*TOPICS, *(f"fresh{number}" for number in range(fresh))]
 
 
 def produce(actor: Actor) -> None:
-    """Put batches in, each job with a payload of its own."""
+    """Enqueue batches, each job with its own payload."""
     number = 0
     pause_s = float(actor.options["pause"])
     while not os.path.exists(actor.options["over"]):
@@ -92,7 +92,7 @@ def produce(actor: Actor) -> None:
 
 
 def work(actor: Actor) -> None:
-    """Take jobs, do them, and tell."""
+    """Dequeue jobs, do them, and ack."""
     lease_s = float(actor.options["lease"])
     wait_s = 0.05 if "fresh" in actor.options else 0.5
     while True:

@@ -1,10 +1,10 @@
-"""The books of all actors, balanced: what must hold of every job whatever was killed.
+"""Compares the books of all actors: rules for every job, whatever was killed.
 
-- A job whose enqueue was answered by 200 is done; one whose enqueue was refused is never handed
-  out; of one whose call was cut off nobody can say.
-- Each is under one id, and done once: one ack is answered by 200, unless the answer was cut off.
-- Nothing is handed out by a dequeue that began after its ack was answered.
-- Tokens rise with every lease, and an ack of an older one is refused once a newer was handed out.
+- A job whose enqueue was answered by 200 is done. One whose enqueue was refused is never handed
+  out. One whose call was cut off may or may not be done.
+- Each job has one id and is done once: one ack is answered by 200, unless the answer was cut off.
+- A dequeue that began after the ack of a job was answered never returns that job.
+- Tokens rise with every lease, and an ack with an old token is refused once a newer exists.
 """
 
 import json
@@ -18,20 +18,20 @@ Event = dict[str, Any]
 
 @dataclass
 class Account:
-    """What the books say."""
+    """The result of all books."""
 
     faults: list[str] = field(default_factory=list)
     confirmed: int = 0
     refused: int = 0
     unknown: int = 0
     done: int = 0
-    cut_off: int = 0  # acks whose answer nobody got
+    cut_off: int = 0  # acks without an answer
     again: int = 0  # handed out more than once
-    stale: int = 0  # acks refused by their token
+    stale: int = 0  # acks refused because of their token
 
 
 def read(folder: Path) -> list[Event]:
-    """Every line of every book, by time; a torn last line is no line."""
+    """Return every line of every book by time, without a torn last line."""
     events: list[Event] = []
     for path in folder.iterdir():
         lines = path.read_bytes().splitlines(keepends=True)
@@ -53,7 +53,7 @@ def balance(events: list[Event]) -> Account:
 
 
 def _check_names(account: Account, events: list[Event]) -> dict[int, str]:
-    """Confirmed ids with the names of their jobs; refused ones must not be handed out."""
+    """Return confirmed ids with the names of their jobs; refused ones must not be handed out."""
     confirmed: dict[int, str] = {}
     refused: set[str] = set()
     cut_off = {name for event in events if event["kind"] == "put" for name in event["names"]}
@@ -107,7 +107,7 @@ def _check_one(account: Account, id: int, events: list[Event]) -> None:
 
 
 def _check_settled(account: Account, id: int, event: Event, events: list[Event]) -> None:
-    """No newer lease was handed out before a settlement that was taken was asked for."""
+    """Check that no newer lease was handed out before an accepted settlement was requested."""
     for other in events:
         is_newer = other["kind"] == "got" and other["token"] > event["token"]
         if is_newer and other["at"] < event["asked"]:
@@ -124,6 +124,6 @@ def _check_all_done(account: Account, names: dict[int, str], by_id: dict[int, li
         elif kinds["acked", 0] or kinds["acking", None] > sum(
             count for (kind, _), count in kinds.items() if kind == "acked"
         ):
-            account.cut_off += 1  # the worker or the node was killed in its ack
+            account.cut_off += 1  # the worker or the node was killed during its ack
         else:
             account.faults.append(f"{name} ({id}) was handed out and is not done")

@@ -1,7 +1,7 @@
-"""One run: servers, nodes, workers and producers; kills; the end; the books.
+"""One run: servers, nodes, workers and producers; kills; the end; the comparison of books.
 
-While it runs the tables are watched for leases that ended and were not taken back; when the kills
-are over everything must be done within a lease and the slack of the plan.
+During the run the tables are watched for expired leases that were not taken back. After the kills
+everything must be done within a lease and the slack of the plan.
 """
 
 import asyncio
@@ -34,25 +34,25 @@ ACTOR: Final = Path(actor.__file__)
 
 @dataclass(frozen=True)
 class Plan:
-    """How long and how hard."""
+    """Duration and intensity of a run."""
 
     seconds: float = 600.0
     nodes: int = 2
     workers: int = 50
     producers: int = 4
     node_kills: int = 50
-    worker_kills_s: float = 1.0  # between two
-    pause_s: float = 0.02  # of a producer
+    worker_kills_s: float = 1.0  # seconds between two kills
+    pause_s: float = 0.02  # pause of a producer between two calls
     lease_s: float = 3.0
-    slack_s: float = 5.0  # beyond its lease, after which a job counts as stuck
+    slack_s: float = 5.0  # a job counts as stuck when its lease has been over for this long
     seed: int = 1
     databases: int = 2
-    shards: int = 2  # databases that nodes are given at first
-    has_fresh_topics: bool = False  # a new one each second
+    shards: int = 2  # databases that nodes have at first
+    has_fresh_topics: bool = False  # a new topic each second
 
 
 class Node:
-    """A `leveret serve` on its own directory and port, killed and started again."""
+    """A `leveret serve` with its own directory and port, killed and started again."""
 
     def __init__(self, folder: Path, redis_url: str, dsns: list[str]) -> None:
         self._folder = folder
@@ -63,7 +63,7 @@ class Node:
         self._process: subprocess.Popen[bytes] | None = None
 
     def give(self, dsns: list[str]) -> None:
-        """The shards, from the next start on."""
+        """Set the shards for the next start."""
         shards = [word for dsn in dsns for word in ("--jobs-postgres", dsn)]
         own = ["--data", str(self._folder), "--amqp-port", "0", "--http-port", str(self.port)]
         jobs = ["--jobs-redis", self._redis_url, *shards, "--jobs-token-secret", SECRET]
@@ -93,7 +93,7 @@ class Node:
 
 
 class Run:
-    """Everything that lives during a run."""
+    """All processes of a run."""
 
     def __init__(self, plan: Plan, folder: Path, stack: ExitStack, say: Callable[[str], None]):
         self._plan = plan
@@ -154,7 +154,7 @@ class Run:
         return subprocess.Popen([*command, *ports, *options])
 
     def _kill_for(self, token: str) -> float:
-        """Kill until the time is over; for how long a lease was over at worst."""
+        """Kill until the time is over; return how long a lease was overdue at worst."""
         plan, late = self._plan, 0.0
         begin = time.monotonic()
         next_worker, kills = begin + plan.worker_kills_s, 0
@@ -182,7 +182,7 @@ class Run:
         self._workers[place] = self._actor("work", token)
 
     def _late_s(self) -> float:
-        """For how long the oldest lease that ended has not been taken back."""
+        """Return how long the oldest expired lease has not been taken back."""
         return float(
             self._ask(
                 "SELECT coalesce(max(extract(epoch FROM now() - lease_expires_at)), 0)"
@@ -191,7 +191,7 @@ class Run:
         )
 
     def _drain(self) -> float:
-        """Wait until all is done, or nothing is; for how long a lease was over at worst."""
+        """Wait until all jobs are done or nothing happens; return the worst overdue lease."""
         late, fewest, since = 0.0, float("inf"), time.monotonic()
         while (left := self._ask(_LEFT)) and time.monotonic() < since + STILL_S:
             if left < fewest:
@@ -201,7 +201,7 @@ class Run:
         return late
 
     def _ask(self, sql: str) -> float:
-        """The sum of what the shards answer."""
+        """Return the sum of the shards' answers."""
 
         async def ask() -> float:
             total = 0.0
@@ -236,6 +236,6 @@ def _token() -> str:
 
 
 def run(plan: Plan, say: Callable[[str], None]) -> ledger.Account:
-    """Run a plan; what the books say."""
+    """Run a plan; return the result of the books."""
     with tempfile.TemporaryDirectory(prefix="leveret-chaos-") as name, ExitStack() as stack:
         return Run(plan, Path(name), stack, say).go()

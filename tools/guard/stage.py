@@ -1,7 +1,7 @@
-"""A broker without sockets, clock or disk, and one peer: nothing but what a message costs.
+"""A broker without sockets, clock or disk, and one peer: only the cost of messages is left.
 
-Turns are ended as the runtime ends them. What the peer is sent is counted in bytes and dropped; its
-credit is renewed at once. With a journal, blocks are taken and called synced without being written.
+Turns are ended as in the runtime. Output to the peer is counted in bytes and dropped; its credit is
+renewed at once. With a journal, blocks are taken and reported as synced without being written.
 """
 
 from collections.abc import Iterable
@@ -44,7 +44,7 @@ def method(writer: Writer, channel: int = CHANNEL) -> bytes:
 
 
 def publishes(key: str, count: int, *, persistent: bool = False) -> list[bytes]:
-    """`count` publishes of 16 bytes to a queue, as the reads of a socket bring them."""
+    """Return `count` publishes of 16 bytes to a queue, grouped by socket read."""
     made = Publishes(Template("", persistent, {}, False), [key], [16], True, BURST)
     return [made.block(BURST, NOW_NS) for _ in range(count // BURST)]
 
@@ -57,7 +57,7 @@ class Stage:
         self.front = Front(self.broker, FixedAuthority("guest", "guest"), Limits(), _no_token)
         self.sent_bytes = 0
         self.journal = journal
-        self.log = bytearray()  # what the journal gave, from offset 0 of its file on
+        self.log = bytearray()  # bytes of the journal, from offset 0 of its file on
         if journal is not None:
             journal.place(LOG_FILE, 0)
             pages = LogReader(self._read)
@@ -68,7 +68,7 @@ class Stage:
         self.feed(_opening())
 
     def feed(self, data: bytes) -> None:
-        """One read of the peer's socket, and the turn that it makes."""
+        """Process one read of the peer's socket as a turn."""
         self.broker.begin_turn(NOW_MS)
         self.connection.feed(data)
         self.end_turn()
@@ -109,8 +109,6 @@ class Stage:
 
     def _read(self, file: int, offset: int, size: int) -> bytes:
         return bytes(self.log[offset : offset + size])
-
-    # What the peer asks for
 
     def declare(self, queue: str, *, durable: bool = False, kind: str = "") -> None:
         arguments = table_of({"x-queue-type": kind} if kind else {})

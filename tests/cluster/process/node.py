@@ -1,10 +1,10 @@
-"""A node of a cluster as a process, with a port for clients: lines of JSON both ways.
+"""A node of a cluster as a process, with a port for clients that speaks lines of JSON.
 
     python -m tests.cluster.process.node --node 1 --data DIR --peer 2=127.0.0.1:5002 …
 
-A request names what to `do`, and the `group`. Publishes are answered by confirms, verdicts by
-settled, each after it is committed and applied; what this node cannot do is refused with the number
-of the leader. Whoever watches is told of every change of a role.
+A request names what to `do`, and the `group`. Publishes are answered by confirms, and verdicts by
+settled, each after it is committed and applied. A request that only the leader can serve is refused
+with the number of the leader. Watchers are told of every change of a role.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""One node of the world: the edge of a real `Host`, with a simulated disk, network and clock.
+"""One node of the world: drives a real `Host`, with a simulated disk, network and clock.
 
-Its duties are those that `leveret.cluster.turn` names: write, sync, then send, and say that it is
-done. Beside the host's machines it keeps its own, to which it applies the same entries by the rules
-of docs/raft.md: states and effects must be the same.
+It has the duties that `leveret.cluster.turn` names: write, sync, then send, and report. Besides the
+host's machines it keeps its own, to which it applies the same entries by the rules of docs/raft.md:
+states and effects must be the same.
 """
 
 from collections.abc import Callable

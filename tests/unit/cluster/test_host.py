@@ -1,4 +1,4 @@
-"""A host drives many groups: one block for all of them, and only what has something to do."""
+"""A host drives many groups: one block for all of them, and only groups with work."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -27,7 +27,7 @@ class Nodes:
     def __init__(self, groups: int) -> None:
         self.hosts = {node: Host(node, 1, node) for node in NODES}
         self.outcomes: list[tuple[int, Outcome]] = []
-        self.kinds: Counter[int] = Counter()  # of messages
+        self.kinds: Counter[int] = Counter()  # counts of messages
         for host in self.hosts.values():
             for group in range(1, groups + 1):
                 host.add_group(group, Stored(Members(list(NODES), [])), Machine())
@@ -71,7 +71,7 @@ class Nodes:
         return None
 
     def lead(self) -> None:
-        """Until every group has a leader that everybody knows."""
+        """Run until every group has a leader that all members know."""
         self.until(
             lambda: all(
                 group.raft.leader for host in self.hosts.values() for group in host.groups.values()
@@ -227,7 +227,7 @@ def test_a_lost_node_wakes_its_groups_a_few_at_a_time() -> None:
         woken.append(nodes.hosts[2].awake_count() - awake)
         awake = nodes.hosts[2].awake_count()
     assert awake == 60
-    # Its own and those that ask the other node for votes: each has its limit.
+    # Its own groups, and groups that ask the other node for votes: each kind has its limit.
     assert max(woken) <= 20
     nodes.until(lambda: all(nodes.leader(group) for group in range(1, 61)))
 

@@ -1,4 +1,4 @@
-"""Connections between nodes over loopback: kept up, bounded, and closed to strangers."""
+"""Connections between nodes over loopback: kept open, bounded, and closed to strangers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes on one loop, with real links and real files: turns, answers, and ends."""
+"""Nodes on one event loop, with real links and real files: turns, answers, and shutdown."""
 
 from __future__ import annotations
 
