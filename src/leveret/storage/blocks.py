@@ -38,7 +38,7 @@ def check_head(data: bytes, file: int, name: str) -> None:
     if version > VERSION:
         raise NewerFormatError(f"{name} has format {version}; this version reads up to {VERSION}")
     if int.from_bytes(data[12:20], "big") != file:
-        raise CorruptionError(f"{name} holds another file of the log")
+        raise CorruptionError(f"{name} has the head of another log file")
 
 
 def encode_block_head(pieces: list[bytes], number: int) -> bytes:

@@ -321,4 +321,4 @@ def _is_sound(queue: Queue | None) -> bool:
 
 def _require_seq(payload: bytes, seq: int) -> None:
     if len(payload) < COPY_BYTES or read_i64_be(payload, 8) != seq:
-        raise CorruptionError("a message is not where it should be")
+        raise CorruptionError("a message is not at its position")

@@ -36,7 +36,7 @@ from leveret.storage.blocks import BLOCK_HEAD_BYTES, HEAD_BYTES, block_end
 from leveret.storage.file_names import log_name
 from leveret.wire.tables import decode_table
 
-ADVICE: Final = "`leveret ctl repair` shows the damage and mends it"
+ADVICE: Final = "`leveret ctl repair` shows the damage and repairs it"
 
 # Records that start with the number of a queue, or of an exchange that remembers keys.
 _NAMING: Final = (GONE, RETURNED, MARK, CHUNK, TRIM, CURSOR, KEYS)
@@ -70,12 +70,12 @@ class Damage:
 
     def refusal(self) -> str:
         """Return the error text for a node that cannot start because of this damage."""
-        return f"{self.place()}, and it cannot be known which queues are concerned: {ADVICE}"
+        return f"{self.place()}, and the affected queues are unknown: {ADVICE}"
 
     def reason(self, queue: int) -> str:
         """Return the text that tells a queue how the damage affects it."""
         count = sum(owner == queue for owner, _, _ in self.messages)
-        text = f"{self.place()}: {count} messages stood there"
+        text = f"{self.place()}: {count} messages were there"
         return text + (", and acks, which are lost" if queue in self.settled else "")
 
 

@@ -79,7 +79,7 @@ def dump(data: bytes, name: str, *, bodies: bool = False) -> Iterator[Entry]:
         if name.endswith(ending):
             yield from read(data, bodies)
             return
-    yield Entry(0, "unknown", {"size": len(data), "fault": "no file of a data directory"})
+    yield Entry(0, "unknown", {"size": len(data), "fault": "not a file of a data directory"})
 
 
 def _blocks(data: bytes, bodies: bool) -> Iterator[Entry]:
@@ -168,7 +168,7 @@ def _records(data: bytes, at: int, end: int, bodies: bool) -> Iterator[Entry]:
         size = int.from_bytes(data[at + 1 : at + RECORD_HEAD_BYTES], "big")
         stop = at + RECORD_HEAD_BYTES + size
         if end - at < RECORD_HEAD_BYTES or stop > end:
-            yield Entry(at, "waste", {"size": end - at, "fault": "no whole record"})
+            yield Entry(at, "waste", {"size": end - at, "fault": "incomplete record"})
             return
         yield _record(data[at:stop], at, bodies)
         at = stop

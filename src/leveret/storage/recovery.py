@@ -143,9 +143,7 @@ def _read_checkpoint(disk: Disk, start: int, found: RecoveryResult) -> bytes:
 def _require_complete(logs: list[int], start: int) -> None:
     """Raise if the first needed log file is missing: the checkpoint's own, or file 1."""
     if start == 0 and logs and logs[0] != 1:
-        raise CorruptionError(
-            "there is no checkpoint, and the log does not go back to its beginning"
-        )
+        raise CorruptionError("there is no checkpoint, and the first log file is missing")
     if start != 0 and start not in logs:
         raise CorruptionError(f"{log_name(start)} is missing")
 
@@ -166,7 +164,7 @@ def _note_size(disk: Disk, number: int, listed: int, found: RecoveryResult) -> N
 
 def _note_missing(number: int, found: RecoveryResult) -> None:
     """Note that a file is missing, and that its messages are unknown."""
-    text = f"{log_name(number)} is missing, and there is no index of it"
+    text = f"{log_name(number)} is missing, and it has no index"
     if not found.is_repair:
         raise CorruptionError(f"{text}: {ADVICE}")
     found.losses.append(text)

@@ -128,10 +128,10 @@ def _find_ranges(disk: Disk, found: RecoveryResult, report: RepairReport) -> Non
         _note_torn_end(disk, found, report)
     for damage in found.damage:
         if damage.start == damage.end:
-            text = f"{log_name(damage.file)}: blocks before byte {damage.end} are gone"
+            text = f"{log_name(damage.file)}: blocks before byte {damage.end} are missing"
             report.notes.append(text)
         elif not damage.is_clear:
-            report.notes.append(f"{damage.place()}: it is not known what stood there")
+            report.notes.append(f"{damage.place()}: its content is unknown")
     if found.has_lost_checkpoint:
         name = checkpoint_name(max(numbers(disk.names(), ".checkpoint")))
         report.ranges[name] = [(0, len(read_file(disk, name)))]
@@ -170,7 +170,7 @@ def _rescue(broker: Broker, pages: LogReader, found: RecoveryResult, report: Rep
             broker.make_vhost(_ROOT).remove_queue(queue)
             continue
         report.notes.append(
-            f"queue {queue.name} is made for {queue.ready.count + len(queue.scheduled)} messages"
+            f"queue {queue.name} created for {queue.ready.count + len(queue.scheduled)} messages"
         )
 
 

@@ -60,7 +60,7 @@ class Store:
     ) -> RecoveryResult:
         """Recover the content of the directory, then log every durable change from now on."""
         if self.durability == OS:
-            log.warning("durability is os: nothing is synced, a loss of power loses messages")
+            log.warning("durability is os: nothing is synced, and a power loss loses messages")
         self.disk.prepare()
         reserve = DiskReserve(self.disk, reserve_bytes)
         reserve.find()
@@ -79,7 +79,10 @@ class Store:
         self.journal.totals = found.totals
         fault = self.log.start(found.files, found.covered, found.next_file, found.last_block)
         if fault is not None:
-            log.error("nothing can be written: %s; consumers can take what is there", fault)
+            log.error(
+                "the log cannot be written: %s; publishes are refused, consumers can go on",
+                fault,
+            )
             self.disk_alarm.is_stuck = True
         pages.trusted_from = found.next_file
         self._broker.attach(self.journal, pages, segments.store)
@@ -127,7 +130,11 @@ class Store:
 
     def _on_disk_alarm(self, is_short: bool) -> None:
         self.log.is_disk_short = is_short
-        log.warning("the disk is short of room" if is_short else "the disk has room again")
+        log.warning(
+            "disk space is short: publishers are blocked"
+            if is_short
+            else "disk space is sufficient again"
+        )
         self._on_alarm(is_short)
 
     def _on_synced(self, block: int) -> None:

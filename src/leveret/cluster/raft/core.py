@@ -232,7 +232,7 @@ class Raft(State):
         if self.transfer_target != NOBODY:
             raise BusyError("another node is about to lead")
         if self.uncommitted_bytes > self.config.uncommitted_bytes_max:
-            raise BusyError("too much is not committed yet")
+            raise BusyError("too many bytes are not committed yet")
         first = self.log.last_index() + 1
         index = first
         entries: list[Entry] = []

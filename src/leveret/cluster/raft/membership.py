@@ -24,7 +24,7 @@ def add_non_voter(state: State, node: i64) -> i64:
     if members.has(node):
         raise ChangeRefusedError(f"node {node} is a member already")
     if len(members.everyone()) >= MEMBERS_MAX:
-        raise ChangeRefusedError(f"there are {MEMBERS_MAX} members, no more can be")
+        raise ChangeRefusedError(f"there are {MEMBERS_MAX} members, the maximum")
     return _change(state, Members(members.voters, [*members.non_voters, int(node)]))
 
 

@@ -21,7 +21,7 @@ def read(state: State, number: i64) -> None:
     """Begin a read of this node."""
     if state.role == LEADER:
         if len(state.reads) >= state.config.reads_max:
-            raise BusyError("too many reads wait")
+            raise BusyError("too many reads are waiting")
         _add(state, state.node, number)
         return
     if state.leader == NOBODY:
