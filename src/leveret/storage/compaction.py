@@ -46,9 +46,9 @@ SLICE_INTERVAL_MS: Final = 5  # between two slices
 LOG_BUSY_MS: Final = 20  # pause while the log is behind
 
 SLICE_BYTES: Final = 1024 * 1024
-_MESSAGES_PER_SLICE: Final = 1024  # messages copied in a slice
-_QUEUES_PER_SLICE: Final = 1000  # queues examined in a slice
-_ENTRIES_PER_SLICE: Final = 10_000  # index entries examined in a slice
+_MESSAGES_PER_SLICE: Final = 1024
+_QUEUES_PER_SLICE: Final = 1000
+_ENTRIES_PER_SLICE: Final = 10_000  # of an index
 
 # Phases of compacting a file, in order.
 _IDLE: Final = 0
