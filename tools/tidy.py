@@ -26,6 +26,7 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
     for part, below in {
         "errors": "",
         "clock": "",
+        "slices": "",
         "addresses": "",
         "checksum": "",
         "build_info": "",
@@ -52,11 +53,11 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
         "cluster": "errors checksum wire journal engine storage",
         "pipeline": "errors clock wire jobs job_model job_service",
         "pyspark_leveret": "errors wire amqp arrow shovels",
-        "http": "errors addresses histogram build_info config patterns wire engine auth "
+        "http": "errors slices addresses histogram build_info config patterns wire engine auth "
         "definitions arrow tasks leases shovels job_model job_service",
-        "metrics": "errors histogram build_info engine storage http",
-        "runtime": "errors clock build_info histogram config patterns wire journal engine storage "
-        "auth definitions amqp arrow tasks leases shovels job_service http metrics",
+        "metrics": "errors slices histogram build_info engine storage http",
+        "runtime": "errors clock slices build_info histogram config patterns wire journal engine "
+        "storage auth definitions amqp arrow tasks leases shovels job_service http metrics",
         "testing": "errors clock config engine storage runtime",
         "cli": "errors clock build_info config definitions perf storage job_model jobs bus "
         "pipeline runtime",

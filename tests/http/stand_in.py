@@ -11,10 +11,10 @@ from leveret.engine.broker import Broker
 from leveret.engine.turns.retired_counts import Counts
 from leveret.engine.turns.session import Outlet, Session
 from leveret.http.framework.node import Connected, Jobs, Listener, LoopFacts, Machine, Opened
-from leveret.http.framework.pace import Slices
 from leveret.http.framework.request_counts import Requests
 from leveret.leases import Leases
 from leveret.shovels import Shovels
+from leveret.slices import Slices
 from leveret.tasks import Tasks
 
 

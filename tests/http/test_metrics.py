@@ -12,12 +12,12 @@ import pika
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from leveret.http.framework.pace import Pace, Slices
 from leveret.metrics.node import NODE_FAMILIES
 from leveret.metrics.queue_lines import escaped
 from leveret.metrics.queues import QUEUE_FAMILIES
 from leveret.metrics.scrape import PIECE_BYTES
 from leveret.metrics.sources import SLICE
+from leveret.slices import LoopShare, Slices
 from leveret.testing.broker import BrokerUrl, broker
 from leveret.testing.clock import ManualClock
 
@@ -263,9 +263,9 @@ class Looks(Slices):
 
     count = 0
 
-    async def maybe_rest(self) -> None:
+    async def rest_if_over(self) -> None:
         self.count += 1
-        await super().maybe_rest()
+        await super().rest_if_over()
 
 
 def test_a_scrape_of_ten_thousand_queues_lets_others_have_their_turn() -> None:
@@ -278,7 +278,7 @@ def test_a_scrape_of_ten_thousand_queues_lets_others_have_their_turn() -> None:
                 vhost = node.broker.vhost("/")
                 for number in range(count):
                     vhost.declare_queue(f"q{number}", False, None, None, False, {})
-            looks = Looks(Pace(node.broker))
+            looks = Looks(LoopShare(lambda: node.broker.turn.now_ms))
             lines = longest = 0
             async for piece in node.metrics.scrape("per-object", looks):
                 lines += piece.count(b"\n")

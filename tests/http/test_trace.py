@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from leveret.http.framework import pace
+from leveret import slices
 from leveret.testing.broker import BrokerUrl, broker
 from leveret.testing.disk import FakeDisk
 from tests.http.insight_client import ask, opened, properties
@@ -137,7 +137,7 @@ def test_trace_goes_on_from_its_cursor(url: BrokerUrl, monkeypatch: pytest.Monke
     channel.basic_publish("", "s", b"x", properties(message_id="m3"))
     whole = trace(url, "message_id=m3")
     # A request without time of its own makes one step in each queue.
-    monkeypatch.setattr(pace, "REQUEST_S", 0.0)
+    monkeypatch.setattr(slices, "REQUEST_S", 0.0)
     status, page = ask(url, "GET", "/trace?message_id=m3")
     assert (status, page["cursor"] is not None, page["scanned"]) == (200, True, 0)
     monkeypatch.undo()

@@ -21,7 +21,6 @@ from leveret.http.framework.answers import json, on_crash, on_http_error, on_hun
 from leveret.http.framework.listing import with_list_query
 from leveret.http.framework.node import NodeView
 from leveret.http.framework.operations import Handler, Needs, Operation, endpoints_of, routes_of
-from leveret.http.framework.pace import Pace
 from leveret.http.framework.rates import Rates
 from leveret.http.framework.router import Routes, routed
 from leveret.http.insight import chronicles, explain, pause, search, tasks, trace, try_route
@@ -51,6 +50,7 @@ from leveret.http.management import (
     vhosts,
 )
 from leveret.http.streams import leases, stream_messages, streams
+from leveret.slices import LoopShare
 
 # Paths that are called so often that what is around a call must not cost more than the call.
 _EXPRESS: Final = ("/enqueue", "/dequeue", "/ack", "/nack", "/extend")
@@ -97,7 +97,8 @@ def make_app(facts: NodeView) -> Starlette:
     app.state.facts = facts
     app.state.rates = Rates()
     app.state.operations = OPERATIONS
-    app.state.pace = Pace(facts.broker)
+    # Each turn of the engine has a time, so the time of the last one changes when clients act.
+    app.state.loop_share = LoopShare(lambda: facts.broker.turn.now_ms)
     return app
 
 

@@ -6,7 +6,7 @@
 
 All samples of a family stand together, as the format wants it. After `SLICE` lines at most it is
 asked whether others want their turn: while clients do anything, a scrape takes a tenth of the loop
-(`leveret.http.framework.pace`). Memory is bounded by one piece and the labels of queues.
+(`leveret.slices`). Memory is bounded by one piece and the labels of queues.
 """
 
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -19,7 +19,6 @@ from librt.strings import BytesWriter
 from leveret.engine.queues.queue import Queue
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.histogram import Histogram
-from leveret.http.framework.pace import Slices
 from leveret.metrics import node, objects, queues, traffic
 from leveret.metrics.family import COUNTER, Family
 from leveret.metrics.node import NODE_FAMILIES
@@ -43,6 +42,7 @@ from leveret.metrics.sources import (
     sliced,
 )
 from leveret.metrics.text import histogram_lines, sample
+from leveret.slices import Slices
 
 PIECE_BYTES: Final = 128 * 1024
 
@@ -227,19 +227,19 @@ class Scrape:
                     part.labels,
                     now_ms,
                 )
-                await self._slices.maybe_rest()
+                await self._slices.rest_if_over()
                 if self._is_full():
                     yield self._take()
-                    self._slices.go_on()
+                    self._slices.begin()
 
     async def _queue_infos(self, parts: list[Part], name: str) -> AsyncIterator[bytes]:
         self._out.write(queues.INFO.head(name))
         for part in parts:
             write_infos(self._out, name.encode(), part.queues, part.labels)
-            await self._slices.maybe_rest()
+            await self._slices.rest_if_over()
             if self._is_full():
                 yield self._take()
-                self._slices.go_on()
+                self._slices.begin()
 
     async def _queue_extras(self, parts: list[Part], now_ms: int) -> AsyncIterator[bytes]:
         """What few queues have, with further labels or from their channels."""
@@ -253,18 +253,18 @@ class Scrape:
                 if taken_ms is not None:
                     age_s = max(0, now_ms - taken_ms) / 1000
                     self._write(f"{queues.OLDEST_UNACKED.name}{labels.decode()}{age_s:.9g}\n")
-            await self._slices.maybe_rest()
+            await self._slices.rest_if_over()
             if self._is_full():
                 yield self._take()
-                self._slices.go_on()
+                self._slices.begin()
         for family in (queues.DROPPED, queues.DEAD_LETTERED):
             self._out.write(family.head())
             for part in parts:
                 self._fates(family, part)
-                await self._slices.maybe_rest()
+                await self._slices.rest_if_over()
                 if self._is_full():
                     yield self._take()
-                    self._slices.go_on()
+                    self._slices.begin()
 
     def _fates(self, family: Family, part: Part) -> None:
         for queue in part.queues:
@@ -331,10 +331,10 @@ class Scrape:
             self._out.write(family.head(name))
             for part in sliced(things):
                 self._out.write(objects.lines(declared, name, part))
-                await self._slices.maybe_rest()
+                await self._slices.rest_if_over()
                 if self._is_full():
                     yield self._take()
-                    self._slices.go_on()
+                    self._slices.begin()
 
 
 def _wants(families: Iterable[ObjectFamily[Thing]], groups: frozenset[str] | None) -> bool:

@@ -17,9 +17,9 @@ from leveret.engine.turns.retired_counts import Counts
 from leveret.engine.turns.session import Session
 from leveret.histogram import Histogram
 from leveret.http.framework.node import Connected, Machine, NodeView
-from leveret.http.framework.pace import Slices
 from leveret.http.framework.request_counts import Requests
 from leveret.metrics import queue_lines as figures
+from leveret.slices import Slices
 from leveret.storage.log import Log
 
 SLICE: Final = 1000  # queues, or other objects, that are looked at before others get their turn
@@ -75,7 +75,7 @@ async def in_turn(items: Iterable[Item], slices: Slices) -> AsyncIterator[list[I
     """The same, with a turn for everybody else after each slice that took a while."""
     for part in sliced(items):
         yield part
-        await slices.maybe_rest()
+        await slices.rest_if_over()
 
 
 def queues_of(sources: Sources) -> list[Queue]:

@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from leveret.engine.broker import Broker
 from leveret.histogram import Histogram
 from leveret.http.framework.node import LoopFacts, NodeView
-from leveret.http.framework.pace import Slices
 from leveret.http.framework.request_counts import Requests
 from leveret.metrics.sources import Sources
 from leveret.runtime.tracing import Tracer
+from leveret.slices import Slices
 from leveret.storage.log import Log
 
 

@@ -12,7 +12,6 @@ broker nor stand in its memory as JSON.
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
-from time import perf_counter
 from typing import Any, Final, TypeVar, get_origin
 
 import msgspec
@@ -23,13 +22,12 @@ from starlette.types import ASGIApp
 
 from leveret.http.framework.answers import Failure, encoded, json
 from leveret.http.framework.operations import Handler, Operation, Query
-from leveret.http.framework.pace import Pace
-from leveret.http.framework.queue_access import pace_of
+from leveret.http.framework.queue_access import slices_of
 from leveret.patterns import Pattern
+from leveret.slices import Slices
 
 PAGE_SIZE: Final = 100
 PAGE_SIZE_MAX: Final = 500
-SLICE_S: Final = 0.004
 PIECE_ITEMS_MAX: Final = 256  # encoded at once
 PAGE_DIGITS_MAX: Final = 9
 _SHORT: Final = 64  # a list that is answered at once, with its length
@@ -167,20 +165,20 @@ async def answer_list(
 ) -> Response:
     """Answer with a description of each row; one that is described as None is gone meanwhile."""
     wanted = listing_of(request)
-    pace = pace_of(request)
+    slices = slices_of(request)
     matches = wanted.matches
     found = rows if matches is None else [row for row in rows if matches(name_of(row))]
     if wanted.sort:
-        items = await _sorted(found, describe, wanted, pace)
+        items = await _sorted(found, describe, wanted, slices)
         if wanted.page:
             return _page(wanted, len(rows), len(items), _cut(items, wanted))
-        return await _array(items, _itself, wanted.columns, pace)
+        return await _array(items, _itself, wanted.columns, slices)
     if wanted.is_reversed:
         found = found[::-1]
     if wanted.page:
-        items = await _described(_cut(found, wanted), describe, pace)
+        items = await _described(_cut(found, wanted), describe, slices)
         return _page(wanted, len(rows), len(found), items)
-    return await _array(found, describe, wanted.columns, pace)
+    return await _array(found, describe, wanted.columns, slices)
 
 
 def _itself(item: object) -> object:
@@ -226,7 +224,7 @@ def _order(item: object, path: list[str]) -> tuple[int, Any]:
 
 
 async def _sorted(
-    rows: Sequence[Row], describe: Callable[[Row], object], wanted: Listing, pace: Pace
+    rows: Sequence[Row], describe: Callable[[Row], object], wanted: Listing, slices: Slices
 ) -> list[object]:
     """The descriptions in order. What they are sorted by is looked up in slices too."""
     keys: list[tuple[int, Any]] = []
@@ -237,30 +235,28 @@ async def _sorted(
             keys.append(_order(item, wanted.sort))
         return item
 
-    items = await _described(rows, noted, pace)
+    items = await _described(rows, noted, slices)
     order = sorted(range(len(items)), key=keys.__getitem__, reverse=wanted.is_reversed)
     return [items[index] for index in order]
 
 
 async def _described(
-    rows: Sequence[Row], describe: Callable[[Row], object], pace: Pace
+    rows: Sequence[Row], describe: Callable[[Row], object], slices: Slices
 ) -> list[object]:
     items: list[object] = []
-    started = perf_counter()
     for index, row in enumerate(rows):
         item = describe(row)
         if item is not None:
             items.append(item)
-        if index % _AT_A_TIME == 0 and perf_counter() - started > SLICE_S:
-            await pace.rest(perf_counter() - started)
-            started = perf_counter()
+        if index % _AT_A_TIME == 0:
+            await slices.rest_if_over()
     return items
 
 
 async def _array(
-    rows: Sequence[Row], describe: Callable[[Row], object], columns: Columns, pace: Pace
+    rows: Sequence[Row], describe: Callable[[Row], object], columns: Columns, slices: Slices
 ) -> Response:
-    pieces = array_pieces(rows, describe, columns, pace)
+    pieces = array_pieces(rows, describe, columns, slices)
     if len(rows) <= _SHORT:
         body = b"".join([piece async for piece in pieces])
         return Response(body, media_type="application/json")
@@ -268,7 +264,7 @@ async def _array(
 
 
 async def array_pieces(
-    rows: Sequence[Row], describe: Callable[[Row], object], columns: Columns, pace: Pace
+    rows: Sequence[Row], describe: Callable[[Row], object], columns: Columns, slices: Slices
 ) -> AsyncIterator[bytes]:
     """A JSON array of the rows' descriptions, a slice at a time.
 
@@ -276,19 +272,19 @@ async def array_pieces(
     """
     lead = b"["
     batch: list[object] = []
-    started = perf_counter()
+    slices.begin()
     for index, row in enumerate(rows):
         item = describe(row)
         if item is not None:
             batch.append(project(msgspec.to_builtins(item), columns) if columns else item)
-        is_late = index % _AT_A_TIME == 0 and perf_counter() - started > SLICE_S
-        if batch and (is_late or len(batch) >= PIECE_ITEMS_MAX):
+        is_over = index % _AT_A_TIME == 0 and slices.is_over()
+        if batch and (is_over or len(batch) >= PIECE_ITEMS_MAX):
             piece = lead + encoded(batch)[1:-1]
             lead = b","
             batch = []
-            await pace.rest(perf_counter() - started)
+            await slices.rest()
             yield piece
-            started = perf_counter()
+            slices.begin()
     yield lead + encoded(batch)[1:-1] + b"]" if batch or lead == b"[" else b"]"
 
 

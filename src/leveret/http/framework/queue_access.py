@@ -10,7 +10,7 @@ from leveret.auth import CONFIGURE, READ
 from leveret.engine.queues.queue import Queue
 from leveret.errors import NotFoundError
 from leveret.http.framework.login import facts_of, part_of, user_of, vhost_of
-from leveret.http.framework.pace import Pace
+from leveret.slices import Slices
 
 _REFUSED: Final = {
     READ: "User not authorised to read from the queue",
@@ -46,7 +46,6 @@ def number_of(query: QueryParams, name: str, default: int, most: int) -> int:
     return int(text)
 
 
-def pace_of(request: Request) -> Pace:
-    """How fast the requests of this node may go through messages."""
-    pace: Pace = request.app.state.pace
-    return pace
+def slices_of(request: Request) -> Slices:
+    """Return slices for a request that reads many messages or objects."""
+    return Slices(request.app.state.loop_share)

@@ -30,9 +30,9 @@ from leveret.errors import NotFoundError
 from leveret.http.framework.answers import json
 from leveret.http.framework.login import facts_of, user_of, vhost_of
 from leveret.http.framework.operations import Needs, Operation, Query
-from leveret.http.framework.pace import Slices
-from leveret.http.framework.queue_access import pace_of
+from leveret.http.framework.queue_access import slices_of
 from leveret.http.insight.shapes import printable
+from leveret.slices import Slices
 
 COPIES_MAX: Final = 20_000_000  # of one answer: eight bytes of memory each
 _STEP: Final = 4096  # numbers between two looks at the clock
@@ -119,7 +119,7 @@ async def get_chronicles(request: Request) -> Response:
         _add_held(copies, facts.sessions(), vhost)
         streams = _streams(vhost)
     await facts.synced()
-    slices = Slices(pace_of(request))
+    slices = slices_of(request)
     shown = [await _shown(one, slices) for one in copies]
     exchanges = [
         RememberingExchange(printable(name), printable(stream))
@@ -222,7 +222,7 @@ async def _runs(seqs: "array[int]", slices: Slices) -> list[Run]:
                     runs.append((first, last))
                 first = seq
             last = seq
-        await slices.maybe_rest()
+        await slices.rest_if_over()
     if first >= 0:
         runs.append((first, last))
     return runs

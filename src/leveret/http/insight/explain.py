@@ -29,8 +29,7 @@ from leveret.engine.vhosts.register import Register
 from leveret.http.framework.answers import json
 from leveret.http.framework.login import facts_of, part_of
 from leveret.http.framework.operations import Needs, Operation
-from leveret.http.framework.pace import Slices
-from leveret.http.framework.queue_access import pace_of, permitted_queue, queue_of
+from leveret.http.framework.queue_access import permitted_queue, queue_of, slices_of
 from leveret.http.insight.shapes import parse_id, printable
 from leveret.leases import Lease
 
@@ -107,10 +106,10 @@ async def _find_held(request: Request, queue: Queue, seq: int) -> Found | None:
     wanted.require_states([UNACKED])
     wanted.require_seq(seq)
     walk = Walk(queue, facts.broker.vhost(queue.vhost).stuck, wanted, facts.sessions())
-    slices = Slices(pace_of(request))
+    slices = slices_of(request)
     walk.step(_STEP, 1, 1)
     while not walk.is_done() and not walk.is_full():
-        await slices.maybe_rest()
+        await slices.rest_if_over()
         walk.step(_STEP, 1, 1)
     found = walk.take()
     if found and found[0].message.holder is not None:  # it may have been settled meanwhile

@@ -26,8 +26,7 @@ from leveret.errors import NotFoundError, PreconditionFailedError
 from leveret.http.framework.answers import json
 from leveret.http.framework.login import facts_of
 from leveret.http.framework.operations import Needs, Operation, Query, body_of
-from leveret.http.framework.pace import Slices
-from leveret.http.framework.queue_access import number_of, pace_of, permitted_queue
+from leveret.http.framework.queue_access import number_of, permitted_queue, slices_of
 from leveret.http.insight.filters import Filtering, filter_of
 from leveret.http.insight.shapes import (
     Encoded,
@@ -121,10 +120,10 @@ async def _walk(
     vhost = facts.broker.vhost(queue.vhost)
     with facts.turn():  # for the time of day
         walk = Walk(queue, vhost.stuck, wanted, facts.sessions(), start)
-    slices = Slices(pace_of(request))
+    slices = slices_of(request)
     walk.step(STEP, limit, PEEK_BYTES_MAX)
     while not walk.is_done() and not walk.is_full() and not slices.is_late():
-        await slices.maybe_rest()
+        await slices.rest_if_over()
         walk.step(STEP, limit, PEEK_BYTES_MAX)
     if queue.deleted:
         raise NotFoundError(f"no queue '{queue.name}' in vhost '{queue.vhost}'")

@@ -27,8 +27,7 @@ from leveret.engine.streams.stream import Stream
 from leveret.http.framework.answers import json
 from leveret.http.framework.login import facts_of, user_of
 from leveret.http.framework.operations import Operation, Query
-from leveret.http.framework.pace import Slices
-from leveret.http.framework.queue_access import pace_of
+from leveret.http.framework.queue_access import slices_of
 from leveret.http.insight.shapes import (
     Encoded,
     HolderInfo,
@@ -127,7 +126,7 @@ class _Tracing:
         self._facts = facts_of(request)
         self._user = user_of(request)
         self._only = request.query_params.get("vhost")
-        self._slices = Slices(pace_of(request))
+        self._slices = slices_of(request)
         self._message_id = message or (at.message_id if at is not None else "")
         self._number = number
         self._at = at
@@ -213,7 +212,7 @@ class _Tracing:
             self._scanned += walk.scanned - scanned
             for found in walk.take():
                 self._note_place(queue, is_held, found)
-            await self._slices.maybe_rest()
+            await self._slices.rest_if_over()
         return None
 
     def _filter(self, queue: Queue) -> Filter | None:
@@ -270,7 +269,7 @@ class _Tracing:
             self._places += [_stream_place(stream, place) for place in lives.places]
             lives.events = []
             lives.places = []
-            await self._slices.maybe_rest()
+            await self._slices.rest_if_over()
         self._numbers = lives.numbers
         return None
 

@@ -20,7 +20,8 @@ from leveret.http.framework.answers import encoded
 from leveret.http.framework.bodies import made, no_vhost, read_object
 from leveret.http.framework.login import facts_of, part_of
 from leveret.http.framework.operations import Needs, Operation, Query, whole_body
-from leveret.http.framework.slices import policies_applied, work_off, work_off_in_turns
+from leveret.http.management.policies import wait_for_policies
+from leveret.slices import run_in_slices
 
 DOCUMENT_BYTES_MAX: Final = 64 * 1024 * 1024
 
@@ -45,7 +46,7 @@ async def _written(request: Request, said: Row, lists: list[tuple[str, Iterator[
     pieces = [encoded(said)[:-1]]
     for name, rows in lists:
         written: list[bytes] = []
-        await work_off(_written_rows(rows, written))
+        await run_in_slices(_written_rows(rows, written))
         pieces.append(b',"%b":[%b]' % (name.encode(), b",".join(written)))
     pieces.append(b"}")
     headers = {"Cache-Control": "no-cache"}
@@ -81,9 +82,9 @@ async def _import(request: Request, vhost: str | None) -> Response:
     document = read_object(data, "failed_to_parse_json")
     importer = Importer(facts.book, facts.directory, document, vhost)
     await asyncio.to_thread(importer.hash_passwords)
-    await work_off(importer.check())
-    await work_off_in_turns(facts, importer.steps())
-    await policies_applied(facts)
+    await run_in_slices(importer.check())
+    await run_in_slices(importer.steps(), facts.turn)
+    await wait_for_policies(facts)
     await facts.synced()
     return made(False)
 

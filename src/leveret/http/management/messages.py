@@ -4,10 +4,9 @@ A publish is answered when the message is safe, as a confirm would be. A get tak
 queue for as long as the answer takes to make: they are given back or are gone, as `ackmode` says.
 """
 
-import asyncio
 import binascii
 from base64 import b64decode
-from time import perf_counter
+from collections.abc import Iterator
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -47,11 +46,11 @@ from leveret.http.framework.visibility import (
     used_vhost,
 )
 from leveret.http.management.queues import Peeked, encode_payload, shown_properties
+from leveret.slices import run_in_slices
 from leveret.wire.properties import Properties, decode_properties, encode_header
 
 GET_COUNT_MAX: Final = 10_000
 GET_BYTES_MAX: Final = 64 * 1024 * 1024  # of bodies in one answer
-SLICE_S: Final = 0.005
 
 # RabbitMQ: an error of AMQP is shown with its code and name.
 _CODES: Final = (
@@ -245,22 +244,19 @@ class _Taking:
         self.shown: list[Peeked] = []
 
     async def take(self, count: int) -> None:
-        """Take up to so many, as long as there are any."""
+        """Take up to `count` messages, as long as the queue has any."""
+        await run_in_slices(self._steps(count), self._facts.turn)
+        self._is_whole = True
+
+    def _steps(self, count: int) -> Iterator[None]:
         size = 0
         while len(self.shown) < count and size < GET_BYTES_MAX and not self._queue.deleted:
-            started = perf_counter()
-            with self._facts.turn():
-                while len(self.shown) < count and size < GET_BYTES_MAX:
-                    message = get(self._session, self._queue, False)
-                    if message is None:
-                        self._is_whole = True
-                        return
-                    size += len(message.body)
-                    self.shown.append(self._show(message))
-                    if perf_counter() - started > SLICE_S:
-                        break
-            await asyncio.sleep(0)
-        self._is_whole = True
+            message = get(self._session, self._queue, False)
+            if message is None:
+                return
+            size += len(message.body)
+            self.shown.append(self._show(message))
+            yield
 
     def _show(self, message: Message) -> Peeked:
         header = counted_header(message) if message.flags & COUNTED else message.header

@@ -19,8 +19,7 @@ from leveret.http.framework.answers import json
 from leveret.http.framework.login import facts_of
 from leveret.http.framework.node import LoopFacts
 from leveret.http.framework.operations import Needs, Operation, Query
-from leveret.http.framework.pace import Slices
-from leveret.http.framework.queue_access import pace_of
+from leveret.http.framework.queue_access import slices_of
 
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 FILTERS_MAX: Final = 100
@@ -30,11 +29,11 @@ PER_OBJECT: Final = "per-object"
 
 
 async def get_metrics(request: Request) -> Response:
-    return _answer(facts_of(request).metrics.scrape(AGGREGATED, _slices(request)))
+    return _answer(facts_of(request).metrics.scrape(AGGREGATED, slices_of(request)))
 
 
 async def get_per_object(request: Request) -> Response:
-    return _answer(facts_of(request).metrics.scrape(PER_OBJECT, _slices(request)))
+    return _answer(facts_of(request).metrics.scrape(PER_OBJECT, slices_of(request)))
 
 
 async def get_detailed(request: Request) -> Response:
@@ -45,15 +44,11 @@ async def get_detailed(request: Request) -> Response:
     if len(groups) + len(vhosts) + len(queues) > FILTERS_MAX:
         raise HTTPException(400, f"at most {FILTERS_MAX} parameters")
     metrics = facts_of(request).metrics
-    return _answer(metrics.scrape_groups(groups, vhosts, queues, _slices(request)))
+    return _answer(metrics.scrape_groups(groups, vhosts, queues, slices_of(request)))
 
 
 async def get_loop(request: Request) -> Response:
     return json(facts_of(request).metrics.loop())
-
-
-def _slices(request: Request) -> Slices:
-    return Slices(pace_of(request))
 
 
 def _answer(pieces: AsyncIterator[bytes]) -> Response:

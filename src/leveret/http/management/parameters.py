@@ -16,7 +16,7 @@ from leveret.http.framework.answers import json
 from leveret.http.framework.bodies import made, no_vhost, object_of, require_keys
 from leveret.http.framework.login import facts_of, part_of, user_of
 from leveret.http.framework.operations import Needs, Operation
-from leveret.http.framework.slices import policies_applied
+from leveret.http.management.policies import wait_for_policies
 from leveret.http.management.vhosts import governed_vhost, governed_vhosts
 
 
@@ -83,7 +83,7 @@ async def put_parameter(request: Request) -> Response:
     require_keys(body, "value")
     with facts.turn():
         is_new = facts.book.parameters.put(component, vhost, name, body["value"])
-    await policies_applied(facts)
+    await wait_for_policies(facts)
     await facts.synced()
     return made(is_new)
 
@@ -95,7 +95,7 @@ async def delete_parameter(request: Request) -> Response:
         was_there = facts.book.parameters.drop(*parts)
     if not was_there:
         raise NotFoundError("no such parameter")
-    await policies_applied(facts)
+    await wait_for_policies(facts)
     await facts.synced()
     return made(False)
 

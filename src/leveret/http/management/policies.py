@@ -1,5 +1,6 @@
 """Policies and operator policies over HTTP."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -16,7 +17,6 @@ from leveret.http.framework.bodies import made, no_vhost, object_of, require_key
 from leveret.http.framework.login import facts_of, part_of
 from leveret.http.framework.node import NodeView
 from leveret.http.framework.operations import Needs, Operation
-from leveret.http.framework.slices import policies_applied
 from leveret.http.management.vhosts import governed_vhost, governed_vhosts
 
 BookOf = Callable[[NodeView], PolicyBook]
@@ -49,6 +49,14 @@ def _user(facts: NodeView) -> PolicyBook:
 
 def _operator(facts: NodeView) -> PolicyBook:
     return facts.book.operator_policies
+
+
+async def wait_for_policies(facts: NodeView) -> None:
+    """Return when every queue and exchange obeys the current policies."""
+    while facts.book.is_applying():
+        with facts.turn():
+            facts.book.apply_some()
+        await asyncio.sleep(0)
 
 
 def _list_all(book_of: BookOf) -> Handler:
@@ -99,7 +107,7 @@ def _put(book_of: BookOf) -> Handler:
         }
         with facts.turn():
             is_new = book_of(facts).put(vhost, name, value)
-        await policies_applied(facts)
+        await wait_for_policies(facts)
         await facts.synced()
         return made(is_new)
 
@@ -114,7 +122,7 @@ def _delete(book_of: BookOf) -> Handler:
             was_there = book_of(facts).drop(vhost, name)
         if not was_there:
             raise NotFoundError("no such policy")
-        await policies_applied(facts)
+        await wait_for_policies(facts)
         await facts.synced()
         return made(False)
 

@@ -5,15 +5,13 @@ from time import perf_counter
 
 import msgspec
 
-from leveret.engine.broker import Broker
 from leveret.http.framework.listing import (
     PIECE_ITEMS_MAX,
-    SLICE_S,
     array_pieces,
     columns_of,
     project,
 )
-from leveret.http.framework.pace import Pace
+from leveret.slices import SLICE_S, LoopShare, Slices
 
 
 class Item(msgspec.Struct):
@@ -29,12 +27,16 @@ def test_columns_lead_into_objects_and_arrays() -> None:
     assert columns_of("") == {}
 
 
+def slices() -> Slices:
+    return Slices(LoopShare(lambda: 0))
+
+
 def pieces_of(count: int, gone: int = -1) -> list[bytes]:
     def describe(n: int) -> Item | None:
         return None if n == gone else Item(n)
 
     async def collect() -> list[bytes]:
-        return [piece async for piece in array_pieces(range(count), describe, {}, Pace(Broker(1)))]
+        return [piece async for piece in array_pieces(range(count), describe, {}, slices())]
 
     return asyncio.run(collect())
 
@@ -73,7 +75,7 @@ def test_slow_rows_let_others_run_in_between() -> None:
 
         async with asyncio.TaskGroup() as group:
             task = group.create_task(others())
-            async for _ in array_pieces(range(64), describe, {}, Pace(Broker(1))):
+            async for _ in array_pieces(range(64), describe, {}, slices()):
                 pass
             task.cancel()
 
