@@ -22,7 +22,7 @@ from starlette.types import ASGIApp
 
 from leveret.http.framework.answers import Failure, encoded, json
 from leveret.http.framework.operations import Handler, Operation, Query
-from leveret.http.framework.queue_access import slices_of
+from leveret.http.framework.request_parts import slices_of
 from leveret.patterns import Pattern
 from leveret.slices import Slices
 

@@ -4,27 +4,15 @@ import asyncio
 import binascii
 from base64 import b64decode
 from typing import Final
-from urllib.parse import unquote
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from leveret.addresses import plain_host
 from leveret.auth import Credentials, Refusal, User, is_loopback
-from leveret.http.framework.node import NodeView
+from leveret.http.framework.request_parts import facts_of, host_of
 
 _CHALLENGE: Final = {"WWW-Authenticate": 'Basic realm="RabbitMQ Management"'}
 _PROTOCOL: Final = "http"
-
-
-def facts_of(request: Request) -> NodeView:
-    facts: NodeView = request.app.state.facts
-    return facts
-
-
-def host_of(request: Request) -> str:
-    """The address that the request comes from."""
-    return plain_host(request.client.host) if request.client is not None else "127.0.0.1"
 
 
 async def login(request: Request) -> User:
@@ -95,24 +83,3 @@ async def _ask(request: Request, credentials: Credentials) -> User | Refusal:
 
     facts_of(request).authority.login(credentials, told)
     return await decided
-
-
-def user_of(request: Request) -> User:
-    """The user who asks; the operation has logged them in."""
-    user: User = request.state.user
-    return user
-
-
-def vhost_of(request: Request) -> str:
-    """The vhost of the path, in which the user may work, or look if they only ask."""
-    vhost = part_of(request, "vhost")
-    user = user_of(request)
-    may_enter = user.may_see if request.method in ("GET", "HEAD") else user.may_open
-    if not may_enter(vhost):
-        raise HTTPException(401, "User not authorised to access virtual host")
-    return vhost
-
-
-def part_of(request: Request, name: str) -> str:
-    """A part of the path, decoded."""
-    return unquote(request.path_params[name], errors="surrogateescape")

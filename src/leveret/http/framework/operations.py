@@ -23,7 +23,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from leveret.auth import is_loopback
 from leveret.errors import LeveretError
 from leveret.http.framework.answers import status_of
-from leveret.http.framework.login import facts_of, host_of, login
+from leveret.http.framework.login import login
+from leveret.http.framework.request_parts import facts_of, host_of
 
 BODY_BYTES_MAX: Final = 16 * 1024 * 1024  # of a body that is read whole
 WHOLE_BODY: Final = "leveret.body"  # in a scope: the body, where it came whole

@@ -28,9 +28,9 @@ from leveret.engine.turns.session import Session
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import NotFoundError
 from leveret.http.framework.answers import json
-from leveret.http.framework.login import facts_of, user_of, vhost_of
 from leveret.http.framework.operations import Needs, Operation, Query
-from leveret.http.framework.queue_access import slices_of
+from leveret.http.framework.permissions import vhost_of
+from leveret.http.framework.request_parts import facts_of, slices_of, user_of
 from leveret.http.insight.shapes import printable
 from leveret.slices import Slices
 

@@ -27,9 +27,9 @@ from leveret.engine.queues.queue import Queue
 from leveret.engine.vhosts.pausing import pause_note
 from leveret.engine.vhosts.register import Register
 from leveret.http.framework.answers import json
-from leveret.http.framework.login import facts_of, part_of
 from leveret.http.framework.operations import Needs, Operation
-from leveret.http.framework.queue_access import permitted_queue, queue_of, slices_of
+from leveret.http.framework.permissions import permitted_queue, queue_of
+from leveret.http.framework.request_parts import facts_of, part_of, slices_of
 from leveret.http.insight.shapes import parse_id, printable
 from leveret.leases import Lease
 

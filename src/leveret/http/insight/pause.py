@@ -13,9 +13,9 @@ from starlette.responses import Response
 
 from leveret.auth import CONFIGURE
 from leveret.engine.vhosts import pausing
-from leveret.http.framework.login import facts_of, user_of
 from leveret.http.framework.operations import Operation
-from leveret.http.framework.queue_access import permitted_queue
+from leveret.http.framework.permissions import permitted_queue
+from leveret.http.framework.request_parts import facts_of, user_of
 
 
 async def pause_queue(request: Request) -> Response:

@@ -24,9 +24,9 @@ from leveret.engine.queues.undelivered_deaths import Stuck
 from leveret.engine.streams.stream import Stream
 from leveret.errors import NotFoundError, PreconditionFailedError
 from leveret.http.framework.answers import json
-from leveret.http.framework.login import facts_of
 from leveret.http.framework.operations import Needs, Operation, Query, body_of
-from leveret.http.framework.queue_access import number_of, permitted_queue, slices_of
+from leveret.http.framework.permissions import permitted_queue
+from leveret.http.framework.request_parts import facts_of, number_of, slices_of
 from leveret.http.insight.filters import Filtering, filter_of
 from leveret.http.insight.shapes import (
     Encoded,

@@ -17,7 +17,7 @@ from leveret.engine.insight.walk import Cursor, Found, arrived_ms
 from leveret.engine.message import REDELIVERED, Holder, Message
 from leveret.engine.queues.queue import Queue
 from leveret.engine.turns.session import Consumer, Session
-from leveret.http.management.queues import encode_payload, shown_properties
+from leveret.http.management.message_shapes import encode_payload, shown_properties
 from leveret.wire.properties import decode_properties
 
 _KEY_MAX: Final = 1 << 62

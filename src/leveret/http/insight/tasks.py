@@ -24,9 +24,9 @@ from leveret.engine.commands.moving import COPY, DELETE, MOVE, REDRIVE
 from leveret.engine.history.life_events import queue_of_copy, seq_of_copy
 from leveret.errors import NotFoundError, PreconditionFailedError
 from leveret.http.framework.answers import json
-from leveret.http.framework.login import facts_of, part_of, user_of
 from leveret.http.framework.node import NodeView
 from leveret.http.framework.operations import Operation, body_of
+from leveret.http.framework.request_parts import facts_of, part_of, user_of
 from leveret.http.insight.filters import Filtering, filter_of
 from leveret.shovels.state import TERMINATED, ShovelState
 from leveret.tasks import Order, Place, Task

@@ -25,9 +25,8 @@ from leveret.engine.queues.queue import Queue
 from leveret.engine.streams.lives import NUMBERS_MAX, LifeEvent, Lives
 from leveret.engine.streams.stream import Stream
 from leveret.http.framework.answers import json
-from leveret.http.framework.login import facts_of, user_of
 from leveret.http.framework.operations import Operation, Query
-from leveret.http.framework.queue_access import slices_of
+from leveret.http.framework.request_parts import facts_of, slices_of, user_of
 from leveret.http.insight.shapes import (
     Encoded,
     HolderInfo,

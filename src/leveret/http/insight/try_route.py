@@ -13,8 +13,9 @@ from starlette.responses import Response
 from leveret.engine.commands.content import Content
 from leveret.engine.commands.trial import try_route
 from leveret.http.framework.answers import json
-from leveret.http.framework.login import facts_of, part_of, vhost_of
 from leveret.http.framework.operations import Operation, body_of
+from leveret.http.framework.permissions import vhost_of
+from leveret.http.framework.request_parts import facts_of, part_of
 from leveret.http.insight.shapes import printable
 from leveret.wire.properties import Properties, encode_header
 from leveret.wire.tables import NAME_BYTES_MAX, table_of

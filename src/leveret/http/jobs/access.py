@@ -30,7 +30,8 @@ from leveret.errors import (
     StorageError,
     TokenRefusedError,
 )
-from leveret.http.framework.login import facts_of, login
+from leveret.http.framework.login import login
+from leveret.http.framework.request_parts import facts_of
 from leveret.job_service.store import Store
 
 ALL: Final = "*"

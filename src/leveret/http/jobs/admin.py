@@ -10,8 +10,8 @@ from starlette.responses import Response
 from leveret.auth import ADMINISTRATOR
 from leveret.errors import JobsInvalidError, TokenRefusedError
 from leveret.http.framework.answers import Failure, json
-from leveret.http.framework.login import facts_of, part_of, user_of
 from leveret.http.framework.operations import Needs, Operation, Query, whole_body
+from leveret.http.framework.request_parts import facts_of, part_of, user_of
 from leveret.http.jobs.access import ALL, MEDIA, Call, job_call, problem
 from leveret.http.jobs.calls import PLACE, REFUSALS, SETTLE_REFUSALS, number_of, place_of, settle
 from leveret.http.jobs.shapes import (

@@ -11,8 +11,8 @@ from leveret.auth.attempts import Tally
 from leveret.auth.audit import EVENTS_MAX, Event
 from leveret.errors import NotFoundError
 from leveret.http.framework.answers import json
-from leveret.http.framework.login import facts_of, part_of
 from leveret.http.framework.operations import Needs, Operation, Query
+from leveret.http.framework.request_parts import facts_of, part_of
 
 _EVENTS: Final = 100  # answered where no limit is given
 _GROUP: Final = "audit"

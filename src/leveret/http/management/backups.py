@@ -17,8 +17,9 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from leveret.http.framework.answers import json
-from leveret.http.framework.login import facts_of, part_of, vhost_of
 from leveret.http.framework.operations import Needs, Operation
+from leveret.http.framework.permissions import vhost_of
+from leveret.http.framework.request_parts import facts_of, part_of
 
 MEDIA_TYPE: Final = "application/x-tar"
 STALLED_AFTER_S: Final = 60.0  # a client that reads nothing for so long gets no more

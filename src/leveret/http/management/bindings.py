@@ -27,10 +27,9 @@ from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import NotFoundError
 from leveret.http.framework.answers import json
 from leveret.http.framework.listing import LIST_QUERY, answer_list
-from leveret.http.framework.login import facts_of, part_of
 from leveret.http.framework.names import arguments_of, require_short, shown
 from leveret.http.framework.operations import Operation, body_of
-from leveret.http.framework.visibility import (
+from leveret.http.framework.permissions import (
     exchange_in,
     exchange_name,
     listed_vhosts,
@@ -40,6 +39,7 @@ from leveret.http.framework.visibility import (
     seen_vhost,
     used_vhost,
 )
+from leveret.http.framework.request_parts import facts_of, part_of
 from leveret.wire.tables import Table, encode_table, plain_table
 
 QUEUE: Final = "q"

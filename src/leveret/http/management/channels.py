@@ -19,12 +19,12 @@ from leveret.engine.message import REDELIVERED, Message
 from leveret.engine.turns.session import Consumer, Session
 from leveret.http.framework.answers import json
 from leveret.http.framework.listing import LIST_QUERY, answer_list, chosen
-from leveret.http.framework.login import facts_of, part_of
 from leveret.http.framework.names import shown
 from leveret.http.framework.node import NodeView
 from leveret.http.framework.operations import Operation
+from leveret.http.framework.permissions import listed_vhosts
 from leveret.http.framework.rates import Rates
-from leveret.http.framework.visibility import listed_vhosts
+from leveret.http.framework.request_parts import facts_of, part_of
 from leveret.http.management.connections import found_outlet, visible
 from leveret.http.management.stats import PublisherStats, rates_of, session_counts, with_rates
 from leveret.wire.tables import plain_table

@@ -16,12 +16,12 @@ from starlette.responses import Response
 from leveret.engine.turns.session import Outlet
 from leveret.http.framework.answers import json
 from leveret.http.framework.listing import LIST_QUERY, answer_list, chosen
-from leveret.http.framework.login import facts_of, part_of, user_of
 from leveret.http.framework.names import shown
 from leveret.http.framework.node import Connected, NodeView
 from leveret.http.framework.operations import Operation
+from leveret.http.framework.permissions import seen_vhost, sees_all
 from leveret.http.framework.rates import Rate, Rates
-from leveret.http.framework.visibility import seen_vhost, sees_all
+from leveret.http.framework.request_parts import facts_of, part_of, user_of
 from leveret.http.management.stats import rates_of
 
 DEFAULT_REASON: Final = "Closed via management plugin"

@@ -10,7 +10,7 @@ from leveret.engine.vhosts.names import (
     require_not_reserved,
 )
 from leveret.engine.vhosts.vhost import Vhost
-from leveret.http.framework.visibility import require
+from leveret.http.framework.permissions import require
 from leveret.wire.tables import Table
 
 

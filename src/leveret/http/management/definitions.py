@@ -18,8 +18,8 @@ from leveret.definitions.exporting import Row, categories, categories_of, head
 from leveret.definitions.importing import Importer
 from leveret.http.framework.answers import encoded
 from leveret.http.framework.bodies import made, no_vhost, read_object
-from leveret.http.framework.login import facts_of, part_of
 from leveret.http.framework.operations import Needs, Operation, Query, whole_body
+from leveret.http.framework.request_parts import facts_of, part_of
 from leveret.http.management.policies import wait_for_policies
 from leveret.slices import run_in_slices
 

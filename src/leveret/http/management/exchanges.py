@@ -13,11 +13,9 @@ from leveret.engine.exchanges.exchange import Exchange
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.http.framework.answers import json
 from leveret.http.framework.listing import LIST_QUERY, answer_list, chosen, flag_of
-from leveret.http.framework.login import facts_of, part_of
 from leveret.http.framework.names import Flag, arguments_of, is_set, require_short, shown
 from leveret.http.framework.operations import Operation, Query, body_of
-from leveret.http.framework.rates import Rates
-from leveret.http.framework.visibility import (
+from leveret.http.framework.permissions import (
     exchange_in,
     exchange_name,
     listed_vhosts,
@@ -25,6 +23,8 @@ from leveret.http.framework.visibility import (
     seen_vhost,
     used_vhost,
 )
+from leveret.http.framework.rates import Rates
+from leveret.http.framework.request_parts import facts_of, part_of
 from leveret.http.management.declaring import require_exchange
 from leveret.http.management.stats import ExchangeStats, rates_of, with_rates
 from leveret.wire.tables import plain_table

@@ -15,9 +15,10 @@ from starlette.responses import Response
 from leveret.errors import PreconditionFailedError
 from leveret.http.framework.answers import json
 from leveret.http.framework.listing import LIST_QUERY, answer_list
-from leveret.http.framework.login import facts_of, login_as, part_of
+from leveret.http.framework.login import login_as
 from leveret.http.framework.operations import Needs, Operation, body_of, whole_body
-from leveret.http.framework.visibility import queue_in, seen_vhost, used_vhost
+from leveret.http.framework.permissions import queue_in, seen_vhost, used_vhost
+from leveret.http.framework.request_parts import facts_of, part_of
 from leveret.http.management.nodes import require_node
 
 LOGIN_BYTES_MAX: Final = 4096

@@ -14,9 +14,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leveret.http.framework.answers import json
-from leveret.http.framework.login import facts_of, part_of
 from leveret.http.framework.operations import Operation
-from leveret.http.framework.visibility import seen_vhost
+from leveret.http.framework.permissions import seen_vhost
+from leveret.http.framework.request_parts import facts_of, part_of
 from leveret.http.management.nodes import LOW_ON_DISK, LOW_ON_MEMORY, require_node
 
 PORT_MAX: Final = 65535

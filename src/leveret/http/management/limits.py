@@ -10,9 +10,9 @@ from starlette.responses import Response
 from leveret.errors import NotFoundError, PreconditionFailedError
 from leveret.http.framework.answers import json
 from leveret.http.framework.bodies import made, no_vhost, object_of, require_keys
-from leveret.http.framework.login import facts_of, part_of, user_of, vhost_of
 from leveret.http.framework.operations import Needs, Operation
-from leveret.http.management.vhosts import visible_vhosts
+from leveret.http.framework.permissions import vhost_of, visible_vhosts
+from leveret.http.framework.request_parts import facts_of, part_of, user_of
 
 _SEE_USERS: Final = {"administrator", "monitoring"}
 
@@ -38,7 +38,7 @@ class LimitBody(msgspec.Struct):
 
 
 async def list_vhost_limits(request: Request) -> Response:
-    visible = set(visible_vhosts(request))
+    visible = {vhost.name for vhost in visible_vhosts(request)}
     found = facts_of(request).book.vhost_limits.all()
     return json([VhostLimits(vhost, values) for vhost, values in found if vhost in visible])
 

@@ -34,18 +34,18 @@ from leveret.errors import (
     UnsupportedError,
 )
 from leveret.http.framework.answers import json
-from leveret.http.framework.login import facts_of, part_of, user_of
 from leveret.http.framework.names import arguments_of, require_short, shown
 from leveret.http.framework.node import NodeView
 from leveret.http.framework.operations import Operation, body_of
-from leveret.http.framework.visibility import (
+from leveret.http.framework.permissions import (
     exchange_name,
     queue_in,
     require,
     require_topic,
     used_vhost,
 )
-from leveret.http.management.queues import Peeked, encode_payload, shown_properties
+from leveret.http.framework.request_parts import facts_of, part_of, user_of
+from leveret.http.management.message_shapes import GotMessage, encode_payload, shown_properties
 from leveret.slices import run_in_slices
 from leveret.wire.properties import Properties, decode_properties, encode_header
 
@@ -241,7 +241,7 @@ class _Taking:
         outlet.name = f"HTTP get by {user}"
         self._session = Session(outlet, facts.broker.turn)
         self._is_whole = False
-        self.shown: list[Peeked] = []
+        self.shown: list[GotMessage] = []
 
     async def take(self, count: int) -> None:
         """Take up to `count` messages, as long as the queue has any."""
@@ -258,11 +258,11 @@ class _Taking:
             self.shown.append(self._show(message))
             yield
 
-    def _show(self, message: Message) -> Peeked:
+    def _show(self, message: Message) -> GotMessage:
         header = counted_header(message) if message.flags & COUNTED else message.header
         body = message.body[: self._truncate]
         payload, encoding = encode_payload(body, self._is_binary)
-        return Peeked(
+        return GotMessage(
             payload_bytes=len(message.body),
             redelivered=message.flags & REDELIVERED != 0,
             exchange=shown(message.address.exchange),
@@ -306,7 +306,7 @@ OPERATIONS: Final = (
         about="Take messages and give them back, or not, as `ackmode` says; see also peek.",
         group="queues",
         body=Get,
-        answer=list[Peeked],
+        answer=list[GotMessage],
         is_audited=False,
     ),
 )

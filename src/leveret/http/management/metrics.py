@@ -16,10 +16,9 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from leveret.http.framework.answers import json
-from leveret.http.framework.login import facts_of
 from leveret.http.framework.node import LoopFacts
 from leveret.http.framework.operations import Needs, Operation, Query
-from leveret.http.framework.queue_access import slices_of
+from leveret.http.framework.request_parts import facts_of, slices_of
 
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 FILTERS_MAX: Final = 100

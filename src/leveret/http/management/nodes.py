@@ -15,10 +15,10 @@ from starlette.responses import Response
 from leveret import __version__
 from leveret.http.framework.answers import json
 from leveret.http.framework.listing import LIST_QUERY, answer_list, chosen, flag_of
-from leveret.http.framework.login import facts_of, part_of
 from leveret.http.framework.node import Machine, NodeView
 from leveret.http.framework.operations import Needs, Operation, Query
 from leveret.http.framework.rates import Rate, Rates
+from leveret.http.framework.request_parts import facts_of, part_of
 from leveret.http.management.overview import Kind, kinds
 from leveret.http.management.stats import churn_counts, rates_of
 

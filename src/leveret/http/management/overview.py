@@ -15,11 +15,11 @@ from leveret.engine.turns.retired_counts import Counts
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.http.framework.answers import json
 from leveret.http.framework.listing import LIST_QUERY, chosen
-from leveret.http.framework.login import facts_of, user_of
 from leveret.http.framework.node import Listener, NodeView
 from leveret.http.framework.operations import Needs, Operation
+from leveret.http.framework.permissions import sees_all, visible_vhosts
 from leveret.http.framework.rates import Rates
-from leveret.http.framework.visibility import sees_all, visible_vhosts
+from leveret.http.framework.request_parts import facts_of, user_of
 from leveret.http.management.stats import (
     ByteRates,
     ChurnRates,

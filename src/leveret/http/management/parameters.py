@@ -14,10 +14,10 @@ from leveret.definitions.policies import OPERATOR_POLICY
 from leveret.errors import NotFoundError
 from leveret.http.framework.answers import json
 from leveret.http.framework.bodies import made, no_vhost, object_of, require_keys
-from leveret.http.framework.login import facts_of, part_of, user_of
 from leveret.http.framework.operations import Needs, Operation
+from leveret.http.framework.permissions import governed_vhost, governed_vhosts
+from leveret.http.framework.request_parts import facts_of, part_of, user_of
 from leveret.http.management.policies import wait_for_policies
-from leveret.http.management.vhosts import governed_vhost, governed_vhosts
 
 
 class ParameterInfo(msgspec.Struct):

@@ -8,8 +8,8 @@ from starlette.responses import Response
 
 from leveret.errors import NotFoundError, PreconditionFailedError
 from leveret.http.framework.answers import json
-from leveret.http.framework.login import facts_of, part_of
 from leveret.http.framework.operations import Needs, Operation, body_of
+from leveret.http.framework.request_parts import facts_of, part_of
 from leveret.http.management.users import Patterns, seen_account
 
 _GROUP: Final = "permissions"

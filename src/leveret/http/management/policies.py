@@ -14,10 +14,10 @@ from leveret.definitions.policies import PolicyBook
 from leveret.errors import NotFoundError
 from leveret.http.framework.answers import json
 from leveret.http.framework.bodies import made, no_vhost, object_of, require_keys
-from leveret.http.framework.login import facts_of, part_of
 from leveret.http.framework.node import NodeView
 from leveret.http.framework.operations import Needs, Operation
-from leveret.http.management.vhosts import governed_vhost, governed_vhosts
+from leveret.http.framework.permissions import governed_vhost, governed_vhosts
+from leveret.http.framework.request_parts import facts_of, part_of
 
 BookOf = Callable[[NodeView], PolicyBook]
 Handler = Callable[[Request], Awaitable[Response]]

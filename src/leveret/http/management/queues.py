@@ -3,31 +3,27 @@
 What a queue looks like is in `queue_info`; `messages` publishes and gets.
 """
 
-from base64 import b64encode
 from functools import partial
 from typing import Any, Final, Literal
 
 import msgspec
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from leveret.auth import CONFIGURE, READ
-from leveret.engine.message import REDELIVERED, Message
 from leveret.engine.queues.queue import Queue
-from leveret.errors import NotFoundError
 from leveret.http.framework.answers import json
 from leveret.http.framework.listing import LIST_QUERY, answer_list, chosen, flag_of
-from leveret.http.framework.login import facts_of, part_of, vhost_of
 from leveret.http.framework.names import Flag, arguments_of, is_set, require_short, shown
 from leveret.http.framework.operations import Operation, Query, body_of
-from leveret.http.framework.visibility import (
+from leveret.http.framework.permissions import (
     listed_vhosts,
     queue_in,
     require,
     seen_vhost,
     used_vhost,
 )
+from leveret.http.framework.request_parts import facts_of, part_of
 from leveret.http.management.declaring import require_queue
 from leveret.http.management.queue_info import (
     QueueDetail,
@@ -37,11 +33,6 @@ from leveret.http.management.queue_info import (
     queue_info,
 )
 from leveret.http.management.stats import rates_of
-from leveret.wire.properties import Properties, decode_properties
-from leveret.wire.tables import plain_table
-
-PEEK_COUNT_MAX: Final = 1000
-PEEK_BYTES_MAX: Final = 4 * 1024 * 1024
 
 
 class NewQueue(msgspec.Struct):
@@ -62,19 +53,6 @@ class Action(msgspec.Struct):
     """Body of POST …/actions: mirrors to synchronise, of which there are none."""
 
     action: Literal["sync", "cancel_sync"]
-
-
-class Peeked(msgspec.Struct):
-    """One message of a look, as RabbitMQ's `get` shows it."""
-
-    payload_bytes: int
-    redelivered: bool
-    exchange: str
-    routing_key: str
-    message_count: int  # ready messages behind this one
-    properties: dict[str, object]
-    payload: str
-    payload_encoding: str  # "string" or "base64"
 
 
 async def list_queues(request: Request) -> Response:
@@ -216,64 +194,3 @@ OPERATIONS: Final = (
         status=204,
     ),
 )
-
-
-def _queue_of(request: Request) -> Queue:
-    vhost = facts_of(request).broker.vhost(vhost_of(request))
-    queue = vhost.queues.get(part_of(request, "name"))
-    if queue is None:
-        raise NotFoundError("no such queue")
-    return queue
-
-
-def _number(text: str, name: str, most: int) -> int:
-    if not text.isdecimal() or len(text) > len(str(most)) or int(text) > most:
-        raise HTTPException(400, f"{name} must be a number up to {most}")
-    return int(text)
-
-
-def _peeked(message: Message, behind: int, truncate: int, is_binary: bool) -> Peeked:
-    payload, encoding = encode_payload(message.body[:truncate], is_binary)
-    return Peeked(
-        payload_bytes=len(message.body),
-        redelivered=message.flags & REDELIVERED != 0,
-        exchange=shown(message.address.exchange),
-        routing_key=shown(message.address.routing_key),
-        message_count=behind,
-        properties=shown_properties(decode_properties(message.header)),
-        payload=payload,
-        payload_encoding=encoding,
-    )
-
-
-def encode_payload(body: bytes, is_binary: bool) -> tuple[str, str]:
-    """A body as JSON can carry it: as text where it is UTF-8, unless base64 is asked for."""
-    if not is_binary:
-        try:
-            return body.decode("utf-8"), "string"
-        except UnicodeDecodeError:
-            pass
-    return b64encode(body).decode(), "base64"
-
-
-def shown_properties(properties: Properties) -> dict[str, object]:
-    """Those that are set, by RabbitMQ's names."""
-    values: dict[str, object] = {
-        "content_type": properties.content_type,
-        "content_encoding": properties.content_encoding,
-        "delivery_mode": properties.delivery_mode,
-        "priority": properties.priority,
-        "correlation_id": properties.correlation_id,
-        "reply_to": properties.reply_to,
-        "expiration": properties.expiration,
-        "message_id": properties.message_id,
-        "timestamp": properties.timestamp,
-        "type": properties.type,
-        "user_id": properties.user_id,
-        "app_id": properties.app_id,
-        "cluster_id": properties.cluster_id,
-    }
-    found = {k: shown(v) if isinstance(v, str) else v for k, v in values.items() if v is not None}
-    if properties.headers is not None:
-        found["headers"] = plain_table(properties.headers)
-    return found

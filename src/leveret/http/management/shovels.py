@@ -17,9 +17,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leveret.http.framework.answers import json
-from leveret.http.framework.login import facts_of, part_of, user_of, vhost_of
 from leveret.http.framework.node import NodeView
 from leveret.http.framework.operations import Needs, Operation
+from leveret.http.framework.permissions import vhost_of
+from leveret.http.framework.request_parts import facts_of, part_of, user_of
 from leveret.shovels.settings import HTTP
 from leveret.shovels.state import ShovelState
 

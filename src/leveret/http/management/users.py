@@ -26,9 +26,9 @@ from leveret.auth.limits import MAX_CHANNELS, MAX_CONNECTIONS, USER_LIMIT
 from leveret.auth.permissions import require_patterns
 from leveret.errors import NotFoundError, PreconditionFailedError
 from leveret.http.framework.answers import json
-from leveret.http.framework.login import facts_of, part_of, user_of
 from leveret.http.framework.node import NodeView
 from leveret.http.framework.operations import Needs, Operation, body_of
+from leveret.http.framework.request_parts import facts_of, part_of, user_of
 
 _GROUP: Final = "users"
 

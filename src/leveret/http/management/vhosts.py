@@ -3,7 +3,6 @@
 from typing import Final
 
 import msgspec
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -11,17 +10,16 @@ from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import PreconditionFailedError
 from leveret.http.framework.answers import Failure, json
 from leveret.http.framework.bodies import made, object_of
-from leveret.http.framework.login import facts_of, part_of, user_of
 from leveret.http.framework.node import NodeView
 from leveret.http.framework.operations import Needs, Operation
+from leveret.http.framework.permissions import visible_vhosts
 from leveret.http.framework.rates import Rate, Rates
-from leveret.http.framework.visibility import NO_VHOST_ACCESS
+from leveret.http.framework.request_parts import facts_of, part_of, user_of
 from leveret.http.management.overview import vhost_bytes, vhost_stats, vhost_totals
 from leveret.http.management.stats import PublisherStats, rates_of
 
 CLASSIC: Final = "classic"
 _EVERYTHING: Final = ".*"
-_SEE_ALL: Final = {"administrator", "monitoring"}
 
 
 class VhostInfo(msgspec.Struct):
@@ -64,37 +62,10 @@ class Protection(msgspec.Struct):
     protected_from_deletion: bool
 
 
-def visible_vhosts(request: Request) -> list[str]:
-    """Names of the vhosts that the user may see, sorted."""
-    user = user_of(request)
-    names = sorted(facts_of(request).broker.vhosts)
-    if _SEE_ALL.intersection(user.tags):
-        return names
-    return [name for name in names if user.may_open(name)]
-
-
-def governed_vhost(request: Request) -> str:
-    """The vhost of the path. RabbitMQ: administrators need no permission to govern one."""
-    vhost = part_of(request, "vhost")
-    user = user_of(request)
-    if "administrator" not in user.tags and not user.may_open(vhost):
-        raise HTTPException(401, NO_VHOST_ACCESS)
-    return vhost
-
-
-def governed_vhosts(request: Request) -> set[str]:
-    """All such vhosts. Who monitors sees more of them, but not the passwords in parameters."""
-    user = user_of(request)
-    is_administrator = "administrator" in user.tags
-    names = facts_of(request).broker.vhosts
-    return {name for name in names if is_administrator or user.may_open(name)}
-
-
 async def list_vhosts(request: Request) -> Response:
     facts = facts_of(request)
-    found = [facts.broker.vhosts.get(name) for name in visible_vhosts(request)]
     rates = rates_of(request)
-    return json([_info(facts, rates, vhost) for vhost in found if vhost is not None])
+    return json([_info(facts, rates, vhost) for vhost in visible_vhosts(request)])
 
 
 async def get_vhost(request: Request) -> Response:

@@ -29,10 +29,10 @@ from leveret.engine.message import Message
 from leveret.engine.queues.queue import Queue
 from leveret.engine.streams.stream import Stream
 from leveret.http.framework.answers import json
-from leveret.http.framework.login import facts_of, part_of, user_of
 from leveret.http.framework.node import NodeView
 from leveret.http.framework.operations import Needs, Operation, Query, body_of
-from leveret.http.framework.queue_access import number_of, permitted_queue
+from leveret.http.framework.permissions import permitted_queue
+from leveret.http.framework.request_parts import facts_of, number_of, part_of, user_of
 from leveret.http.streams.arrow import MEDIA_TYPE, PacksResponse
 from leveret.http.streams.streams import columns_of
 from leveret.leases import Epoch, Lease

@@ -18,7 +18,7 @@ from leveret.engine.streams.stream import Stream
 from leveret.errors import CorruptionError
 from leveret.http.framework.answers import json
 from leveret.http.framework.operations import Needs, Operation, Query
-from leveret.http.management.queues import encode_payload, shown_properties
+from leveret.http.management.message_shapes import encode_payload, shown_properties
 from leveret.http.streams.streams import number_of, stream_of
 from leveret.wire.properties import decode_properties
 

@@ -25,8 +25,9 @@ from leveret.auth import READ
 from leveret.engine.streams.columns import shown
 from leveret.engine.streams.stream import Stream
 from leveret.http.framework.answers import json
-from leveret.http.framework.login import facts_of, part_of, user_of, vhost_of
 from leveret.http.framework.operations import Needs, Operation, Query, body_of
+from leveret.http.framework.permissions import vhost_of
+from leveret.http.framework.request_parts import facts_of, part_of, user_of
 from leveret.http.streams.arrow import BatchesResponse, gone
 from leveret.wire.tables import NAME_BYTES_MAX
 
