@@ -8,8 +8,8 @@ from starlette.applications import Starlette
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from leveret.http.framework.request_counts import Requests
-from leveret.http.transport.express import Express
+from leveret.http.framework.request_counts import RequestCounts
+from leveret.http.transport.fast_path import FastPath
 from leveret.http.transport.http_connection import HttpConnection
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -45,7 +45,7 @@ def test_whoever_hangs_up_on_several_requests_ends_them_all() -> None:
         config.load()
         state = ServerState()
         connection = HttpConnection(config=config, server_state=state, app_state={})
-        connection.express = Express(Starlette(), {}, Requests())
+        connection.fast_path = FastPath(Starlette(), {}, RequestCounts())
         connection.connection_made(Unused({"socket": peer}))
         connection.data_received(GET * 3)
         connection.connection_lost(ConnectionResetError())

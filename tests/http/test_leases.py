@@ -11,7 +11,7 @@ import pika
 import pyarrow as pa
 import pytest
 
-from leveret.http.streams.leases import runs_of
+from leveret.http.streams.leases import merge_into_runs
 from leveret.storage.disk import Disk
 from leveret.testing import ManualClock
 from leveret.testing.broker import BrokerUrl, broker
@@ -307,7 +307,7 @@ def test_numbers_of_many_messages_are_listed_with_others_in_between() -> None:
     async def list_them() -> list[tuple[int, int]]:
         async with asyncio.TaskGroup() as group:
             watching = group.create_task(others())
-            found = await runs_of([*range(50_000), *range(60_000, 100_000), 100_001])
+            found = await merge_into_runs([*range(50_000), *range(60_000, 100_000), 100_001])
             watching.cancel()
         return found
 

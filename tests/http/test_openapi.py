@@ -8,8 +8,8 @@ import pytest
 
 from leveret.http.app import OPERATIONS, make_app
 from leveret.http.framework.openapi import describe, page_of
-from leveret.http.framework.operations import Needs, Operation
-from tests.http.stand_in import Facts
+from leveret.http.framework.operations import Access, Operation
+from tests.http.fake_node import FakeNode
 
 DESCRIPTION = describe(OPERATIONS)
 
@@ -21,7 +21,7 @@ def described(operation: Operation) -> dict[str, Any]:
 
 
 def test_every_route_is_described() -> None:
-    routes = {re.sub(r"\{(\w+):\w+\}", r"{\1}", r.path) for r in make_app(Facts()).routes}  # type: ignore[attr-defined]
+    routes = {re.sub(r"\{(\w+):\w+\}", r"{\1}", r.path) for r in make_app(FakeNode()).routes}  # type: ignore[attr-defined]
     assert routes == set(DESCRIPTION["paths"])
 
 
@@ -37,7 +37,7 @@ def test_operation_is_described_whole(operation: Operation) -> None:
     success = about["responses"][str(operation.status)]
     has_content = operation.answer is not None or operation.media != "application/json"
     assert ("content" in success) == has_content
-    assert (about["security"] == []) == (operation.needs is Needs.NOTHING)
+    assert (about["security"] == []) == (operation.access is Access.PUBLIC)
     for status in ("400", "401", "404"):
         assert "content" in about["responses"][status]
 

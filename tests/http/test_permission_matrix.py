@@ -6,19 +6,19 @@ from collections.abc import Iterator
 import pytest
 
 from leveret.http.app import OPERATIONS
-from leveret.http.framework.operations import Needs, Operation
+from leveret.http.framework.operations import Access, Operation
 from leveret.testing.broker import BrokerUrl, broker
 from tests.http.asking import ask, ask_whole
 
 # Which tags are enough for what an operation needs, written down once more, from RabbitMQ's pages.
 ENOUGH = {
-    Needs.LOGIN: {"", "management", "policymaker", "monitoring", "administrator"},
-    Needs.MANAGEMENT: {"management", "policymaker", "monitoring", "administrator"},
-    Needs.POLICYMAKER: {"policymaker", "administrator"},
-    Needs.MONITORING: {"monitoring", "administrator"},
-    Needs.METRICS: {"monitoring", "administrator"},  # where a login is wanted
-    Needs.ADMINISTRATOR: {"administrator"},
-    Needs.JOBS: {"administrator"},  # or a token
+    Access.ANY_USER: {"", "management", "policymaker", "monitoring", "administrator"},
+    Access.MANAGEMENT: {"management", "policymaker", "monitoring", "administrator"},
+    Access.POLICYMAKER: {"policymaker", "administrator"},
+    Access.MONITORING: {"monitoring", "administrator"},
+    Access.METRICS: {"monitoring", "administrator"},  # where a login is wanted
+    Access.ADMINISTRATOR: {"administrator"},
+    Access.JOB_TOKEN: {"administrator"},  # or a token
 }
 TAGS = ("", "management", "policymaker", "monitoring", "administrator")
 # Of the password "pw", by RabbitMQ's SHA-256: quick to verify.
@@ -49,14 +49,14 @@ def path_of(operation: Operation) -> str:
 @pytest.mark.parametrize("operation", OPERATIONS, ids=name_of)
 def test_operation_is_for_those_who_have_the_tag(url: BrokerUrl, operation: Operation) -> None:
     for tag in TAGS:
-        if operation.needs is Needs.NOTHING:
+        if operation.access is Access.PUBLIC:
             continue
         path = path_of(operation)
         status, body, _ = ask_whole(url, operation.method, path, login=f"tag-{tag}:pw")
         is_refused = status == 401 and LACKING.search(body) is not None
-        if operation.needs is Needs.JOBS:  # no login will do but an administrator's
+        if operation.access is Access.JOB_TOKEN:  # no login will do but an administrator's
             is_refused = status == 403
-        assert is_refused is (tag not in ENOUGH[operation.needs]), (tag, status, body)
+        assert is_refused is (tag not in ENOUGH[operation.access]), (tag, status, body)
         assert status < 500 or status == 503, (tag, status, body)
 
 
@@ -64,16 +64,16 @@ def test_operation_is_for_those_who_have_the_tag(url: BrokerUrl, operation: Oper
 def test_operation_asks_for_a_login(url: BrokerUrl, operation: Operation) -> None:
     for login in (None, "tag-administrator:wrong"):
         status, _, headers = ask_whole(url, operation.method, path_of(operation), login=login)
-        if operation.needs is Needs.NOTHING:
+        if operation.access is Access.PUBLIC:
             assert status != 401 or operation.path == LOGIN
         elif login is None:
             assert status == 401
-            scheme = "Bearer" if operation.needs is Needs.JOBS else "Basic"
+            scheme = "Bearer" if operation.access is Access.JOB_TOKEN else "Basic"
             assert headers["WWW-Authenticate"].startswith(f"{scheme} ")
         else:
             assert status in (401, 429)
 
 
 def test_no_operation_that_changes_something_is_open_to_all() -> None:
-    open_to_all = [o for o in OPERATIONS if o.needs is Needs.NOTHING and o.method != "GET"]
+    open_to_all = [o for o in OPERATIONS if o.access is Access.PUBLIC and o.method != "GET"]
     assert {operation.path for operation in open_to_all} == {LOGIN}

@@ -1,6 +1,6 @@
 """The HTTP front: RabbitMQ's management API, what is ours besides, and its description.
 
-facts.py        what the front may ask of the node
+node.py        what the front may ask of the node
 app.py          the Starlette application: its operations
 operations.py   what an operation is; logins and tags are checked here
 access.py       who asks; visibility.py what they may see and touch

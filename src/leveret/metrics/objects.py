@@ -11,7 +11,7 @@ from typing import Final, Generic, TypeVar
 from leveret.engine.exchanges.exchange import Exchange
 from leveret.engine.turns.session import Session
 from leveret.engine.vhosts.vhost import Vhost
-from leveret.http.framework.node import Connected
+from leveret.http.framework.node import ConnectionSnapshot
 from leveret.metrics.family import COUNTER, GAUGE, Family
 from leveret.metrics.queue_lines import escaped
 from leveret.metrics.text import Number, number_text
@@ -40,7 +40,7 @@ def channel_labels(session: Session) -> str:
     return f'{{channel="{name} ({session.number})",connection="{name}"}}'
 
 
-def connection_labels(connected: Connected) -> str:
+def connection_labels(connected: ConnectionSnapshot) -> str:
     return (
         f'{{connection="{escaped(connected.name)}",user="{escaped(connected.user)}",'
         f'vhost="{escaped(connected.vhost)}"}}'
@@ -189,8 +189,8 @@ CHANNELS: Final = (
 
 
 def _connection(
-    kind: str, name: str, about: str, read: Callable[[Connected], Number], group: str
-) -> ObjectFamily[Connected]:
+    kind: str, name: str, about: str, read: Callable[[ConnectionSnapshot], Number], group: str
+) -> ObjectFamily[ConnectionSnapshot]:
     family = Family(name=f"rabbitmq_connection_{name}", kind=kind, about=about, group=group)
     return ObjectFamily(family, read)
 

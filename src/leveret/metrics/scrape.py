@@ -289,7 +289,7 @@ class Scrape:
         connected = []
         if _wants(objects.CONNECTIONS, groups):
             outlets = sources.facts.connections.outlets()
-            found = [sources.facts.connections.connected(outlet) for outlet in outlets]
+            found = [sources.facts.connections.snapshot(outlet) for outlet in outlets]
             connected = [(objects.connection_labels(c), c) for c in found if c is not None]
         async for piece in self._objects(objects.CONNECTIONS, connected, groups):
             yield piece

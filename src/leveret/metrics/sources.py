@@ -16,8 +16,8 @@ from leveret.engine.streams.stream import Stream
 from leveret.engine.turns.retired_counts import Counts
 from leveret.engine.turns.session import Session
 from leveret.histogram import Histogram
-from leveret.http.framework.node import Connected, Machine, NodeView
-from leveret.http.framework.request_counts import Requests
+from leveret.http.framework.node import ConnectionSnapshot, Machine, NodeView
+from leveret.http.framework.request_counts import RequestCounts
 from leveret.metrics import queue_lines as figures
 from leveret.slices import Slices
 from leveret.storage.log import Log
@@ -36,7 +36,7 @@ class Sources:
     alarms: Sequence[str]  # why publishers wait, as of now
     log: Callable[[], Log | None]
     lags: Histogram
-    requests: Requests
+    requests: RequestCounts
     spans: Callable[[], tuple[int, int]]  # exported, dropped
 
 
@@ -107,11 +107,11 @@ async def read(sources: Sources, slices: Slices) -> Reading:
             _add_session(reading, session)
     async for outlets in in_turn(sources.facts.connections.outlets(), slices):
         for outlet in outlets:
-            _add_connection(reading, sources.facts.connections.connected(outlet))
+            _add_connection(reading, sources.facts.connections.snapshot(outlet))
     return reading
 
 
-def _add_connection(reading: Reading, connected: Connected | None) -> None:
+def _add_connection(reading: Reading, connected: ConnectionSnapshot | None) -> None:
     """One that is open; what has ended is among what is gone."""
     if connected is not None and connected.state in ("running", "blocked"):
         reading.connections += 1

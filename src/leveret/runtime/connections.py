@@ -13,7 +13,7 @@ from leveret.amqp.server import AmqpServer
 from leveret.engine.insight.totals import add_session
 from leveret.engine.turns.retired_counts import Counts
 from leveret.engine.turns.session import Outlet, Session
-from leveret.http.framework.node import Connected, Opened
+from leveret.http.framework.node import ChannelSnapshot, ConnectionSnapshot
 
 
 class Connections:
@@ -30,14 +30,14 @@ class Connections:
         vhost = outlet.vhost
         return outlet.user_name, vhost.name if vhost is not None else ""
 
-    def connected(self, outlet: Outlet) -> Connected | None:
+    def snapshot(self, outlet: Outlet) -> ConnectionSnapshot | None:
         connection = self._live(outlet)
         if connection is None:
             return None
         peer, _, own = connection.name.partition(" -> ")
         peer_host, peer_port = _split(peer)
         host, port = _split(own)
-        return Connected(
+        return ConnectionSnapshot(
             name=connection.name,
             state=_state(connection),
             user=connection.user.name if connection.user is not None else "",
@@ -66,7 +66,7 @@ class Connections:
         connection = self._live(outlet)
         return [] if connection is None else list(connection.channels.values())
 
-    def opened(self, session: Session) -> Opened:
+    def channel_snapshot(self, session: Session) -> ChannelSnapshot:
         assert isinstance(session, Channel)
         delivered = session.retired_no_ack
         for consumer in session.consumers.values():
@@ -74,7 +74,7 @@ class Connections:
                 delivered += consumer.delivered
         if session.reply_consumer is not None:
             delivered += session.reply_consumer.delivered
-        return Opened(
+        return ChannelSnapshot(
             state="closing" if session.is_closing else "running",
             transactional=session.transactional,
             publishes_uncommitted=len(session.tx_publishes),

@@ -339,7 +339,7 @@ class Node:
         finally:
             self.turns.end()
 
-    def send_away(self, vhost: str) -> None:
+    def close_connections(self, vhost: str) -> None:
         self.amqp.close_vhost(vhost)
 
     async def synced(self) -> None:

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from leveret.engine.broker import Broker
 from leveret.histogram import Histogram
-from leveret.http.framework.node import LoopFacts, NodeView
-from leveret.http.framework.request_counts import Requests
+from leveret.http.framework.node import LoopStats, NodeView
+from leveret.http.framework.request_counts import RequestCounts
 from leveret.metrics.sources import Sources
 from leveret.runtime.tracing import Tracer
 from leveret.slices import Slices
@@ -27,7 +27,7 @@ class Telemetry:
         log_of_node: Callable[[], Log | None],
         tracer: Tracer | None,
     ) -> None:
-        self.requests = Requests()
+        self.requests = RequestCounts()
         self._broker: Broker = facts.broker
         self._log = log_of_node
         self._lags = lags
@@ -60,11 +60,11 @@ class Telemetry:
 
         return Scrape(self._sources, slices).detailed(groups, Filter(vhosts, queues))
 
-    def loop(self) -> LoopFacts:
+    def loop(self) -> LoopStats:
         log = self._log()
         syncs = log.sync_times if log is not None else Histogram(())
         lags = self._lags
-        return LoopFacts(
+        return LoopStats(
             turns=int(self._broker.turn.number),
             lag_ms_p50=lags.quantile(0.5) * 1000,
             lag_ms_p99=lags.quantile(0.99) * 1000,

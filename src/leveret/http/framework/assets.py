@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from leveret.http.framework.operations import Needs, Operation
+from leveret.http.framework.operations import Access, Operation
 
 _FOLDER: Final = Path(__file__).parent.parent / "page"
 # Written down, because the tables of some systems say otherwise, and modules need the right one.
@@ -82,18 +82,18 @@ OPERATIONS: Final = (
         method="GET",
         path="/",
         handler=get_page,
-        about="The page for people.",
+        summary="The page for people.",
         group="page",
-        needs=Needs.NOTHING,
+        access=Access.PUBLIC,
         media="text/html",
     ),
     Operation(
         method="GET",
         path="/page/{path:path}",
         handler=get_asset,
-        about="A file of the page.",
+        summary="A file of the page.",
         group="page",
-        needs=Needs.NOTHING,
+        access=Access.PUBLIC,
         media="*/*",
     ),
 )

@@ -7,12 +7,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from leveret.http.framework.answers import Failure, json
 from leveret.http.framework.operations import whole_body
+from leveret.http.framework.responses import ErrorBody, json_response
 
 Object = dict[str, object]
 
-MADE: Final = 201
+CREATED: Final = 201
 CHANGED: Final = 204
 
 
@@ -39,11 +39,11 @@ def require_keys(body: Object, *names: str) -> None:
             raise HTTPException(400, f"[{{key_missing,{name}}}]")
 
 
-def made(is_new: bool) -> Response:
+def change_response(is_new: bool) -> Response:
     """The answer to a PUT: 201 or 204."""
-    return Response(status_code=MADE if is_new else CHANGED)
+    return Response(status_code=CREATED if is_new else CHANGED)
 
 
-def no_vhost() -> Response:
+def vhost_not_found() -> Response:
     """RabbitMQ's answer where a vhost to change something in does not exist."""
-    return json(Failure("not_found", "vhost_not_found"), status=404)
+    return json_response(ErrorBody("not_found", "vhost_not_found"), status=404)

@@ -20,9 +20,9 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp
 
-from leveret.http.framework.answers import Failure, encoded, json
 from leveret.http.framework.operations import Handler, Operation, Query
 from leveret.http.framework.request_parts import slices_of
+from leveret.http.framework.responses import ErrorBody, encode_json, json_response
 from leveret.patterns import Pattern
 from leveret.slices import Slices
 
@@ -45,10 +45,10 @@ LIST_QUERY: Final = (
 )
 
 Row = TypeVar("Row")
-Columns = dict[str, "Columns | None"]
+ColumnTree = dict[str, "ColumnTree | None"]
 
 
-class Page(msgspec.Struct):
+class ListPage(msgspec.Struct):
     """A page of a list."""
 
     filtered_count: int
@@ -60,10 +60,10 @@ class Page(msgspec.Struct):
     total_count: int
 
 
-class Listing(msgspec.Struct):
+class ListQuery(msgspec.Struct):
     """What a request wants of a list."""
 
-    columns: Columns
+    columns: ColumnTree
     sort: list[str]  # the parts of the key; empty: as it is
     is_reversed: bool
     matches: Callable[[str], bool] | None  # None: whatever the name
@@ -71,14 +71,14 @@ class Listing(msgspec.Struct):
     page_size: int
 
 
-def listing_of(request: Request) -> Listing:
+def list_query_of(request: Request) -> ListQuery:
     """What the query asks for; 400 where that makes no sense."""
     query = request.query_params
     page_text = query.get("page") or ("1" if flag_of(request, "pagination") else "")
     page = _number("page", page_text, None) if page_text else 0
     page_size = _number("page_size", query.get("page_size") or str(PAGE_SIZE), PAGE_SIZE_MAX)
     sort = query.get("sort", "")
-    return Listing(
+    return ListQuery(
         columns=columns_of(query.get("columns", "")),
         sort=sort.split(".") if sort else [],
         is_reversed=flag_of(request, "sort_reverse"),
@@ -116,9 +116,9 @@ def _matcher(name: str, is_regex: bool) -> Callable[[str], bool] | None:
 # Columns
 
 
-def columns_of(text: str) -> Columns:
+def columns_of(text: str) -> ColumnTree:
     """The keys of `a,b.c`, as a tree. Empty: all of them."""
-    wanted: Columns = {}
+    wanted: ColumnTree = {}
     for path in text.split(","):
         at = wanted
         parts = path.split(".") if path else []
@@ -132,26 +132,26 @@ def columns_of(text: str) -> Columns:
     return wanted
 
 
-def project(item: object, columns: Columns) -> object:
+def keep_columns(item: object, columns: ColumnTree) -> object:
     """Those keys of an item; of an array those of each of its objects."""
     if isinstance(item, dict):
         return {
-            key: value if below is None else project(value, below)
+            key: value if below is None else keep_columns(value, below)
             for key, value in item.items()
             if (below := columns.get(key, _ABSENT)) is not _ABSENT
         }
     if isinstance(item, list):
-        return [project(one, columns) for one in item]
+        return [keep_columns(one, columns) for one in item]
     return item
 
 
 _ABSENT: Final[Any] = object()
 
 
-def chosen(request: Request, item: object) -> object:
+def with_columns(request: Request, item: object) -> object:
     """One object with the columns that the request asks for."""
     columns = columns_of(request.query_params.get("columns", ""))
-    return project(msgspec.to_builtins(item), columns) if columns else item
+    return keep_columns(msgspec.to_builtins(item), columns) if columns else item
 
 
 # Answering
@@ -164,7 +164,7 @@ async def answer_list(
     describe: Callable[[Row], object],
 ) -> Response:
     """Answer with a description of each row; one that is described as None is gone meanwhile."""
-    wanted = listing_of(request)
+    wanted = list_query_of(request)
     slices = slices_of(request)
     matches = wanted.matches
     found = rows if matches is None else [row for row in rows if matches(name_of(row))]
@@ -185,22 +185,22 @@ def _itself(item: object) -> object:
     return item
 
 
-def _cut(rows: Sequence[Row], wanted: Listing) -> Sequence[Row]:
+def _cut(rows: Sequence[Row], wanted: ListQuery) -> Sequence[Row]:
     first = (wanted.page - 1) * wanted.page_size
     return rows[first : first + wanted.page_size]
 
 
-def _page(wanted: Listing, total: int, filtered: int, items: Sequence[object]) -> Response:
+def _page(wanted: ListQuery, total: int, filtered: int, items: Sequence[object]) -> Response:
     page_count = -(-filtered // wanted.page_size)
     if wanted.page > max(page_count, 1):
         reason = (
             f"Page out of range, page: {wanted.page} page size: {wanted.page_size}, len: {filtered}"
         )
-        return json(Failure("page_out_of_range", reason), status=400)
+        return json_response(ErrorBody("page_out_of_range", reason), status=400)
     if wanted.columns:
-        items = [project(msgspec.to_builtins(item), wanted.columns) for item in items]
-    return json(
-        Page(
+        items = [keep_columns(msgspec.to_builtins(item), wanted.columns) for item in items]
+    return json_response(
+        ListPage(
             filtered_count=filtered,
             item_count=len(items),
             items=list(items),
@@ -224,7 +224,7 @@ def _order(item: object, path: list[str]) -> tuple[int, Any]:
 
 
 async def _sorted(
-    rows: Sequence[Row], describe: Callable[[Row], object], wanted: Listing, slices: Slices
+    rows: Sequence[Row], describe: Callable[[Row], object], wanted: ListQuery, slices: Slices
 ) -> list[object]:
     """The descriptions in order. What they are sorted by is looked up in slices too."""
     keys: list[tuple[int, Any]] = []
@@ -254,7 +254,7 @@ async def _described(
 
 
 async def _array(
-    rows: Sequence[Row], describe: Callable[[Row], object], columns: Columns, slices: Slices
+    rows: Sequence[Row], describe: Callable[[Row], object], columns: ColumnTree, slices: Slices
 ) -> Response:
     pieces = array_pieces(rows, describe, columns, slices)
     if len(rows) <= _SHORT:
@@ -264,7 +264,7 @@ async def _array(
 
 
 async def array_pieces(
-    rows: Sequence[Row], describe: Callable[[Row], object], columns: Columns, slices: Slices
+    rows: Sequence[Row], describe: Callable[[Row], object], columns: ColumnTree, slices: Slices
 ) -> AsyncIterator[bytes]:
     """A JSON array of the rows' descriptions, a slice at a time.
 
@@ -276,16 +276,16 @@ async def array_pieces(
     for index, row in enumerate(rows):
         item = describe(row)
         if item is not None:
-            batch.append(project(msgspec.to_builtins(item), columns) if columns else item)
+            batch.append(keep_columns(msgspec.to_builtins(item), columns) if columns else item)
         is_over = index % _AT_A_TIME == 0 and slices.is_over()
         if batch and (is_over or len(batch) >= PIECE_ITEMS_MAX):
-            piece = lead + encoded(batch)[1:-1]
+            piece = lead + encode_json(batch)[1:-1]
             lead = b","
             batch = []
             await slices.rest()
             yield piece
             slices.begin()
-    yield lead + encoded(batch)[1:-1] + b"]" if batch or lead == b"[" else b"]"
+    yield lead + encode_json(batch)[1:-1] + b"]" if batch or lead == b"[" else b"]"
 
 
 # Lists of few objects, which their handlers answer as a whole

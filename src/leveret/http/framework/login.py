@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from leveret.auth import Credentials, Refusal, User, is_loopback
-from leveret.http.framework.request_parts import facts_of, host_of
+from leveret.http.framework.request_parts import host_of, node_of
 
 _CHALLENGE: Final = {"WWW-Authenticate": 'Basic realm="RabbitMQ Management"'}
 _PROTOCOL: Final = "http"
@@ -81,5 +81,5 @@ async def _ask(request: Request, credentials: Credentials) -> User | Refusal:
         if not decided.done():  # the client may have gone
             decided.set_result(outcome)
 
-    facts_of(request).authority.login(credentials, told)
+    node_of(request).authority.login(credentials, told)
     return await decided

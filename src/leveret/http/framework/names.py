@@ -17,7 +17,7 @@ Flag = bool | Literal["true", "false"]
 ARGUMENTS_BYTES_MAX: Final = 65_536
 
 
-def shown(text: str) -> str:
+def printable(text: str) -> str:
     """A name for JSON."""
     if text.isascii():
         return text

@@ -16,7 +16,7 @@ from leveret.definitions import Book
 from leveret.engine.broker import Broker
 from leveret.engine.turns.retired_counts import Counts
 from leveret.engine.turns.session import Outlet, Session
-from leveret.http.framework.request_counts import Requests
+from leveret.http.framework.request_counts import RequestCounts
 from leveret.leases import Leases
 from leveret.shovels import Shovels
 from leveret.slices import Slices
@@ -39,7 +39,7 @@ class Backups(Protocol):
 
 
 @dataclass(slots=True, kw_only=True)
-class Connected:
+class ConnectionSnapshot:
     """One connection, as it is now."""
 
     name: str  # "host:port -> host:port"
@@ -67,7 +67,7 @@ class Connected:
 
 
 @dataclass(slots=True, kw_only=True)
-class Opened:
+class ChannelSnapshot:
     """What is known of a channel besides what its session has."""
 
     state: str
@@ -86,13 +86,13 @@ class Connections(Protocol):
     def owner(self, outlet: Outlet) -> tuple[str, str]:
         """User and vhost of a connection, empty where it has none: cheap, to choose by."""
 
-    def connected(self, outlet: Outlet) -> Connected | None:
+    def snapshot(self, outlet: Outlet) -> ConnectionSnapshot | None:
         """What a connection is; None where it is gone."""
 
     def sessions(self, outlet: Outlet) -> Sequence[Session]:
         """The channels of a connection; none where it is gone."""
 
-    def opened(self, session: Session) -> Opened:
+    def channel_snapshot(self, session: Session) -> ChannelSnapshot:
         """What a channel is."""
 
     def add_counts(self, counts: Counts, vhost: str) -> None:
@@ -145,7 +145,7 @@ class Listener:
 
 
 @dataclass(slots=True, kw_only=True)
-class LoopFacts:
+class LoopStats:
     """How the event loop and the log keep up. Quantiles are upper bounds of histograms."""
 
     turns: int  # of the engine, since the start
@@ -164,7 +164,7 @@ class Metrics(Protocol):
     """What the node tells of itself in numbers."""
 
     @property
-    def requests(self) -> Requests:
+    def requests(self) -> RequestCounts:
         """Counts of HTTP requests, kept by this front."""
 
     def scrape(self, endpoint: str, slices: Slices) -> AsyncIterator[bytes]:
@@ -179,7 +179,7 @@ class Metrics(Protocol):
     ) -> AsyncIterator[bytes]:
         """The families of some groups, for some vhosts and queues."""
 
-    def loop(self) -> LoopFacts:
+    def loop(self) -> LoopStats:
         """How the loop keeps up."""
 
 
@@ -264,7 +264,7 @@ class NodeView(Protocol):
     def turn(self) -> AbstractContextManager[None]:
         """A turn of the engine around some commands."""
 
-    def send_away(self, vhost: str) -> None:
+    def close_connections(self, vhost: str) -> None:
         """Close all connections of a vhost that is being deleted, inside a `turn`."""
 
     async def synced(self) -> None:

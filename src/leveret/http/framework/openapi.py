@@ -14,25 +14,25 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from leveret import __version__
-from leveret.http.framework.answers import Failure, json
-from leveret.http.framework.listing import Page
-from leveret.http.framework.operations import Needs, Operation, Query
+from leveret.http.framework.listing import ListPage
+from leveret.http.framework.operations import Access, Operation, Query
+from leveret.http.framework.responses import ErrorBody, json_response
 
 _REFERENCE: Final = "#/components/schemas/{name}"
 _PARAMETER: Final = re.compile(r"\{(\w+)(?::\w+)?\}")
 _NEEDS: Final = {
-    Needs.NOTHING: "Needs no login.",
-    Needs.LOGIN: "Any user; permissions are asked.",
-    Needs.MANAGEMENT: "Needs the tag management.",
-    Needs.POLICYMAKER: "Needs the tag policymaker.",
-    Needs.MONITORING: "Needs the tag monitoring.",
-    Needs.ADMINISTRATOR: "Needs the tag administrator.",
-    Needs.JOBS: "Needs a token for the namespace, or the login of an administrator.",
-    Needs.METRICS: "Needs the tag monitoring, where the setting metrics_login wants a login.",
+    Access.PUBLIC: "Needs no login.",
+    Access.ANY_USER: "Any user; permissions are asked.",
+    Access.MANAGEMENT: "Needs the tag management.",
+    Access.POLICYMAKER: "Needs the tag policymaker.",
+    Access.MONITORING: "Needs the tag monitoring.",
+    Access.ADMINISTRATOR: "Needs the tag administrator.",
+    Access.JOB_TOKEN: "Needs a token for the namespace, or the login of an administrator.",
+    Access.METRICS: "Needs the tag monitoring, where the setting metrics_login wants a login.",
 }
-_SECURITY: Final[dict[Needs, list[dict[str, list[str]]]]] = {
-    Needs.NOTHING: [],
-    Needs.JOBS: [{"token": []}, {"login": []}],
+_SECURITY: Final[dict[Access, list[dict[str, list[str]]]]] = {
+    Access.PUBLIC: [],
+    Access.JOB_TOKEN: [{"token": []}, {"login": []}],
 }
 _SIMPLE: Final = {str: "string", int: "integer", bool: "boolean", float: "number"}
 # What can go wrong with any request.
@@ -87,7 +87,7 @@ def _any(kind: type) -> dict[str, Any]:
 
 def _types(operations: Sequence[Operation]) -> list[Any]:
     """Every type that is mentioned, once."""
-    found: dict[str, Any] = {repr(Failure): Failure, repr(Page): Page}
+    found: dict[str, Any] = {repr(ErrorBody): ErrorBody, repr(ListPage): ListPage}
     for operation in operations:
         others = [kind for _, kind in operation.failures]
         for kind in (operation.body, operation.answer, *others):
@@ -99,12 +99,12 @@ def _types(operations: Sequence[Operation]) -> list[Any]:
 def _described(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
     about: dict[str, Any] = {
         "operationId": _id(operation),
-        "summary": operation.about,
-        "description": _NEEDS[operation.needs],
+        "summary": operation.summary,
+        "description": _NEEDS[operation.access],
         "tags": [operation.group],
         "parameters": _parameters(operation),
         "responses": _responses(operation, schemas),
-        "security": _SECURITY.get(operation.needs, [{"login": []}]),
+        "security": _SECURITY.get(operation.access, [{"login": []}]),
     }
     if operation.body is not None:
         content = {"application/json": {"schema": schemas[repr(operation.body)]}}
@@ -130,7 +130,7 @@ def _query(query: Query) -> dict[str, Any]:
         "name": query.name,
         "in": "query",
         "required": query.required,
-        "description": query.about,
+        "description": query.description,
         "schema": {"type": _SIMPLE[query.type]},
     }
 
@@ -139,7 +139,7 @@ def _responses(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
     responses: dict[str, Any] = {str(operation.status): _success(operation, schemas)}
     if operation.status == 201:
         responses["204"] = {"description": "It was there already, and is as asked for."}
-    failure = {"application/json": {"schema": schemas[repr(Failure)]}}
+    failure = {"application/json": {"schema": schemas[repr(ErrorBody)]}}
     for status, text in _USUAL.items():
         responses[str(status)] = {"description": text, "content": failure}
     for status, kind in operation.failures:
@@ -151,7 +151,7 @@ def _responses(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
 
 
 def _success(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
-    success: dict[str, Any] = {"description": operation.about}
+    success: dict[str, Any] = {"description": operation.summary}
     if operation.media != "application/json":
         success["content"] = {operation.media: {"schema": {}}}
     elif operation.answer is not None:
@@ -170,12 +170,12 @@ def _answer(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
         some: dict[str, Any] = {"type": "object", "description": "with `columns`: those keys"}
         forms.append({"type": "array", "items": some} if is_list else some)
     if "page" in names and is_list:
-        forms.append(schemas[repr(Page)])
+        forms.append(schemas[repr(ListPage)])
     return whole if len(forms) == 1 else {"anyOf": forms}
 
 
 async def get_description(request: Request) -> Response:
-    return json(description_of(request))
+    return json_response(description_of(request))
 
 
 def description_of(request: Request) -> dict[str, Any]:
@@ -274,18 +274,18 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/openapi.json",
         handler=get_description,
-        about="This description.",
+        summary="This description.",
         group="description",
-        needs=Needs.NOTHING,
+        access=Access.PUBLIC,
         answer=dict[str, object],
     ),
     Operation(
         method="GET",
         path="/docs",
         handler=get_page,
-        about="This description as a page.",
+        summary="This description as a page.",
         group="description",
-        needs=Needs.NOTHING,
+        access=Access.PUBLIC,
         media="text/html",
     ),
 )

@@ -22,9 +22,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from leveret.auth import is_loopback
 from leveret.errors import LeveretError
-from leveret.http.framework.answers import status_of
 from leveret.http.framework.login import login
-from leveret.http.framework.request_parts import facts_of, host_of
+from leveret.http.framework.request_parts import host_of, node_of
+from leveret.http.framework.responses import status_of
 
 BODY_BYTES_MAX: Final = 16 * 1024 * 1024  # of a body that is read whole
 WHOLE_BODY: Final = "leveret.body"  # in a scope: the body, where it came whole
@@ -33,44 +33,44 @@ Handler = Callable[[Request], Awaitable[ASGIApp]]
 Body = TypeVar("Body")
 
 
-class Needs(StrEnum):
+class Access(StrEnum):
     """What a user must have to ask."""
 
-    NOTHING = ""  # not even a login
-    LOGIN = "login"  # any user; the handler asks for permissions
+    PUBLIC = ""  # not even a login
+    ANY_USER = "login"  # any user; the handler asks for permissions
     MANAGEMENT = "management"
     POLICYMAKER = "policymaker"
     MONITORING = "monitoring"
     ADMINISTRATOR = "administrator"
-    JOBS = "jobs"  # a token of the jobs service; the handler asks for it
+    JOB_TOKEN = "jobs"  # a token of the jobs service; the handler asks for it
     METRICS = "metrics"  # monitoring, or nothing: by the setting `metrics_login`
 
 
 # Which tags, besides the one of its name, give a user what an operation needs.
 _INCLUDED: Final = {
-    Needs.MANAGEMENT: {"management", "policymaker", "monitoring", "administrator"},
-    Needs.POLICYMAKER: {"policymaker", "administrator"},
-    Needs.MONITORING: {"monitoring", "administrator"},
-    Needs.ADMINISTRATOR: {"administrator"},
+    Access.MANAGEMENT: {"management", "policymaker", "monitoring", "administrator"},
+    Access.POLICYMAKER: {"policymaker", "administrator"},
+    Access.MONITORING: {"monitoring", "administrator"},
+    Access.ADMINISTRATOR: {"administrator"},
 }
 # RabbitMQ's word for each, in the reason of the refusal.
 _MISSING: Final = {
-    Needs.MANAGEMENT: "Not management user",
-    Needs.POLICYMAKER: "Not policymaker user",
-    Needs.MONITORING: "Not monitor user",
-    Needs.ADMINISTRATOR: "Not administrator user",
+    Access.MANAGEMENT: "Not management user",
+    Access.POLICYMAKER: "Not policymaker user",
+    Access.MONITORING: "Not monitor user",
+    Access.ADMINISTRATOR: "Not administrator user",
 }
 
 
-_LOOKING: Final = ("GET", "HEAD")
-_FOREIGN: Final = ("cross-site", "same-site")  # of `Sec-Fetch-Site`, which browsers alone send
+_READ_METHODS: Final = ("GET", "HEAD")
+_OTHER_SITES: Final = ("cross-site", "same-site")  # of `Sec-Fetch-Site`, which browsers alone send
 
 
 class Query(msgspec.Struct, frozen=True):
     """A parameter of the query."""
 
     name: str
-    about: str
+    description: str
     type: Any = str
     required: bool = False
 
@@ -81,9 +81,9 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     method: str
     path: str
     handler: Handler
-    about: str  # one sentence
+    summary: str  # one sentence
     group: str  # heading under which it is listed: "queues"
-    needs: Needs = Needs.MANAGEMENT
+    access: Access = Access.MANAGEMENT
     query: tuple[Query, ...] = ()
     body: Any = None  # type of the JSON body; None: no body
     body_bytes_max: int = BODY_BYTES_MAX
@@ -155,7 +155,7 @@ async def _answer_change(request: Request, operation: Operation) -> ASGIApp:
 def _note(request: Request, status: int) -> None:
     user = getattr(request.state, "user", None)
     if user is not None:  # a failed login was noted as such
-        audit = facts_of(request).authority.audit
+        audit = node_of(request).authority.audit
         path = request.scope["path"]
         audit.note(user.name, host_of(request), request.method, path, str(status))
 
@@ -165,32 +165,35 @@ async def _admit(request: Request, operation: Operation) -> None:
 
     A body comes before its handler begins, or what that has checked may be gone when it has come.
     """
-    needs = operation.needs
-    if needs is Needs.METRICS:
-        needs = _needs_for_metrics(request)
-    if needs is Needs.NOTHING or needs is Needs.JOBS:
+    access = operation.access
+    if access is Access.METRICS:
+        access = _access_to_metrics(request)
+    if access is Access.PUBLIC or access is Access.JOB_TOKEN:
         return
     _require_own_page(request)
     user = await login(request)
     request.state.user = user
-    if needs is not Needs.LOGIN and not _INCLUDED[needs].intersection(user.tags):
-        raise HTTPException(401, _MISSING[needs])
+    if access is not Access.ANY_USER and not _INCLUDED[access].intersection(user.tags):
+        raise HTTPException(401, _MISSING[access])
     if operation.body is not None:
         request.scope[WHOLE_BODY] = await whole_body(request, operation.body_bytes_max)
 
 
 def _require_own_page(request: Request) -> None:
     """Browsers add a login that they remember to what pages of others make them send."""
-    if request.method not in _LOOKING and request.headers.get("sec-fetch-site", "none") in _FOREIGN:
+    if (
+        request.method not in _READ_METHODS
+        and request.headers.get("sec-fetch-site", "none") in _OTHER_SITES
+    ):
         raise HTTPException(403, "the request was sent by a page from elsewhere")
 
 
-def _needs_for_metrics(request: Request) -> Needs:
+def _access_to_metrics(request: Request) -> Access:
     """What a scraper needs: a login, unless it runs on this machine or nobody wants one."""
-    wanted = facts_of(request).settings.metrics_login
+    wanted = node_of(request).settings.metrics_login
     if wanted == "never" or (wanted == "remote" and is_loopback(host_of(request))):
-        return Needs.NOTHING
-    return Needs.MONITORING
+        return Access.PUBLIC
+    return Access.MONITORING
 
 
 async def body_of(request: Request, kind: type[Body]) -> Body:

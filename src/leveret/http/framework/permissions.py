@@ -18,7 +18,7 @@ from leveret.engine.exchanges.exchange import Exchange
 from leveret.engine.queues.queue import Queue
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import AccessRefusedError, NotFoundError
-from leveret.http.framework.request_parts import facts_of, part_of, user_of
+from leveret.http.framework.request_parts import node_of, part_of, user_of
 
 # RabbitMQ: the texts of its management API.
 NO_VHOST_ACCESS: Final = "User not authorised to access virtual host"
@@ -35,7 +35,7 @@ def sees_all(user: User) -> bool:
 def visible_vhosts(request: Request) -> list[Vhost]:
     """Return all vhosts that the user may see, sorted by name."""
     user = user_of(request)
-    vhosts = sorted(facts_of(request).broker.vhosts.items())
+    vhosts = sorted(node_of(request).broker.vhosts.items())
     return [vhost for name, vhost in vhosts if user.may_see(name)]
 
 
@@ -46,7 +46,7 @@ def listed_vhosts(request: Request) -> list[Vhost]:
 
 def seen_vhost(request: Request) -> Vhost:
     """Return the vhost of the path. Answer 401 unless the user may see it."""
-    vhost = facts_of(request).broker.vhost(part_of(request, "vhost"))
+    vhost = node_of(request).broker.vhost(part_of(request, "vhost"))
     if not user_of(request).may_see(vhost.name):
         raise HTTPException(401, NO_VHOST_ACCESS)
     return vhost
@@ -54,7 +54,7 @@ def seen_vhost(request: Request) -> Vhost:
 
 def used_vhost(request: Request) -> Vhost:
     """Return the vhost of the path. Answer 401 unless the user may work in it."""
-    vhost = facts_of(request).broker.vhost(part_of(request, "vhost"))
+    vhost = node_of(request).broker.vhost(part_of(request, "vhost"))
     if not user_of(request).may_open(vhost.name):
         raise HTTPException(401, NO_VHOST_ACCESS)
     return vhost
@@ -92,13 +92,13 @@ def governed_vhosts(request: Request) -> set[str]:
     """
     user = user_of(request)
     is_administrator = "administrator" in user.tags
-    names = facts_of(request).broker.vhosts
+    names = node_of(request).broker.vhosts
     return {name for name in names if is_administrator or user.may_open(name)}
 
 
 def queue_of(request: Request) -> Queue:
     """Return the queue that the path names. Answer 404 if it does not exist."""
-    vhost = facts_of(request).broker.vhost(vhost_of(request))
+    vhost = node_of(request).broker.vhost(vhost_of(request))
     return queue_in(vhost, part_of(request, "name"))
 
 

@@ -63,7 +63,7 @@ class _Samples:
             del times_ms[0], all_packed[0]
 
 
-class Rates:
+class RateSamples:
     """The samples of all objects that were read lately."""
 
     def __init__(self) -> None:

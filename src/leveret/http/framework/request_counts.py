@@ -7,11 +7,11 @@ from typing import Any, Final
 from leveret.histogram import Histogram
 
 TIME_BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 30)
-BROKEN_OFF: Final = 499  # the status of an answer that was never begun: the client has gone
+CLIENT_GONE: Final = 499  # the status of an answer that was never begun: the client has gone
 METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"))
 
 
-class Requests:
+class RequestCounts:
     """Of one node, since it started."""
 
     def __init__(self) -> None:
@@ -33,11 +33,11 @@ _Send = Callable[[_Message], Awaitable[None]]
 _App = Callable[[_Message, _Receive, _Send], Awaitable[None]]
 
 
-def counted(app: _App, requests: Requests) -> _App:
+def with_request_counts(app: _App, requests: RequestCounts) -> _App:
     """The application, with every request counted."""
 
     async def count(scope: _Message, receive: _Receive, send: _Send) -> None:
-        status = BROKEN_OFF
+        status = CLIENT_GONE
 
         async def note_status(message: _Message) -> None:
             nonlocal status

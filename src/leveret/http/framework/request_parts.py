@@ -15,10 +15,10 @@ from leveret.http.framework.node import NodeView
 from leveret.slices import Slices
 
 
-def facts_of(request: Request) -> NodeView:
+def node_of(request: Request) -> NodeView:
     """Return the node that answers the request."""
-    facts: NodeView = request.app.state.facts
-    return facts
+    node: NodeView = request.app.state.node
+    return node
 
 
 def user_of(request: Request) -> User:

@@ -17,7 +17,7 @@ _API: Final = "/api/"
 _NO_EXCHANGE: Final = re.compile("^(/api/exchanges/[^/]+|/api/bindings/[^/]+/e)//")
 
 
-def routed(path: str) -> str:
+def normalized_path(path: str) -> str:
     """A path as routes know it. RabbitMQ: a slash at its end means nothing; clients send some."""
     if not path.startswith(_API) or path == _API:
         return path
@@ -26,7 +26,7 @@ def routed(path: str) -> str:
     return path.removesuffix("/")
 
 
-class Routes(Router):
+class PrefixRouter(Router):
     """All routes of the application, by the beginning of their paths."""
 
     def __init__(self, routes: Sequence[Route]) -> None:

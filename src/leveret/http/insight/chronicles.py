@@ -27,11 +27,11 @@ from leveret.engine.streams.stream import Stream
 from leveret.engine.turns.session import Session
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import NotFoundError
-from leveret.http.framework.answers import json
-from leveret.http.framework.operations import Needs, Operation, Query
+from leveret.http.framework.names import printable
+from leveret.http.framework.operations import Access, Operation, Query
 from leveret.http.framework.permissions import vhost_of
-from leveret.http.framework.request_parts import facts_of, slices_of, user_of
-from leveret.http.insight.shapes import printable
+from leveret.http.framework.request_parts import node_of, slices_of, user_of
+from leveret.http.framework.responses import json_response
 from leveret.slices import Slices
 
 COPIES_MAX: Final = 20_000_000  # of one answer: eight bytes of memory each
@@ -56,7 +56,7 @@ class RememberingExchange(msgspec.Struct):
     stream: str
 
 
-class Held(msgspec.Struct, array_like=True):
+class UnackedRun(msgspec.Struct, array_like=True):
     """Copies in flight that were delivered at the same time."""
 
     first: int
@@ -75,12 +75,12 @@ class RememberingQueue(msgspec.Struct):
     dead_letter_routing_key: str | None
     ready: list[Run]
     scheduled: list[Run]
-    unacked: list[Held]
+    unacked: list[UnackedRun]
     stuck: list[Run]  # dead letters that nobody takes
     damaged: list[Run]  # cannot be read
 
 
-class Remembering(msgspec.Struct):
+class ChroniclesSnapshot(msgspec.Struct):
     """One moment."""
 
     time_ms: int
@@ -108,24 +108,24 @@ class _Copies:
 
 
 async def get_chronicles(request: Request) -> Response:
-    facts = facts_of(request)
-    vhost = facts.broker.vhost(vhost_of(request))
+    node = node_of(request)
+    vhost = node.broker.vhost(vhost_of(request))
     queues = _queues(request, vhost)
-    with facts.turn():
+    with node.turn():
         now_ms = int(vhost.turn.now_ms)
         copies = [_Copies(queue, stream) for queue, stream in queues]
         if sum(one.count() for one in copies) > COPIES_MAX:
             raise HTTPException(400, f"more than {COPIES_MAX} messages: name fewer queues")
-        _add_held(copies, facts.sessions(), vhost)
+        _add_held(copies, node.sessions(), vhost)
         streams = _streams(vhost)
-    await facts.synced()
+    await node.synced()
     slices = slices_of(request)
     shown = [await _shown(one, slices) for one in copies]
     exchanges = [
         RememberingExchange(printable(name), printable(stream))
         for name, stream in _exchanges(vhost)
     ]
-    return json(Remembering(now_ms, streams, exchanges, shown))
+    return json_response(ChroniclesSnapshot(now_ms, streams, exchanges, shown))
 
 
 def _queues(request: Request, vhost: Vhost) -> list[tuple[Queue, str]]:
@@ -228,13 +228,13 @@ async def _runs(seqs: "array[int]", slices: Slices) -> list[Run]:
     return runs
 
 
-def _held(unacked: list[tuple[int, int]]) -> list[Held]:
-    runs: list[Held] = []
+def _held(unacked: list[tuple[int, int]]) -> list[UnackedRun]:
+    runs: list[UnackedRun] = []
     for seq, taken_ms in unacked:
         if runs and runs[-1].last == seq - 1 and runs[-1].taken_ms == taken_ms:
             runs[-1].last = seq
         else:
-            runs.append(Held(seq, seq, taken_ms))
+            runs.append(UnackedRun(seq, seq, taken_ms))
     return runs
 
 
@@ -243,10 +243,10 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/chronicles/{vhost}",
         handler=get_chronicles,
-        about="What remembers in a vhost, and where each of its copies is, at one moment.",
+        summary="What remembers in a vhost, and where each of its copies is, at one moment.",
         group="insight",
-        needs=Needs.LOGIN,
+        access=Access.ANY_USER,
         query=(Query("queue", "only this queue; may be given several times"),),
-        answer=Remembering,
+        answer=ChroniclesSnapshot,
     ),
 )

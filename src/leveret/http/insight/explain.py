@@ -26,11 +26,12 @@ from leveret.engine.insight.walk import Found, Walk
 from leveret.engine.queues.queue import Queue
 from leveret.engine.vhosts.pausing import pause_note
 from leveret.engine.vhosts.register import Register
-from leveret.http.framework.answers import json
-from leveret.http.framework.operations import Needs, Operation
+from leveret.http.framework.names import printable
+from leveret.http.framework.operations import Access, Operation
 from leveret.http.framework.permissions import permitted_queue, queue_of
-from leveret.http.framework.request_parts import facts_of, part_of, slices_of
-from leveret.http.insight.shapes import parse_id, printable
+from leveret.http.framework.request_parts import node_of, part_of, slices_of
+from leveret.http.framework.responses import json_response
+from leveret.http.insight.message_info import parse_id
 from leveret.leases import Lease
 
 _STEP: Final = 4096
@@ -44,7 +45,7 @@ class ReasonInfo(msgspec.Struct):
     details: dict[str, object]
 
 
-class Explained(msgspec.Struct):
+class ExplanationInfo(msgspec.Struct):
     """Body of an explanation."""
 
     moving: bool  # a message that is ready now would be delivered now; for one message: this one
@@ -52,32 +53,34 @@ class Explained(msgspec.Struct):
 
 
 async def explain_one_queue(request: Request) -> Response:
-    facts = facts_of(request)
+    node = node_of(request)
     queue = queue_of(request)
-    with facts.turn():  # for the time of day
-        found = explain_queue(queue, list(facts.alarms()))
-    _add_pause(found, facts.broker.register, queue)
-    _add_leases(found, facts.leases.of(queue))
-    return json(_shown(found))
+    with node.turn():  # for the time of day
+        found = explain_queue(queue, list(node.alarms()))
+    _add_pause(found, node.broker.register, queue)
+    _add_leases(found, node.leases.of(queue))
+    return json_response(_shown(found))
 
 
 async def explain_one_message(request: Request) -> Response:
-    facts = facts_of(request)
+    node = node_of(request)
     queue = permitted_queue(request, READ)
     number = parse_id(part_of(request, "id"))
     if queue_of_copy(number) != queue.ledger.id:
         text = "The message is not of this queue."
-        return json(_shown(Explanation(False, [Reason(NOT_FOUND, text, {"id": str(number)})])))
+        return json_response(
+            _shown(Explanation(False, [Reason(NOT_FOUND, text, {"id": str(number)})]))
+        )
     seq = seq_of_copy(number)
     held = await _find_held(request, queue, seq)
-    with facts.turn():
-        stuck = facts.broker.vhost(queue.vhost).stuck
+    with node.turn():
+        stuck = node.broker.vhost(queue.vhost).stuck
         if held is None:
             found = explain_message(queue, stuck, seq, None, None)
         else:
             found = explain_message(queue, stuck, seq, held.message, held.session)
-    _add_pause(found, facts.broker.register, queue)
-    return json(_shown(found))
+    _add_pause(found, node.broker.register, queue)
+    return json_response(_shown(found))
 
 
 def _add_pause(found: Explanation, register: Register, queue: Queue) -> None:
@@ -101,11 +104,11 @@ def _add_leases(found: Explanation, leases: list[Lease]) -> None:
 
 async def _find_held(request: Request, queue: Queue, seq: int) -> Found | None:
     """A message in flight, by its number."""
-    facts = facts_of(request)
+    node = node_of(request)
     wanted = Filter()
     wanted.require_states([UNACKED])
     wanted.require_seq(seq)
-    walk = Walk(queue, facts.broker.vhost(queue.vhost).stuck, wanted, facts.sessions())
+    walk = Walk(queue, node.broker.vhost(queue.vhost).stuck, wanted, node.sessions())
     slices = slices_of(request)
     walk.step(_STEP, 1, 1)
     while not walk.is_done() and not walk.is_full():
@@ -117,8 +120,8 @@ async def _find_held(request: Request, queue: Queue, seq: int) -> Found | None:
     return None
 
 
-def _shown(found: Explanation) -> Explained:
-    return Explained(
+def _shown(found: Explanation) -> ExplanationInfo:
+    return ExplanationInfo(
         moving=found.moving,
         reasons=[
             ReasonInfo(reason.code, printable(reason.text), reason.details)
@@ -133,17 +136,17 @@ OPERATIONS: Final = (
         method="GET",
         path=f"{_PATH}/explain",
         handler=explain_one_queue,
-        about="Why the messages of a queue do not move.",
+        summary="Why the messages of a queue do not move.",
         group="insight",
-        answer=Explained,
+        answer=ExplanationInfo,
     ),
     Operation(
         method="GET",
         path=f"{_PATH}/messages/{{id}}/explain",
         handler=explain_one_message,
-        about="Why one message does not move.",
+        summary="Why one message does not move.",
         group="insight",
-        needs=Needs.LOGIN,
-        answer=Explained,
+        access=Access.ANY_USER,
+        answer=ExplanationInfo,
     ),
 )

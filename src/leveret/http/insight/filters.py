@@ -1,9 +1,8 @@
-"""Filters as requests carry them, in JSON. See docs/insight.md for what each condition means.
+"""Filters as requests send them, in JSON. docs/insight.md describes each condition.
 
-`Filtering` is the part of a body that says which messages are meant; `filter_of` makes the engine's
-`Filter` of it, once for each request, and refuses what makes no sense: PreconditionFailedError,
-which is
-answered by 400 and the sentence.
+`FilterBody` is the part of a body that selects messages. `filter_of` converts it to the engine's
+`Filter`, once for each request. A condition that makes no sense raises PreconditionFailedError,
+which is answered by 400 with its text.
 """
 
 from typing import Final
@@ -17,7 +16,7 @@ from leveret.http.insight.json_paths import JsonCondition
 AGE_MS_MAX: Final = 1 << 53
 
 
-class Filtering(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class FilterBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Which messages: all conditions that are given must hold."""
 
     states: list[str] | None = None  # ready, scheduled, unacked, stuck; all
@@ -30,7 +29,7 @@ class Filtering(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     newer_than_ms: int | None = None
 
 
-def filter_of(wanted: Filtering) -> Filter:
+def filter_of(wanted: FilterBody) -> Filter:
     """The filter that a body describes."""
     made = Filter()
     if wanted.states is not None:

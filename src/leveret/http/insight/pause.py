@@ -15,24 +15,24 @@ from leveret.auth import CONFIGURE
 from leveret.engine.vhosts import pausing
 from leveret.http.framework.operations import Operation
 from leveret.http.framework.permissions import permitted_queue
-from leveret.http.framework.request_parts import facts_of, user_of
+from leveret.http.framework.request_parts import node_of, user_of
 
 
 async def pause_queue(request: Request) -> Response:
-    facts = facts_of(request)
+    node = node_of(request)
     queue = permitted_queue(request, CONFIGURE)
-    with facts.turn():
-        pausing.pause(facts.broker.register, queue, user_of(request).name)
-    await facts.synced()
+    with node.turn():
+        pausing.pause(node.broker.register, queue, user_of(request).name)
+    await node.synced()
     return Response(status_code=204)
 
 
 async def resume_queue(request: Request) -> Response:
-    facts = facts_of(request)
+    node = node_of(request)
     queue = permitted_queue(request, CONFIGURE)
-    with facts.turn():
-        pausing.resume(facts.broker.register, queue)
-    await facts.synced()
+    with node.turn():
+        pausing.resume(node.broker.register, queue)
+    await node.synced()
     return Response(status_code=204)
 
 
@@ -42,7 +42,7 @@ OPERATIONS: Final = (
         method="PUT",
         path=_PATH,
         handler=pause_queue,
-        about="Deliver nothing from a queue until it is resumed; over restarts too.",
+        summary="Deliver nothing from a queue until it is resumed; over restarts too.",
         group="insight",
         status=204,
     ),
@@ -50,7 +50,7 @@ OPERATIONS: Final = (
         method="DELETE",
         path=_PATH,
         handler=resume_queue,
-        about="Let a queue deliver again.",
+        summary="Let a queue deliver again.",
         group="insight",
         status=204,
     ),

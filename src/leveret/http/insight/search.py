@@ -23,21 +23,19 @@ from leveret.engine.queues.queue import Queue
 from leveret.engine.queues.undelivered_deaths import Stuck
 from leveret.engine.streams.stream import Stream
 from leveret.errors import NotFoundError, PreconditionFailedError
-from leveret.http.framework.answers import json
-from leveret.http.framework.operations import Needs, Operation, Query, body_of
+from leveret.http.framework.operations import Access, Operation, Query, body_of
 from leveret.http.framework.permissions import permitted_queue
-from leveret.http.framework.request_parts import facts_of, number_of, slices_of
-from leveret.http.insight.filters import Filtering, filter_of
-from leveret.http.insight.shapes import (
-    Encoded,
-    Seen,
+from leveret.http.framework.request_parts import node_of, number_of, slices_of
+from leveret.http.framework.responses import json_response
+from leveret.http.insight.cursors import (
+    CursorFields,
     decode_cursor,
     encode_cursor,
     read_cursor,
-    seen,
-    seen_message,
     write_cursor,
 )
+from leveret.http.insight.filters import FilterBody, filter_of
+from leveret.http.insight.message_info import MessageInfo, found_info, message_info
 
 PEEK_COUNT_MAX: Final = 1000
 PEEK_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -47,7 +45,7 @@ STEP: Final = 1024  # messages between two looks at the clock
 _OFFSET_MAX: Final = (1 << 53) - 1
 
 
-class Search(Filtering, kw_only=True):
+class SearchBody(FilterBody, kw_only=True):
     """Body of a search: a filter, and which page of what it finds."""
 
     limit: int = 100  # messages in the answer
@@ -56,10 +54,10 @@ class Search(Filtering, kw_only=True):
     encoding: Literal["auto", "base64"] = "auto"
 
 
-class Page(msgspec.Struct):
+class SearchResult(msgspec.Struct):
     """What a search has found."""
 
-    items: list[Seen]
+    items: list[MessageInfo]
     scanned: int  # messages that this request has looked at
     total: int  # messages in the queue, in the states that were asked for
     cursor: str | None  # null: that was all
@@ -73,31 +71,31 @@ async def peek_queue(request: Request) -> Response:
     truncate = number_of(query, "truncate", PEEK_BYTES_MAX, PEEK_BYTES_MAX)
     is_binary = query.get("encoding", "auto") == "base64"
     from_end = query.get("from_end", "false") == "true"
-    facts = facts_of(request)
-    with facts.turn():  # for the time of day
+    node = node_of(request)
+    with node.turn():  # for the time of day
         total = int(queue.message_count())
     if isinstance(queue, Stream):
-        stuck = facts.broker.vhost(queue.vhost).stuck
+        stuck = node.broker.vhost(queue.vhost).stuck
         messages = _peek_stream(queue, stuck, count, offset, from_end)
     else:
         messages = peek(queue, count, PEEK_BYTES_MAX, from_end, offset)
     behind = offset + len(messages) - 1 if from_end else total - offset - 1
-    items = [seen_message(queue, message, READY, truncate, is_binary) for message in messages]
+    items = [message_info(queue, message, READY, truncate, is_binary) for message in messages]
     for index, item in enumerate(items):
         item.message_count = max(behind - index, 0)
-    return json(items)
+    return json_response(items)
 
 
 async def search_queue(request: Request) -> Response:
     queue = permitted_queue(request, READ)
-    body = await body_of(request, Search)
+    body = await body_of(request, SearchBody)
     if not 1 <= body.limit <= SEARCH_LIMIT_MAX:
         raise PreconditionFailedError(f"'limit' is a number from 1 to {SEARCH_LIMIT_MAX}")
     if body.truncate is not None and body.truncate < 0:
         raise PreconditionFailedError("'truncate' is a number of bytes")
     page = await _walk(request, queue, filter_of(body), body.limit, body.cursor)
     truncate = PEEK_BYTES_MAX if body.truncate is None else body.truncate
-    return json(page.shown(truncate, body.encoding == "base64"))
+    return json_response(page.shown(truncate, body.encoding == "base64"))
 
 
 async def list_unacked(request: Request) -> Response:
@@ -108,18 +106,18 @@ async def list_unacked(request: Request) -> Response:
     wanted.require_states([UNACKED])
     cursor = request.query_params.get("cursor") or None
     page = await _walk(request, queue, wanted, max(limit, 1), cursor)
-    return json(page.shown(truncate, False))
+    return json_response(page.shown(truncate, False))
 
 
 async def _walk(
     request: Request, queue: Queue, wanted: Filter, limit: int, cursor: str | None
 ) -> "_Found":
     """Walk from a cursor until enough is found or the request has taken its time."""
-    facts = facts_of(request)
-    start = decode_cursor(read_cursor(cursor, Encoded)) if cursor is not None else Cursor()
-    vhost = facts.broker.vhost(queue.vhost)
-    with facts.turn():  # for the time of day
-        walk = Walk(queue, vhost.stuck, wanted, facts.sessions(), start)
+    node = node_of(request)
+    start = decode_cursor(read_cursor(cursor, CursorFields)) if cursor is not None else Cursor()
+    vhost = node.broker.vhost(queue.vhost)
+    with node.turn():  # for the time of day
+        walk = Walk(queue, vhost.stuck, wanted, node.sessions(), start)
     slices = slices_of(request)
     walk.step(STEP, limit, PEEK_BYTES_MAX)
     while not walk.is_done() and not walk.is_full() and not slices.is_late():
@@ -138,10 +136,10 @@ class _Found:
         self._walk = walk
         self._found: list[Found] = walk.take()
 
-    def shown(self, truncate: int, is_binary: bool) -> Page:
+    def shown(self, truncate: int, is_binary: bool) -> SearchResult:
         walk = self._walk
-        return Page(
-            items=[seen(self._queue, found, truncate, is_binary) for found in self._found],
+        return SearchResult(
+            items=[found_info(self._queue, found, truncate, is_binary) for found in self._found],
             scanned=walk.scanned,
             total=_total(self._queue, walk.wanted.states),
             cursor=None if walk.is_done() else write_cursor(encode_cursor(walk.cursor)),
@@ -183,9 +181,9 @@ OPERATIONS: Final = (
         method="GET",
         path=f"{_PATH}/peek",
         handler=peek_queue,
-        about="Look at ready messages in the order of delivery; nothing changes.",
+        summary="Look at ready messages in the order of delivery; nothing changes.",
         group="insight",
-        needs=Needs.LOGIN,
+        access=Access.ANY_USER,
         query=(
             Query("count", "how many", int),
             Query("offset", "how many to pass over first", int),
@@ -193,31 +191,31 @@ OPERATIONS: Final = (
             Query("encoding", "auto, or base64"),
             Query("from_end", "true: the newest", bool),
         ),
-        answer=list[Seen],
+        answer=list[MessageInfo],
     ),
     Operation(
         method="POST",
         path=f"{_PATH}/search",
         handler=search_queue,
-        about="Search the messages of a queue, in every state; nothing changes.",
+        summary="Search the messages of a queue, in every state; nothing changes.",
         group="insight",
-        needs=Needs.LOGIN,
-        body=Search,
-        answer=Page,
+        access=Access.ANY_USER,
+        body=SearchBody,
+        answer=SearchResult,
         is_audited=False,
     ),
     Operation(
         method="GET",
         path=f"{_PATH}/unacked",
         handler=list_unacked,
-        about="Messages that are delivered and not settled, and who holds them.",
+        summary="Messages that are delivered and not settled, and who holds them.",
         group="insight",
-        needs=Needs.LOGIN,
+        access=Access.ANY_USER,
         query=(
             Query("limit", "how many", int),
             Query("cursor", "of the answer before"),
             _TRUNCATE,
         ),
-        answer=Page,
+        answer=SearchResult,
     ),
 )

@@ -23,11 +23,11 @@ from leveret.auth import READ, WRITE, User
 from leveret.engine.commands.moving import COPY, DELETE, MOVE, REDRIVE
 from leveret.engine.history.life_events import queue_of_copy, seq_of_copy
 from leveret.errors import NotFoundError, PreconditionFailedError
-from leveret.http.framework.answers import json
 from leveret.http.framework.node import NodeView
 from leveret.http.framework.operations import Operation, body_of
-from leveret.http.framework.request_parts import facts_of, part_of, user_of
-from leveret.http.insight.filters import Filtering, filter_of
+from leveret.http.framework.request_parts import node_of, part_of, user_of
+from leveret.http.framework.responses import json_response
+from leveret.http.insight.filters import FilterBody, filter_of
 from leveret.shovels.state import TERMINATED, ShovelState
 from leveret.tasks import Order, Place, Task
 from leveret.tasks.task import FAILED, RUNNING
@@ -36,7 +36,7 @@ ID_DIGITS_MAX: Final = 20
 SHOVEL: Final = "shovel"
 
 
-class Spot(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
+class TaskPlace(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     """A queue, or an exchange."""
 
     vhost: str
@@ -52,8 +52,10 @@ class TaskBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     vhost: str
     queue: str
     ids: list[str] | None = None  # messages by id; None: all
-    filter: Filtering | None = None
-    to: Spot | None = None  # may be left out for delete, and for redrive: the death record tells
+    filter: FilterBody | None = None
+    to: TaskPlace | None = (
+        None  # may be left out for delete, and for redrive: the death record tells
+    )
     limit: int | None = None  # messages
     rate: float | None = None  # messages a second
     keep_attempts: bool = False
@@ -76,11 +78,11 @@ class TaskInfo(msgspec.Struct, kw_only=True):
     ended_at_ms: int | None
     user: str
     error: str | None
-    source: Spot
-    target: Spot | None
+    source: TaskPlace
+    target: TaskPlace | None
 
 
-class TargetInfo(msgspec.Struct):
+class DryRunTarget(msgspec.Struct):
     """So many messages would go to a queue."""
 
     vhost: str
@@ -88,38 +90,40 @@ class TargetInfo(msgspec.Struct):
     messages: int
 
 
-class TrialInfo(msgspec.Struct):
+class DryRunInfo(msgspec.Struct):
     """What a task would do."""
 
     matched: int
-    targets: list[TargetInfo]
+    targets: list[DryRunTarget]
     skipped: dict[str, int]
 
 
 async def start_task(request: Request) -> Response:
-    facts = facts_of(request)
+    node = node_of(request)
     user = user_of(request)
     body = await body_of(request, TaskBody)
-    order = _order(facts, user, body)
+    order = _order(node, user, body)
     if body.dry_run:
-        trial = await facts.tasks.try_out(order, user)
-        targets = [TargetInfo(trial.vhost, name, n) for name, n in trial.targets.items()]
-        return json(TrialInfo(trial.matched, targets, trial.skipped))
-    task = facts.tasks.start(order, user)
-    return json(task_info(task), status=201, headers={"Location": f"/api/tasks/{task.id}"})
+        trial = await node.tasks.try_out(order, user)
+        targets = [DryRunTarget(trial.vhost, name, n) for name, n in trial.targets.items()]
+        return json_response(DryRunInfo(trial.matched, targets, trial.skipped))
+    task = node.tasks.start(order, user)
+    return json_response(task_info(task), status=201, headers={"Location": f"/api/tasks/{task.id}"})
 
 
 async def list_tasks(request: Request) -> Response:
     user = user_of(request)
-    facts = facts_of(request)
-    found = [_shovel_info(shovel) for shovel in facts.shovels.all() if _watches(user, shovel)]
-    found += [task_info(task) for task in facts.tasks.all() if _may_see(user, task)]
-    return json(found)
+    node = node_of(request)
+    found = [_shovel_info(shovel) for shovel in node.shovels.all() if _watches(user, shovel)]
+    found += [task_info(task) for task in node.tasks.all() if _may_see(user, task)]
+    return json_response(found)
 
 
 async def get_task(request: Request) -> Response:
     shovel = _shovel_of(request)
-    return json(_shovel_info(shovel) if shovel is not None else task_info(_task_of(request)))
+    return json_response(
+        _shovel_info(shovel) if shovel is not None else task_info(_task_of(request))
+    )
 
 
 async def cancel_task(request: Request) -> Response:
@@ -129,17 +133,17 @@ async def cancel_task(request: Request) -> Response:
         if not {"administrator", "policymaker"}.intersection(user.tags):
             raise HTTPException(401, "Not policymaker user")
         _require_open(user, shovel.vhost)
-        await facts_of(request).shovels.delete(shovel.vhost, shovel.name)
+        await node_of(request).shovels.delete(shovel.vhost, shovel.name)
         return Response(status_code=204)
     task = _task_of(request)
     if task.user != user.name and "administrator" not in user.tags:
         raise HTTPException(401, "Not administrator user")
-    await facts_of(request).tasks.cancel(task.id)
+    await node_of(request).tasks.cancel(task.id)
     return Response(status_code=204)
 
 
 def _task_of(request: Request) -> Task:
-    task = facts_of(request).tasks.get(part_of(request, "id"))
+    task = node_of(request).tasks.get(part_of(request, "id"))
     if not _may_see(user_of(request), task):
         raise NotFoundError("no such task")
     return task
@@ -169,8 +173,8 @@ def task_info(task: Task) -> TaskInfo:
     )
 
 
-def _spot(place: Place) -> Spot:
-    return Spot(place.vhost, place.queue or None, place.exchange, place.routing_key)
+def _spot(place: Place) -> TaskPlace:
+    return TaskPlace(place.vhost, place.queue or None, place.exchange, place.routing_key)
 
 
 # Shovels
@@ -186,7 +190,7 @@ def _shovel_of(request: Request) -> ShovelState | None:
     if kind != SHOVEL:
         return None
     vhost, _, name = rest.partition(":")
-    shovel = facts_of(request).shovels.get(unquote(vhost), unquote(name))
+    shovel = node_of(request).shovels.get(unquote(vhost), unquote(name))
     if not _watches(user_of(request), shovel):
         raise NotFoundError("no such task")
     return shovel
@@ -215,18 +219,18 @@ def _shovel_info(shovel: ShovelState) -> TaskInfo:
         ended_at_ms=None,
         user="",
         error=shovel.reason,
-        source=Spot(shovel.vhost, settings.src_queue, settings.src_exchange),
-        target=Spot(shovel.vhost, settings.dest_queue, settings.dest_exchange),
+        source=TaskPlace(shovel.vhost, settings.src_queue, settings.src_exchange),
+        target=TaskPlace(shovel.vhost, settings.dest_queue, settings.dest_exchange),
     )
 
 
 # What is ordered
 
 
-def _order(facts: NodeView, user: User, body: TaskBody) -> Order:
+def _order(node: NodeView, user: User, body: TaskBody) -> Order:
     """The order, checked: it makes sense, and the user may give it."""
     _require_open(user, body.vhost)
-    queue = facts.broker.vhost(body.vhost).queue(body.queue, None)
+    queue = node.broker.vhost(body.vhost).queue(body.queue, None)
     if not user.may(READ, body.vhost, "queue", body.queue):
         raise HTTPException(401, "User not authorised to read from the queue")
     if body.limit is not None and body.limit < 0:
@@ -243,7 +247,7 @@ def _order(facts: NodeView, user: User, body: TaskBody) -> Order:
         source=Place(body.vhost, body.queue),
         seqs=seqs,
         filter=filter_of(body.filter) if body.filter is not None else None,
-        to=_target(facts, user, body),
+        to=_target(node, user, body),
         limit=body.limit,
         rate=body.rate,
         keep_attempts=body.keep_attempts,
@@ -263,7 +267,7 @@ def _seqs(ids: list[str], queue: int) -> list[int]:
     return list(seqs)
 
 
-def _target(facts: NodeView, user: User, body: TaskBody) -> Place | None:
+def _target(node: NodeView, user: User, body: TaskBody) -> Place | None:
     to = body.to
     if body.kind == DELETE:
         if to is not None:
@@ -276,9 +280,9 @@ def _target(facts: NodeView, user: User, body: TaskBody) -> Place | None:
     if (to.queue is None) == (to.exchange is None):
         raise HTTPException(400, "'to' has either 'queue' or 'exchange'")
     _require_open(user, to.vhost)
-    vhost = facts.broker.vhost(to.vhost)
+    vhost = node.broker.vhost(to.vhost)
     if to.queue is not None:
-        if vhost.queue(to.queue, None) is facts.broker.vhost(body.vhost).queue(body.queue, None):
+        if vhost.queue(to.queue, None) is node.broker.vhost(body.vhost).queue(body.queue, None):
             raise PreconditionFailedError("source and target are the same queue")
         _require_write(user, to.vhost, "queue", to.queue)
         return Place(to.vhost, to.queue)
@@ -303,7 +307,7 @@ OPERATIONS: Final = (
         method="POST",
         path="/api/tasks",
         handler=start_task,
-        about="Move, copy, delete or redrive messages; with dry_run, tell what would happen.",
+        summary="Move, copy, delete or redrive messages; with dry_run, tell what would happen.",
         group="tasks",
         body=TaskBody,
         answer=TaskInfo,
@@ -313,7 +317,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/tasks",
         handler=list_tasks,
-        about="Tasks that run, and the last that ended, the newest first.",
+        summary="Tasks that run, and the last that ended, the newest first.",
         group="tasks",
         answer=list[TaskInfo],
     ),
@@ -321,7 +325,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/tasks/{id}",
         handler=get_task,
-        about="One task, with its progress.",
+        summary="One task, with its progress.",
         group="tasks",
         answer=TaskInfo,
     ),
@@ -329,7 +333,7 @@ OPERATIONS: Final = (
         method="DELETE",
         path="/api/tasks/{id}",
         handler=cancel_task,
-        about="Cancel a task; what it has done stays done.",
+        summary="Cancel a task; what it has done stays done.",
         group="tasks",
         status=204,
     ),

@@ -24,27 +24,24 @@ from leveret.engine.message import Message
 from leveret.engine.queues.queue import Queue
 from leveret.engine.streams.lives import NUMBERS_MAX, LifeEvent, Lives
 from leveret.engine.streams.stream import Stream
-from leveret.http.framework.answers import json
+from leveret.http.framework.names import printable
 from leveret.http.framework.operations import Operation, Query
-from leveret.http.framework.request_parts import facts_of, slices_of, user_of
-from leveret.http.insight.shapes import (
-    Encoded,
-    HolderInfo,
+from leveret.http.framework.request_parts import node_of, slices_of, user_of
+from leveret.http.framework.responses import json_response
+from leveret.http.insight.cursors import (
+    CursorFields,
+    bad_cursor,
     decode_cursor,
     encode_cursor,
-    holder_info,
-    message_id,
-    no_cursor,
-    parse_id,
-    printable,
     read_cursor,
     write_cursor,
 )
+from leveret.http.insight.message_info import HolderInfo, holder_info, message_id, parse_id
 from leveret.wire.properties import decode_properties
 from leveret.wire.tables import Table, plain_value
 
 MESSAGE_ID_BYTES_MAX: Final = 255
-DEATHS: Final = "x-death"  # the source of what it tells
+DEATH_SOURCE: Final = "x-death"  # the source of what it tells
 PLACES_MAX: Final = 1000  # in one answer
 _STEP: Final = 1024
 _BYTES_MAX: Final = 64 * 1024 * 1024
@@ -98,7 +95,7 @@ class _Position(msgspec.Struct, array_like=True):
     """Where a trace stands: what a cursor carries."""
 
     order: _Order  # of the queue that comes next
-    walk: Encoded  # where in it
+    walk: CursorFields  # where in it
     numbers: list[int]  # of copies and publishes that are followed
     message_id: str
 
@@ -114,15 +111,15 @@ async def trace(request: Request) -> Response:
     cursor = query.get("cursor")
     at = read_cursor(cursor, _Position) if cursor else None
     if at is not None and len(at.numbers) > NUMBERS_MAX:
-        raise no_cursor()
-    return json(await _Tracing(request, message, number, at).run())
+        raise bad_cursor()
+    return json_response(await _Tracing(request, message, number, at).run())
 
 
 class _Tracing:
     """One request."""
 
     def __init__(self, request: Request, message: str, number: int, at: _Position | None) -> None:
-        self._facts = facts_of(request)
+        self._node = node_of(request)
         self._user = user_of(request)
         self._only = request.query_params.get("vhost")
         self._slices = slices_of(request)
@@ -135,7 +132,7 @@ class _Tracing:
         self._scanned = 0
 
     async def run(self) -> Trace:
-        with self._facts.turn():  # for the time of day
+        with self._node.turn():  # for the time of day
             pass
         rest: _Position | None = None
         for queue, is_held in self._targets():
@@ -154,7 +151,7 @@ class _Tracing:
     def _targets(self) -> list[tuple[Queue, bool]]:
         """What is still to be looked through; the queue of a copy that is meant comes first."""
         found: list[tuple[Queue, bool]] = []
-        for name, vhost in sorted(self._facts.broker.vhosts.items()):
+        for name, vhost in sorted(self._node.broker.vhosts.items()):
             if not self._user.may_open(name) or self._only not in (None, name):
                 continue
             queues = [(queue, False) for queue in vhost.queues.values()]
@@ -195,14 +192,14 @@ class _Tracing:
         return self._slices.is_late() or len(self._places) + len(self._events) >= PLACES_MAX
 
     async def _visit_queue(
-        self, queue: Queue, is_held: bool, start: Encoded | None
-    ) -> Encoded | None:
+        self, queue: Queue, is_held: bool, start: CursorFields | None
+    ) -> CursorFields | None:
         wanted = self._filter(queue)
         if wanted is None:
             return None
-        stuck = self._facts.broker.vhost(queue.vhost).stuck
+        stuck = self._node.broker.vhost(queue.vhost).stuck
         cursor = decode_cursor(start) if start is not None else Cursor()
-        walk = Walk(queue, stuck, wanted, self._facts.sessions(), cursor)
+        walk = Walk(queue, stuck, wanted, self._node.sessions(), cursor)
         while not walk.is_done():
             if self._is_over():
                 return encode_cursor(walk.cursor)
@@ -253,7 +250,9 @@ class _Tracing:
             if event not in self._events:
                 self._events.append(event)
 
-    async def _visit_stream(self, stream: Stream, start: Encoded | None) -> Encoded | None:
+    async def _visit_stream(
+        self, stream: Stream, start: CursorFields | None
+    ) -> CursorFields | None:
         offset = decode_cursor(start).minor if start is not None else 0
         lives = Lives(stream, self._message_id, self._number, offset)
         lives.numbers = sorted({*lives.numbers, *self._numbers})
@@ -275,7 +274,7 @@ class _Tracing:
 
 def _time(event: EventInfo) -> int:
     """Deaths have whole seconds: they come last in theirs."""
-    return event.time_ms + (999 if event.source == DEATHS else 0)
+    return event.time_ms + (999 if event.source == DEATH_SOURCE else 0)
 
 
 def _shown(stream: Stream, event: LifeEvent) -> EventInfo:
@@ -309,7 +308,7 @@ def _death(death: Table) -> EventInfo:
         time_ms=time_s * 1000 if isinstance(time_s, int) else 0,
         event="died",
         queue=str(plain.get("queue", "")),
-        source=DEATHS,
+        source=DEATH_SOURCE,
         reason=str(plain.get("reason", "")) or None,
         exchange=str(plain.get("exchange", "")),
         routing_key=str(keys[0]) if isinstance(keys, list) and keys else None,
@@ -322,7 +321,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/trace",
         handler=trace,
-        about="Where a message is, and what has happened to it.",
+        summary="Where a message is, and what has happened to it.",
         group="insight",
         query=(
             Query("message_id", "the property that its publisher gave it"),

@@ -12,25 +12,25 @@ from starlette.responses import Response
 
 from leveret.engine.commands.content import Content
 from leveret.engine.commands.trial import try_route
-from leveret.http.framework.answers import json
+from leveret.http.framework.names import printable
 from leveret.http.framework.operations import Operation, body_of
 from leveret.http.framework.permissions import vhost_of
-from leveret.http.framework.request_parts import facts_of, part_of
-from leveret.http.insight.shapes import printable
+from leveret.http.framework.request_parts import node_of, part_of
+from leveret.http.framework.responses import json_response
 from leveret.wire.properties import Properties, encode_header
 from leveret.wire.tables import NAME_BYTES_MAX, table_of
 
 _DEFAULT: Final = "amq.default"  # RabbitMQ's name of the default exchange in paths
 
 
-class Trial(msgspec.Struct):
+class RouteBody(msgspec.Struct):
     """Body of the request: the message that is not published."""
 
     routing_key: str = ""
     headers: dict[str, object] = {}
 
 
-class Routed(msgspec.Struct):
+class RouteResult(msgspec.Struct):
     """Who would get it."""
 
     queues: list[str]
@@ -40,14 +40,14 @@ class Routed(msgspec.Struct):
     routed: bool
 
 
-async def try_one(request: Request) -> Response:
-    vhost = facts_of(request).broker.vhost(vhost_of(request))
+async def find_route(request: Request) -> Response:
+    vhost = node_of(request).broker.vhost(vhost_of(request))
     name = part_of(request, "name")
-    body = await body_of(request, Trial)
+    body = await body_of(request, RouteBody)
     exchange = vhost.exchange("" if name == _DEFAULT else name)
     found = try_route(vhost, exchange, _key(body.routing_key), _content(body.headers))
-    return json(
-        Routed(
+    return json_response(
+        RouteResult(
             queues=sorted(printable(queue) for queue in found.queues),
             exchanges=sorted(printable(exchange) for exchange in found.exchanges),
             held_by=sorted(printable(exchange) for exchange in found.held_by),
@@ -80,11 +80,11 @@ OPERATIONS: Final = (
     Operation(
         method="POST",
         path="/api/exchanges/{vhost}/{name}/route",
-        handler=try_one,
-        about="Where a message would go; nothing is published.",
+        handler=find_route,
+        summary="Where a message would go; nothing is published.",
         group="insight",
-        body=Trial,
-        answer=Routed,
+        body=RouteBody,
+        answer=RouteResult,
         is_audited=False,
     ),
 )

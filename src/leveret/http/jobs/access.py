@@ -1,9 +1,10 @@
-"""Who may use the jobs service, and how it says no: problem documents (RFC 9457).
+"""Who may use the jobs service, and how it refuses: problem documents (RFC 9457).
 
-A call is let in by a token (`Authorization: Bearer`) that names its namespaces, or by the login of
-an administrator, who may use all. Every handler of the service is wrapped by `job_call`, which
-looks at that first and turns whatever goes wrong into `application/problem+json`. What no handler
-is asked for, a path that is none or a method that it does not have, is refused by `or_problem`.
+A call is admitted by a token (`Authorization: Bearer`) that names its namespaces, or by the login
+of an administrator, who may use all namespaces. Every handler of the service is wrapped by
+`job_call`, which checks that first and answers each error as `application/problem+json`. Requests
+that reach no handler (an unknown path, or a method that the path does not have) are refused by
+`with_problem_bodies`.
 """
 
 import http
@@ -31,7 +32,7 @@ from leveret.errors import (
     TokenRefusedError,
 )
 from leveret.http.framework.login import login
-from leveret.http.framework.request_parts import facts_of
+from leveret.http.framework.request_parts import node_of
 from leveret.job_service.store import Store
 
 ALL: Final = "*"
@@ -70,7 +71,7 @@ class Problem(msgspec.Struct, omit_defaults=True):
     field: str = ""  # what of it is wrong
 
 
-class NotGoodFor(HTTPException):
+class NamespaceRefusedError(HTTPException):
     """The token does not name a namespace that the call, or an item of it, is for."""
 
     def __init__(self, namespace: str, item: int | None) -> None:
@@ -87,7 +88,7 @@ class Call:
         self.namespaces = namespaces
 
     def now_ms(self) -> int:
-        return facts_of(self.request).now_ms()
+        return node_of(self.request).now_ms()
 
     def may_use(self, namespace: str) -> bool:
         return ALL in self.namespaces or namespace in self.namespaces
@@ -95,7 +96,7 @@ class Call:
     def require(self, namespace: str, item: int | None = None) -> None:
         """403 unless the call may use a namespace."""
         if not self.may_use(namespace):
-            raise NotGoodFor(namespace, item)
+            raise NamespaceRefusedError(namespace, item)
 
 
 JobHandler = Callable[[Call], Awaitable[Response]]
@@ -107,9 +108,9 @@ def job_call(handler: JobHandler) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
         try:
             namespaces = await _admitted(request)
-            store: Store = await facts_of(request).jobs.store()
+            store: Store = await node_of(request).jobs.store()
             return await handler(Call(request, store, namespaces))
-        except NotGoodFor as fault:
+        except NamespaceRefusedError as fault:
             return problem(fault.status_code, fault.detail, fault.item, "namespace")
         except HTTPException as fault:
             return problem(fault.status_code, fault.detail, headers=dict(fault.headers or {}))
@@ -122,7 +123,7 @@ def job_call(handler: JobHandler) -> Callable[[Request], Awaitable[Response]]:
 ErrorHandler = Callable[[Request, Exception], Awaitable[Response]]
 
 
-def or_problem(first_parts: frozenset[str], usual: ErrorHandler) -> ErrorHandler:
+def with_problem_bodies(first_parts: frozenset[str], usual: ErrorHandler) -> ErrorHandler:
     """Answers errors as usual, but where a path begins as those of the service do."""
 
     async def answer(request: Request, fault: Exception) -> Response:
@@ -149,7 +150,7 @@ async def _admitted(request: Request) -> frozenset[str]:
         return frozenset((ALL,))
     if scheme.lower() != "bearer" or not sent.strip():
         raise HTTPException(401, "a token is needed", {"WWW-Authenticate": _CHALLENGE})
-    return facts_of(request).jobs.namespaces(sent.strip())
+    return node_of(request).jobs.namespaces(sent.strip())
 
 
 def _refused(fault: LeveretError) -> Response:

@@ -9,23 +9,30 @@ from starlette.responses import Response
 
 from leveret.auth import ADMINISTRATOR
 from leveret.errors import JobsInvalidError, TokenRefusedError
-from leveret.http.framework.answers import Failure, json
-from leveret.http.framework.operations import Needs, Operation, Query, whole_body
-from leveret.http.framework.request_parts import facts_of, part_of, user_of
+from leveret.http.framework.operations import Access, Operation, Query, whole_body
+from leveret.http.framework.request_parts import node_of, part_of, user_of
+from leveret.http.framework.responses import ErrorBody, json_response
 from leveret.http.jobs.access import ALL, MEDIA, Call, job_call, problem
-from leveret.http.jobs.calls import PLACE, REFUSALS, SETTLE_REFUSALS, number_of, place_of, settle
-from leveret.http.jobs.shapes import (
-    Dead,
-    Deleted,
+from leveret.http.jobs.bodies import (
+    DeadJobsBody,
+    DeleteResult,
     JobInfo,
-    Redriven,
-    Settle,
-    Settled,
-    Token,
-    decoded,
+    RedriveResult,
+    SettleBody,
+    SettleResult,
+    TokenInfo,
+    decode_body,
     id_of,
-    info,
-    moment,
+    job_info,
+    time_of,
+)
+from leveret.http.jobs.calls import (
+    REFUSALS,
+    SETTLE_REFUSALS,
+    TOPIC_QUERY,
+    number_of,
+    settle,
+    topic_of,
 )
 from leveret.job_model import (
     BATCH_MAX,
@@ -48,7 +55,9 @@ BODY_BYTES_MAX: Final = PAYLOAD_BYTES_MAX * 4 // 3 + 65_536
 
 @job_call
 async def cancel(call: Call) -> Response:
-    async def drop(call: Call, first: Settle, handles: list[Handle]) -> list[tuple[Outcome, int]]:
+    async def drop(
+        call: Call, first: SettleBody, handles: list[Handle]
+    ) -> list[tuple[Outcome, int]]:
         ids = [handle.id for handle in handles]
         found = await call.store.cancel(first.namespace, first.topic, ids)
         return [(outcome, 0) for outcome in found]
@@ -58,7 +67,9 @@ async def cancel(call: Call) -> Response:
 
 @job_call
 async def deliver_now(call: Call) -> Response:
-    async def wake(call: Call, first: Settle, handles: list[Handle]) -> list[tuple[Outcome, int]]:
+    async def wake(
+        call: Call, first: SettleBody, handles: list[Handle]
+    ) -> list[tuple[Outcome, int]]:
         ids = [handle.id for handle in handles]
         found = await call.store.deliver_now(first.namespace, first.topic, ids)
         return [(outcome, 0) for outcome in found]
@@ -68,39 +79,41 @@ async def deliver_now(call: Call) -> Response:
 
 @job_call
 async def get_job(call: Call) -> Response:
-    namespace, topic = place_of(call)
+    namespace, topic = topic_of(call)
     id = id_of(call.request.query_params.get("id", ""))
     found = await call.store.find(namespace, topic, id)
     if found is None:
         return problem(404, "there is no such job in this topic")
-    return json(info(found))
+    return json_response(job_info(found))
 
 
 @job_call
 async def list_dead(call: Call) -> Response:
-    namespace, topic = place_of(call)
+    namespace, topic = topic_of(call)
     query = call.request.query_params
     limit = number_of(query.get("limit"), "limit", DEAD_DEFAULT)
     limits.require_within("limit", limit, 1, BATCH_MAX)
     after_id = id_of(query.get("after", "0"), "after")
     found = await call.store.dead(namespace, topic, after_id, limit)
-    return json([info(job) for job in found])
+    return json_response([job_info(job) for job in found])
 
 
 @job_call
 async def redrive(call: Call) -> Response:
     body, ids = await _dead(call)
-    return json(Redriven(await call.store.redrive(body.namespace, body.topic, ids)))
+    return json_response(RedriveResult(await call.store.redrive(body.namespace, body.topic, ids)))
 
 
 @job_call
 async def delete_dead(call: Call) -> Response:
     body, ids = await _dead(call)
-    return json(Deleted(await call.store.delete_dead(body.namespace, body.topic, ids)))
+    return json_response(
+        DeleteResult(await call.store.delete_dead(body.namespace, body.topic, ids))
+    )
 
 
-async def _dead(call: Call) -> tuple[Dead, list[int] | None]:
-    body: Dead = decoded(await whole_body(call.request), Dead)
+async def _dead(call: Call) -> tuple[DeadJobsBody, list[int] | None]:
+    body: DeadJobsBody = decode_body(await whole_body(call.request), DeadJobsBody)
     limits.require_topic(body.namespace, body.topic)
     call.require(body.namespace)
     if body.ids is None:
@@ -121,13 +134,13 @@ def _topic_of(call: Call) -> tuple[str, str]:
 
 @job_call
 async def get_settings(call: Call) -> Response:
-    return json(await call.store.settings(*_topic_of(call)))
+    return json_response(await call.store.settings(*_topic_of(call)))
 
 
 @job_call
 async def put_settings(call: Call) -> Response:
     namespace, topic = _topic_of(call)
-    settings: TopicSettings = decoded(await whole_body(call.request), TopicSettings)
+    settings: TopicSettings = decode_body(await whole_body(call.request), TopicSettings)
     limits.require_settings(settings)
     await call.store.set_settings(namespace, topic, settings)
     return Response(status_code=204)
@@ -139,11 +152,11 @@ async def get_stats(call: Call) -> Response:
     if wanted is not None:
         limits.require_name("namespace", wanted)
         call.require(wanted)
-        return json(await call.store.stats(wanted))
+        return json_response(await call.store.stats(wanted))
     if ALL in call.namespaces:
-        return json(await call.store.stats(None))
+        return json_response(await call.store.stats(None))
     found = await asyncio.gather(*(call.store.stats(name) for name in sorted(call.namespaces)))
-    return json([one for some in found for one in some])
+    return json_response([one for some in found for one in some])
 
 
 # Schedules
@@ -156,13 +169,13 @@ async def list_schedules(call: Call) -> Response:
         raise JobsInvalidError("namespace is missing", "namespace")
     limits.require_name("namespace", namespace)
     call.require(namespace)
-    return json(await call.store.schedules(namespace))
+    return json_response(await call.store.schedules(namespace))
 
 
 @job_call
 async def put_schedule(call: Call) -> Response:
     namespace, name = _schedule_of(call)
-    schedule: Schedule = decoded(await whole_body(call.request, BODY_BYTES_MAX), Schedule)
+    schedule: Schedule = decode_body(await whole_body(call.request, BODY_BYTES_MAX), Schedule)
     for field, said, meant in (
         ("namespace", schedule.namespace, namespace),
         ("name", schedule.name, name),
@@ -197,40 +210,40 @@ def _schedule_of(call: Call) -> tuple[str, str]:
 # Tokens
 
 
-async def make_token(request: Request) -> Response:
+async def create_token(request: Request) -> Response:
     """A token in the name of whoever is logged in, for as much as they may use."""
-    facts, user = facts_of(request), user_of(request)
+    node, user = node_of(request), user_of(request)
     namespaces = [ALL]
     if ADMINISTRATOR not in user.tags:
-        namespaces = [name for name in sorted(facts.broker.vhosts) if user.may_open(name)]
+        namespaces = [name for name in sorted(node.broker.vhosts) if user.may_open(name)]
     try:
-        token = facts.jobs.sign(namespaces, user.name, TOKEN_S)
+        token = node.jobs.sign(namespaces, user.name, TOKEN_S)
     except TokenRefusedError as fault:
-        return json(Failure("conflict", str(fault)), status=409)
-    ends = moment(facts.now_ms()) + timedelta(seconds=TOKEN_S)
-    return json(Token(token, ends))
+        return json_response(ErrorBody("conflict", str(fault)), status=409)
+    ends = time_of(node.now_ms()) + timedelta(seconds=TOKEN_S)
+    return json_response(TokenInfo(token, ends))
 
 
-def _operation(method: str, path: str, handler: Any, about: str, **more: Any) -> Operation:
-    facts = {"failures": REFUSALS, **more}
+def _operation(method: str, path: str, handler: Any, summary: str, **more: Any) -> Operation:
+    fields = {"failures": REFUSALS, **more}
     return Operation(
         method=method,
         path=path,
         handler=handler,
-        about=about,
+        summary=summary,
         group="jobs",
-        needs=Needs.JOBS,
+        access=Access.JOB_TOKEN,
         failure_media=MEDIA,
         is_audited=False,
-        **facts,
+        **fields,
     )
 
 
 _TOPIC: Final = "/topics/{namespace}/{topic}"
 _SCHEDULE: Final = "/schedules/{namespace}/{name}"
 _SETTLED: Final = {
-    "body": Settle | list[Settle],
-    "answer": Settled | list[Settled],
+    "body": SettleBody | list[SettleBody],
+    "answer": SettleResult | list[SettleResult],
     "failures": SETTLE_REFUSALS,
 }
 
@@ -242,7 +255,7 @@ OPERATIONS: Final = (
         "/job",
         get_job,
         "One job in whatever state, with its failures.",
-        query=(*PLACE, Query("id", "the id of the job", required=True)),
+        query=(*TOPIC_QUERY, Query("id", "the id of the job", required=True)),
         answer=JobInfo,
     ),
     _operation(
@@ -251,7 +264,7 @@ OPERATIONS: Final = (
         list_dead,
         "Dead jobs with their failures, in the order of their ids.",
         query=(
-            *PLACE,
+            *TOPIC_QUERY,
             Query("after", "only those beyond this id"),
             Query("limit", f"at most so many; {DEAD_DEFAULT} without it", int),
         ),
@@ -262,10 +275,17 @@ OPERATIONS: Final = (
         "/dead/redrive",
         redrive,
         "Make dead jobs ready again, with fresh retries.",
-        body=Dead,
-        answer=Redriven,
+        body=DeadJobsBody,
+        answer=RedriveResult,
     ),
-    _operation("POST", "/dead/delete", delete_dead, "Delete dead jobs.", body=Dead, answer=Deleted),
+    _operation(
+        "POST",
+        "/dead/delete",
+        delete_dead,
+        "Delete dead jobs.",
+        body=DeadJobsBody,
+        answer=DeleteResult,
+    ),
     _operation("GET", _TOPIC, get_settings, "How a topic treats jobs.", answer=TopicSettings),
     _operation("PUT", _TOPIC, put_settings, "Set up a topic.", body=TopicSettings, status=204),
     _operation(
@@ -296,9 +316,9 @@ OPERATIONS: Final = (
     Operation(
         method="POST",
         path="/api/jobs/token",
-        handler=make_token,
-        about="A token of the jobs service for the one who is logged in.",
+        handler=create_token,
+        summary="A token of the jobs service for the one who is logged in.",
         group="jobs",
-        answer=Token,
+        answer=TokenInfo,
     ),
 )

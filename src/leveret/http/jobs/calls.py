@@ -13,10 +13,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leveret.errors import JobsError, JobsInvalidError
-from leveret.http.framework.answers import json
-from leveret.http.framework.operations import Needs, Operation, Query, whole_body
+from leveret.http.framework.operations import Access, Operation, Query, whole_body
+from leveret.http.framework.responses import json_response
 from leveret.http.jobs.access import CLIENT_GONE, MEDIA, Call, Problem, job_call, problem
-from leveret.http.jobs.shapes import Item, Leased, Settle, Settled, decoded, id_of, leased, settled
+from leveret.http.jobs.bodies import (
+    LeasedJobInfo,
+    NewJobBody,
+    SettleBody,
+    SettleResult,
+    decode_body,
+    id_of,
+    leased_job_info,
+    settle_result,
+)
 from leveret.job_model import (
     BACKOFF_MS_MAX,
     BATCH_BYTES_MAX,
@@ -31,7 +40,7 @@ from leveret.job_service import limits
 
 # Base64 takes four bytes for three; names and numbers come on top.
 BODY_BYTES_MAX: Final = BATCH_BYTES_MAX * 4 // 3 + BATCH_MAX * 2_048
-ONE_OR_MANY: Final = Settle | list[Settle]
+ONE_OR_MANY: Final = SettleBody | list[SettleBody]
 _STATUSES: Final = {Outcome.UNKNOWN: 404, Outcome.STALE: 409}
 _DETAILS: Final = {
     Outcome.UNKNOWN: "there is no such job in this topic",
@@ -41,18 +50,20 @@ _DETAILS: Final = {
 KNOWN: Final = "Jobs-Known"  # header of the answer: jobs that were there already, by their keys
 
 # What a call does with jobs of one topic that it treats alike, and when their leases then end.
-Action = Callable[[Call, Settle, list[Handle]], Awaitable[list[tuple[Outcome, int]]]]
+Action = Callable[[Call, SettleBody, list[Handle]], Awaitable[list[tuple[Outcome, int]]]]
 
 
 @job_call
 async def enqueue(call: Call) -> Response:
-    items: list[Item] = decoded(await whole_body(call.request, BODY_BYTES_MAX), list[Item])
+    items: list[NewJobBody] = decode_body(
+        await whole_body(call.request, BODY_BYTES_MAX), list[NewJobBody]
+    )
     jobs = [item.job() for item in items]
     limits.require_batch(jobs, call.now_ms())
     for namespace, index in _first_of_each(jobs).items():
         call.require(namespace, index)
     ids, known = await call.store.put_in(jobs)
-    return json(ids, headers={KNOWN: str(known)})
+    return json_response(ids, headers={KNOWN: str(known)})
 
 
 def _first_of_each(jobs: list[NewJob]) -> dict[str, int]:
@@ -68,7 +79,7 @@ async def dequeue(call: Call) -> Response:
     if call.request.method == "HEAD":  # whose answer has no body: nobody would see the jobs
         raise HTTPException(405, "jobs are taken by GET", {"Allow": "GET"})
     query = call.request.query_params
-    namespace, topic = place_of(call)
+    namespace, topic = topic_of(call)
     limit = number_of(query.get("limit"), "limit", DEQUEUE_DEFAULT)
     limits.require_within("limit", limit, 1, BATCH_MAX)
     lease_ms = span_ms_of(query.get("lease"), "lease")
@@ -79,7 +90,7 @@ async def dequeue(call: Call) -> Response:
     if wait_ms and not jobs:
         taking = call.store.dequeue(namespace, topic, limit, lease_ms, wait_ms)
         jobs = await _unless_gone(call.request, taking)
-    return json([leased(job) for job in jobs])
+    return json_response([leased_job_info(job) for job in jobs])
 
 
 async def _unless_gone(
@@ -118,7 +129,9 @@ async def _gone(request: Request) -> None:
 
 @job_call
 async def ack(call: Call) -> Response:
-    async def done(call: Call, first: Settle, handles: list[Handle]) -> list[tuple[Outcome, int]]:
+    async def done(
+        call: Call, first: SettleBody, handles: list[Handle]
+    ) -> list[tuple[Outcome, int]]:
         found = await call.store.ack(first.namespace, first.topic, handles)
         return [(outcome, 0) for outcome in found]
 
@@ -127,7 +140,9 @@ async def ack(call: Call) -> Response:
 
 @job_call
 async def nack(call: Call) -> Response:
-    async def fail(call: Call, first: Settle, handles: list[Handle]) -> list[tuple[Outcome, int]]:
+    async def fail(
+        call: Call, first: SettleBody, handles: list[Handle]
+    ) -> list[tuple[Outcome, int]]:
         delay_ms = _span_ms(first.delay, "delay")
         found = await call.store.nack(
             first.namespace, first.topic, handles, first.error, delay_ms, first.dead
@@ -139,7 +154,9 @@ async def nack(call: Call) -> Response:
 
 @job_call
 async def extend(call: Call) -> Response:
-    async def more(call: Call, first: Settle, handles: list[Handle]) -> list[tuple[Outcome, int]]:
+    async def more(
+        call: Call, first: SettleBody, handles: list[Handle]
+    ) -> list[tuple[Outcome, int]]:
         lease_ms = _span_ms(first.lease, "lease")
         return await call.store.extend(first.namespace, first.topic, handles, lease_ms)
 
@@ -148,9 +165,9 @@ async def extend(call: Call) -> Response:
 
 async def settle(call: Call, act: Action) -> Response:
     """Do something with the jobs that the body names, and answer what became of each."""
-    body = decoded(await whole_body(call.request, BODY_BYTES_MAX), ONE_OR_MANY)
+    body = decode_body(await whole_body(call.request, BODY_BYTES_MAX), ONE_OR_MANY)
     is_batch = isinstance(body, list)
-    wanted: list[Settle] = body if isinstance(body, list) else [body]
+    wanted: list[SettleBody] = body if isinstance(body, list) else [body]
     limits.require_within("", len(wanted), 1, BATCH_MAX, "the number of jobs in a batch")
     handles = [_handle(call, one, index if is_batch else None) for index, one in enumerate(wanted)]
     found: list[tuple[Outcome, int]] = []
@@ -158,14 +175,14 @@ async def settle(call: Call, act: Action) -> Response:
         found += await act(call, first, group)
     if is_batch:
         is_done = all(outcome is Outcome.DONE for outcome, _ in found)
-        return json([settled(*one) for one in found], status=200 if is_done else 207)
+        return json_response([settle_result(*one) for one in found], status=200 if is_done else 207)
     outcome, ends_ms = found[0]
     if outcome is not Outcome.DONE:
         return problem(_STATUSES[outcome], _DETAILS[outcome])
-    return json(settled(outcome, ends_ms))
+    return json_response(settle_result(outcome, ends_ms))
 
 
-def _handle(call: Call, one: Settle, item: int | None) -> Handle:
+def _handle(call: Call, one: SettleBody, item: int | None) -> Handle:
     try:
         limits.require_topic(one.namespace, one.topic)
         delay_ms = _span_ms(one.delay, "delay")
@@ -180,9 +197,11 @@ def _handle(call: Call, one: Settle, item: int | None) -> Handle:
     return Handle(id_of(one.id, "id", item), token)
 
 
-def _groups(wanted: list[Settle], handles: list[Handle]) -> list[tuple[Settle, list[Handle]]]:
+def _groups(
+    wanted: list[SettleBody], handles: list[Handle]
+) -> list[tuple[SettleBody, list[Handle]]]:
     """Neighbours that are treated alike."""
-    groups: list[tuple[Settle, list[Handle]]] = []
+    groups: list[tuple[SettleBody, list[Handle]]] = []
     for one, handle in zip(wanted, handles, strict=True):
         if groups and _alike(groups[-1][0], one):
             groups[-1][1].append(handle)
@@ -191,7 +210,7 @@ def _groups(wanted: list[Settle], handles: list[Handle]) -> list[tuple[Settle, l
     return groups
 
 
-def _alike(a: Settle, b: Settle) -> bool:
+def _alike(a: SettleBody, b: SettleBody) -> bool:
     return (a.namespace, a.topic, a.error, a.delay, a.dead, a.lease) == (
         (b.namespace, b.topic, b.error, b.delay, b.dead, b.lease)
     )
@@ -200,7 +219,7 @@ def _alike(a: Settle, b: Settle) -> bool:
 # The query
 
 
-def place_of(call: Call) -> tuple[str, str]:
+def topic_of(call: Call) -> tuple[str, str]:
     """Namespace and topic, which the call may use."""
     query = call.request.query_params
     names = {}
@@ -240,7 +259,7 @@ def _span_ms(seconds: float | None, field: str) -> int | None:
         raise JobsInvalidError(f"{field} is a number of seconds, not {seconds}", field) from None
 
 
-PLACE: Final = (
+TOPIC_QUERY: Final = (
     Query("namespace", "the namespace", required=True),
     Query("topic", "the topic", required=True),
 )
@@ -250,20 +269,20 @@ REFUSALS: Final = tuple(
 SETTLE_REFUSALS: Final = (
     *REFUSALS,
     (409, Problem),
-    (207, list[Settled]),
+    (207, list[SettleResult]),
 )
 
 
-def _settling(path: str, handler: Any, about: str) -> Operation:
+def _settling(path: str, handler: Any, summary: str) -> Operation:
     return Operation(
         method="POST",
         path=path,
         handler=handler,
-        about=about,
+        summary=summary,
         group="jobs",
-        needs=Needs.JOBS,
+        access=Access.JOB_TOKEN,
         body=ONE_OR_MANY,
-        answer=Settled | list[Settled],
+        answer=SettleResult | list[SettleResult],
         failures=SETTLE_REFUSALS,
         failure_media=MEDIA,
         is_audited=False,
@@ -275,10 +294,10 @@ OPERATIONS: Final = (
         method="POST",
         path="/enqueue",
         handler=enqueue,
-        about="Put in a batch of jobs, all or none; their ids in the same order.",
+        summary="Put in a batch of jobs, all or none; their ids in the same order.",
         group="jobs",
-        needs=Needs.JOBS,
-        body=list[Item],
+        access=Access.JOB_TOKEN,
+        body=list[NewJobBody],
         answer=list[int],
         failures=REFUSALS,
         failure_media=MEDIA,
@@ -288,16 +307,16 @@ OPERATIONS: Final = (
         method="GET",
         path="/dequeue",
         handler=dequeue,
-        about="Take the most urgent jobs of a topic under a lease.",
+        summary="Take the most urgent jobs of a topic under a lease.",
         group="jobs",
-        needs=Needs.JOBS,
+        access=Access.JOB_TOKEN,
         query=(
-            *PLACE,
+            *TOPIC_QUERY,
             Query("limit", f"at most so many; {DEQUEUE_DEFAULT} without it", int),
             Query("wait", "wait for a job, so many seconds", float),
             Query("lease", "how long they are leased, in seconds; else the topic's", float),
         ),
-        answer=list[Leased],
+        answer=list[LeasedJobInfo],
         failures=REFUSALS,
         failure_media=MEDIA,
         is_audited=False,

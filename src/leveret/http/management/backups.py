@@ -16,16 +16,16 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from leveret.http.framework.answers import json
-from leveret.http.framework.operations import Needs, Operation
+from leveret.http.framework.operations import Access, Operation
 from leveret.http.framework.permissions import vhost_of
-from leveret.http.framework.request_parts import facts_of, part_of
+from leveret.http.framework.request_parts import node_of, part_of
+from leveret.http.framework.responses import json_response
 
 MEDIA_TYPE: Final = "application/x-tar"
 STALLED_AFTER_S: Final = 60.0  # a client that reads nothing for so long gets no more
 
 
-class Restored(msgspec.Struct):
+class RestoreResult(msgspec.Struct):
     """Body of the answer to a restore."""
 
     queue: str
@@ -52,20 +52,20 @@ class _Stream(StreamingResponse):
 
 
 async def backup_node(request: Request) -> Response:
-    return _stream(await facts_of(request).backups.node(), "leveret")
+    return _stream(await node_of(request).backups.node(), "leveret")
 
 
 async def backup_queue(request: Request) -> Response:
     vhost = vhost_of(request)
     name = part_of(request, "queue")
-    return _stream(await facts_of(request).backups.queue(vhost, name), "queue")
+    return _stream(await node_of(request).backups.queue(vhost, name), "queue")
 
 
 async def restore_queue(request: Request) -> Response:
     vhost = vhost_of(request)
     name = part_of(request, "queue")
-    count = await facts_of(request).backups.restore(vhost, name, request.stream())
-    return json(Restored(name, count))
+    count = await node_of(request).backups.restore(vhost, name, request.stream())
+    return json_response(RestoreResult(name, count))
 
 
 def _stream(pieces: AsyncIterator[bytes], name: str) -> Response:
@@ -78,27 +78,27 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/backup",
         handler=backup_node,
-        about="Back up the node.",
+        summary="Back up the node.",
         group="backup",
-        needs=Needs.ADMINISTRATOR,
+        access=Access.ADMINISTRATOR,
         media=MEDIA_TYPE,
     ),
     Operation(
         method="GET",
         path="/api/backup/{vhost}/{queue}",
         handler=backup_queue,
-        about="Back up one queue.",
+        summary="Back up one queue.",
         group="backup",
-        needs=Needs.ADMINISTRATOR,
+        access=Access.ADMINISTRATOR,
         media=MEDIA_TYPE,
     ),
     Operation(
         method="POST",
         path="/api/restore/{vhost}/{queue}",
         handler=restore_queue,
-        about="Publish the backup of a queue, which is the body, into a queue of this name.",
+        summary="Publish the backup of a queue, which is the body, into a queue of this name.",
         group="backup",
-        needs=Needs.ADMINISTRATOR,
-        answer=Restored,
+        access=Access.ADMINISTRATOR,
+        answer=RestoreResult,
     ),
 )

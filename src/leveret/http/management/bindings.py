@@ -25,9 +25,8 @@ from leveret.engine.target import Target
 from leveret.engine.vhosts.names import require_not_default
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import NotFoundError
-from leveret.http.framework.answers import json
 from leveret.http.framework.listing import LIST_QUERY, answer_list
-from leveret.http.framework.names import arguments_of, require_short, shown
+from leveret.http.framework.names import arguments_of, printable, require_short
 from leveret.http.framework.operations import Operation, body_of
 from leveret.http.framework.permissions import (
     exchange_in,
@@ -39,11 +38,12 @@ from leveret.http.framework.permissions import (
     seen_vhost,
     used_vhost,
 )
-from leveret.http.framework.request_parts import facts_of, part_of
+from leveret.http.framework.request_parts import node_of, part_of
+from leveret.http.framework.responses import json_response
 from leveret.wire.tables import Table, encode_table, plain_table
 
-QUEUE: Final = "q"
-EXCHANGE: Final = "e"
+QUEUE_KIND: Final = "q"
+EXCHANGE_KIND: Final = "e"
 
 
 class BindingInfo(msgspec.Struct):
@@ -65,7 +65,7 @@ class NewBinding(msgspec.Struct):
     arguments: dict[str, Any] = {}
 
 
-class Bound(NamedTuple):
+class BindingRow(NamedTuple):
     """One binding, before it is shown."""
 
     vhost: str
@@ -86,20 +86,20 @@ def properties_key(routing_key: str, arguments: Table) -> str:
     return f"{key}~{urlsafe_b64encode(digest).decode().rstrip('=')}"
 
 
-def binding_info(bound: Bound) -> BindingInfo:
+def binding_info(bound: BindingRow) -> BindingInfo:
     return BindingInfo(
-        shown(bound.source),
-        shown(bound.vhost),
-        shown(bound.destination),
+        printable(bound.source),
+        printable(bound.vhost),
+        printable(bound.destination),
         "queue" if bound.is_queue else "exchange",
-        shown(bound.routing_key),
+        printable(bound.routing_key),
         plain_table(bound.arguments) if bound.arguments else {},
         properties_key(bound.routing_key, bound.arguments),
     )
 
 
-def _bound(vhost: Vhost, binding: Binding) -> Bound:
-    return Bound(
+def _bound(vhost: Vhost, binding: Binding) -> BindingRow:
+    return BindingRow(
         vhost.name,
         binding.source,
         binding.is_queue,
@@ -109,12 +109,12 @@ def _bound(vhost: Vhost, binding: Binding) -> Bound:
     )
 
 
-def _default(vhost: Vhost, queue: str) -> Bound:
+def _default(vhost: Vhost, queue: str) -> BindingRow:
     """Every queue is bound to the default exchange by its name."""
-    return Bound(vhost.name, "", True, queue, queue, {})
+    return BindingRow(vhost.name, "", True, queue, queue, {})
 
 
-def bound_in(vhost: Vhost) -> Iterator[Bound]:
+def bindings_in(vhost: Vhost) -> Iterator[BindingRow]:
     """All bindings of a vhost."""
     for name in vhost.queues:
         yield _default(vhost, name)
@@ -123,7 +123,7 @@ def bound_in(vhost: Vhost) -> Iterator[Bound]:
             yield _bound(vhost, binding)
 
 
-def bound_from(vhost: Vhost, source: str) -> Iterator[Bound]:
+def bindings_from(vhost: Vhost, source: str) -> Iterator[BindingRow]:
     """The bindings of one source."""
     if not source:
         for name in vhost.queues:
@@ -132,7 +132,7 @@ def bound_from(vhost: Vhost, source: str) -> Iterator[Bound]:
         yield _bound(vhost, binding)
 
 
-def bound_to(vhost: Vhost, target: Target) -> Iterator[Bound]:
+def bindings_to(vhost: Vhost, target: Target) -> Iterator[BindingRow]:
     """The bindings that lead to one queue or exchange."""
     if isinstance(target, Queue):
         yield _default(vhost, target.name)
@@ -141,36 +141,36 @@ def bound_to(vhost: Vhost, target: Target) -> Iterator[Bound]:
             yield _bound(vhost, binding)
 
 
-async def answer_bindings(request: Request, found: Iterator[Bound]) -> Response:
+async def answer_bindings(request: Request, found: Iterator[BindingRow]) -> Response:
     return await answer_list(request, list(found), _name, binding_info)
 
 
-def _name(bound: Bound) -> str:
+def _name(bound: BindingRow) -> str:
     """RabbitMQ's bindings have no name to look for: the destination is the nearest."""
-    return shown(bound.destination)
+    return printable(bound.destination)
 
 
 async def list_bindings(request: Request) -> Response:
     vhosts = listed_vhosts(request)
-    return await answer_bindings(request, (b for vhost in vhosts for b in bound_in(vhost)))
+    return await answer_bindings(request, (b for vhost in vhosts for b in bindings_in(vhost)))
 
 
 async def list_source_bindings(request: Request) -> Response:
     vhost = seen_vhost(request)
     exchange = exchange_in(vhost, part_of(request, "name"))
-    return await answer_bindings(request, bound_from(vhost, exchange.name))
+    return await answer_bindings(request, bindings_from(vhost, exchange.name))
 
 
 async def list_destination_bindings(request: Request) -> Response:
     vhost = seen_vhost(request)
     exchange = exchange_in(vhost, part_of(request, "name"))
-    return await answer_bindings(request, bound_to(vhost, exchange))
+    return await answer_bindings(request, bindings_to(vhost, exchange))
 
 
 async def list_queue_bindings(request: Request) -> Response:
     vhost = seen_vhost(request)
     queue = queue_in(vhost, part_of(request, "name"))
-    return await answer_bindings(request, bound_to(vhost, queue))
+    return await answer_bindings(request, bindings_to(vhost, queue))
 
 
 def _pair(request: Request, vhost: Vhost) -> tuple[str, Target | None]:
@@ -178,25 +178,25 @@ def _pair(request: Request, vhost: Vhost) -> tuple[str, Target | None]:
     kind = part_of(request, "kind")
     destination = part_of(request, "destination")
     source = exchange_name(part_of(request, "source"))
-    if kind == QUEUE:
+    if kind == QUEUE_KIND:
         return source, vhost.queues.get(destination)
-    if kind == EXCHANGE:
+    if kind == EXCHANGE_KIND:
         return source, vhost.exchanges.get(exchange_name(destination))
     raise HTTPException(404, "Not Found")
 
 
-def _between(request: Request, vhost: Vhost) -> list[Bound]:
+def _between(request: Request, vhost: Vhost) -> list[BindingRow]:
     source, target = _pair(request, vhost)
     if target is None:
         return []
-    return [bound for bound in bound_to(vhost, target) if bound.source == source]
+    return [bound for bound in bindings_to(vhost, target) if bound.source == source]
 
 
 async def list_pair(request: Request) -> Response:
     return await answer_bindings(request, iter(_between(request, seen_vhost(request))))
 
 
-def _named(request: Request, vhost: Vhost) -> Bound:
+def _named(request: Request, vhost: Vhost) -> BindingRow:
     """The binding that the path names by its properties key, encoded once or twice.
 
     RabbitMQ: or by its routing key, with characters such as `*` as they are.
@@ -213,40 +213,40 @@ def _named(request: Request, vhost: Vhost) -> Bound:
 
 
 async def get_binding(request: Request) -> Response:
-    return json(binding_info(_named(request, seen_vhost(request))))
+    return json_response(binding_info(_named(request, seen_vhost(request))))
 
 
-async def make_binding(request: Request) -> Response:
+async def create_binding(request: Request) -> Response:
     vhost = used_vhost(request)
     body = await body_of(request, NewBinding)
     source, target = _pair(request, vhost)
     vhost.exchange(source)
     if target is None:
-        what = "queue" if part_of(request, "kind") == QUEUE else "exchange"
+        what = "queue" if part_of(request, "kind") == QUEUE_KIND else "exchange"
         name = part_of(request, "destination")
         raise NotFoundError(f"no {what} '{name}' in vhost '{vhost.name}'")
     key = require_short("routing_key", body.routing_key)
     arguments = arguments_of(body.arguments)
     _require_binding(request, vhost, source, target, key)
-    facts = facts_of(request)
-    with facts.turn():
+    node = node_of(request)
+    with node.turn():
         vhost.bind(source, target, key, arguments)
-    await facts.synced()
+    await node.synced()
     name = quote(part_of(request, "destination"), safe="")
     location = f"{name}/{quote(properties_key(key, arguments), safe='~')}"
     return Response(status_code=201, headers={"Location": location})
 
 
-async def remove_binding(request: Request) -> Response:
+async def delete_binding(request: Request) -> Response:
     vhost = used_vhost(request)
     bound = _named(request, vhost)
     _, target = _pair(request, vhost)
     assert target is not None
     _require_binding(request, vhost, bound.source, target, bound.routing_key)
-    facts = facts_of(request)
-    with facts.turn():
+    node = node_of(request)
+    with node.turn():
         vhost.unbind(bound.source, target, bound.routing_key, bound.arguments)
-    await facts.synced()
+    await node.synced()
     return Response(status_code=204)
 
 
@@ -270,34 +270,34 @@ OPERATIONS: Final = (
     _list(
         path="/api/bindings",
         handler=list_bindings,
-        about="All bindings of the vhosts that the user may see.",
+        summary="All bindings of the vhosts that the user may see.",
     ),
-    _list(path="/api/bindings/{vhost}", handler=list_bindings, about="The bindings of a vhost."),
+    _list(path="/api/bindings/{vhost}", handler=list_bindings, summary="The bindings of a vhost."),
     _list(
         path="/api/exchanges/{vhost}/{name}/bindings/source",
         handler=list_source_bindings,
-        about="The bindings that lead from an exchange.",
+        summary="The bindings that lead from an exchange.",
     ),
     _list(
         path="/api/exchanges/{vhost}/{name}/bindings/destination",
         handler=list_destination_bindings,
-        about="The bindings that lead to an exchange.",
+        summary="The bindings that lead to an exchange.",
     ),
     _list(
         path="/api/queues/{vhost}/{name}/bindings",
         handler=list_queue_bindings,
-        about="The bindings that lead to a queue.",
+        summary="The bindings that lead to a queue.",
     ),
     _list(
         path=_PAIR,
         handler=list_pair,
-        about="The bindings from an exchange to a queue (q) or an exchange (e).",
+        summary="The bindings from an exchange to a queue (q) or an exchange (e).",
     ),
     Operation(
         method="POST",
         path=_PAIR,
-        handler=make_binding,
-        about="Bind; the header Location names the binding.",
+        handler=create_binding,
+        summary="Bind; the header Location names the binding.",
         group=_GROUP,
         body=NewBinding,
         status=201,
@@ -306,15 +306,15 @@ OPERATIONS: Final = (
         method="GET",
         path=f"{_PAIR}/{{properties_key}}",
         handler=get_binding,
-        about="One binding.",
+        summary="One binding.",
         group=_GROUP,
         answer=BindingInfo,
     ),
     Operation(
         method="DELETE",
         path=f"{_PAIR}/{{properties_key}}",
-        handler=remove_binding,
-        about="Remove a binding.",
+        handler=delete_binding,
+        summary="Remove a binding.",
         group=_GROUP,
         status=204,
     ),

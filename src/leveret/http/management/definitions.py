@@ -16,10 +16,10 @@ from starlette.responses import Response
 
 from leveret.definitions.exporting import Row, categories, categories_of, head
 from leveret.definitions.importing import Importer
-from leveret.http.framework.answers import encoded
-from leveret.http.framework.bodies import made, no_vhost, read_object
-from leveret.http.framework.operations import Needs, Operation, Query, whole_body
-from leveret.http.framework.request_parts import facts_of, part_of
+from leveret.http.framework.bodies import change_response, read_object, vhost_not_found
+from leveret.http.framework.operations import Access, Operation, Query, whole_body
+from leveret.http.framework.request_parts import node_of, part_of
+from leveret.http.framework.responses import encode_json
 from leveret.http.management.policies import wait_for_policies
 from leveret.slices import run_in_slices
 
@@ -27,23 +27,23 @@ DOCUMENT_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 async def export_all(request: Request) -> Response:
-    facts = facts_of(request)
-    lists = categories(facts.book, facts.directory)
-    return await _written(request, head(facts.book), lists)
+    node = node_of(request)
+    lists = categories(node.book, node.directory)
+    return await _written(request, head(node.book), lists)
 
 
 async def export_vhost(request: Request) -> Response:
-    facts = facts_of(request)
-    vhost = facts.broker.vhosts.get(part_of(request, "vhost"))
+    node = node_of(request)
+    vhost = node.broker.vhosts.get(part_of(request, "vhost"))
     if vhost is None:
         raise HTTPException(400, "vhost_not_found")
-    lists = categories_of(facts.book, vhost)
-    return await _written(request, head(facts.book, vhost.name), lists)
+    lists = categories_of(node.book, vhost)
+    return await _written(request, head(node.book, vhost.name), lists)
 
 
 async def _written(request: Request, said: Row, lists: list[tuple[str, Iterator[Row]]]) -> Response:
     """The document, written row by row."""
-    pieces = [encoded(said)[:-1]]
+    pieces = [encode_json(said)[:-1]]
     for name, rows in lists:
         written: list[bytes] = []
         await run_in_slices(_written_rows(rows, written))
@@ -58,7 +58,7 @@ async def _written(request: Request, said: Row, lists: list[tuple[str, Iterator[
 
 def _written_rows(rows: Iterator[Row], into: list[bytes]) -> Iterator[None]:
     for row in rows:
-        into.append(encoded(row))
+        into.append(encode_json(row))
         yield
 
 
@@ -68,25 +68,25 @@ async def import_all(request: Request) -> Response:
 
 async def import_vhost(request: Request) -> Response:
     vhost = part_of(request, "vhost")
-    if vhost not in facts_of(request).broker.vhosts:
-        return no_vhost()
+    if vhost not in node_of(request).broker.vhosts:
+        return vhost_not_found()
     return await _import(request, vhost)
 
 
 async def _import(request: Request, vhost: str | None) -> Response:
-    facts = facts_of(request)
+    node = node_of(request)
     data = await whole_body(request, DOCUMENT_BYTES_MAX)
     kind = request.headers.get("content-type", "")
     if kind.lower().startswith("multipart/form-data"):
         data = await asyncio.to_thread(_file_of, kind, data)
     document = read_object(data, "failed_to_parse_json")
-    importer = Importer(facts.book, facts.directory, document, vhost)
+    importer = Importer(node.book, node.directory, document, vhost)
     await asyncio.to_thread(importer.hash_passwords)
     await run_in_slices(importer.check())
-    await run_in_slices(importer.steps(), facts.turn)
-    await wait_for_policies(facts)
-    await facts.synced()
-    return made(False)
+    await run_in_slices(importer.steps(), node.turn)
+    await wait_for_policies(node)
+    await node.synced()
+    return change_response(False)
 
 
 def _file_of(kind: str, data: bytes) -> bytes:
@@ -110,9 +110,9 @@ def _operations(root: str) -> tuple[Operation, ...]:
             method="GET",
             path=root,
             handler=export_all,
-            about="Everything that is defined, as one document.",
+            summary="Export everything that is defined, as one document.",
             group="definitions",
-            needs=Needs.ADMINISTRATOR,
+            access=Access.ADMINISTRATOR,
             query=_DOWNLOAD,
             answer=dict[str, Any],
         ),
@@ -120,9 +120,9 @@ def _operations(root: str) -> tuple[Operation, ...]:
             method="POST",
             path=root,
             handler=import_all,
-            about="Take in a document of definitions: all of it or, where it has a fault, nothing.",
+            summary="Import a document of definitions: all of it, or nothing if it has a fault.",
             group="definitions",
-            needs=Needs.ADMINISTRATOR,
+            access=Access.ADMINISTRATOR,
             body=dict[str, Any],
             body_bytes_max=DOCUMENT_BYTES_MAX,
             status=204,
@@ -131,9 +131,9 @@ def _operations(root: str) -> tuple[Operation, ...]:
             method="GET",
             path=f"{root}/{{vhost}}",
             handler=export_vhost,
-            about="Everything that is defined in a vhost.",
+            summary="Export everything that is defined in a vhost.",
             group="definitions",
-            needs=Needs.ADMINISTRATOR,
+            access=Access.ADMINISTRATOR,
             query=_DOWNLOAD,
             answer=dict[str, Any],
         ),
@@ -141,9 +141,9 @@ def _operations(root: str) -> tuple[Operation, ...]:
             method="POST",
             path=f"{root}/{{vhost}}",
             handler=import_vhost,
-            about="Take in a document of definitions of one vhost.",
+            summary="Import a document of definitions of one vhost.",
             group="definitions",
-            needs=Needs.ADMINISTRATOR,
+            access=Access.ADMINISTRATOR,
             body=dict[str, Any],
             body_bytes_max=DOCUMENT_BYTES_MAX,
             status=204,

@@ -13,12 +13,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leveret.errors import PreconditionFailedError
-from leveret.http.framework.answers import json
 from leveret.http.framework.listing import LIST_QUERY, answer_list
 from leveret.http.framework.login import login_as
-from leveret.http.framework.operations import Needs, Operation, body_of, whole_body
+from leveret.http.framework.operations import Access, Operation, body_of, whole_body
 from leveret.http.framework.permissions import queue_in, seen_vhost, used_vhost
-from leveret.http.framework.request_parts import facts_of, part_of
+from leveret.http.framework.request_parts import node_of, part_of
+from leveret.http.framework.responses import json_response
 from leveret.http.management.nodes import require_node
 
 LOGIN_BYTES_MAX: Final = 4096
@@ -49,7 +49,7 @@ class DeprecatedFeature(msgspec.Struct):
     provided_by: str = "leveret"
 
 
-class Member(msgspec.Struct):
+class ReplicaInfo(msgspec.Struct):
     """A replica of a quorum queue."""
 
     node: str = msgspec.field(name="Node Name")
@@ -64,13 +64,13 @@ class Member(msgspec.Struct):
     machine_version: int = msgspec.field(name="Machine Version")
 
 
-class Replica(msgspec.Struct):
+class ReplicaBody(msgspec.Struct):
     """Body of a request to add or remove a replica."""
 
     node: str
 
 
-class Growth(msgspec.Struct):
+class GrowBody(msgspec.Struct):
     """Body of a request to add replicas of many queues."""
 
     vhost_pattern: str = ".*"
@@ -131,16 +131,16 @@ async def enable_flag(request: Request) -> Response:
 
 
 async def list_deprecated(request: Request) -> Response:
-    return json(_DEPRECATED)
+    return json_response(_DEPRECATED)
 
 
 async def list_deprecated_used(request: Request) -> Response:
     """Of those, what somebody uses."""
-    vhosts = facts_of(request).broker.vhosts.values()
+    vhosts = node_of(request).broker.vhosts.values()
     is_used = any(
         not queue.durable and queue.owner is None for v in vhosts for queue in v.queues.values()
     )
-    return json(_DEPRECATED[:1] if is_used else [])
+    return json_response(_DEPRECATED[:1] if is_used else [])
 
 
 # Replicas
@@ -151,10 +151,10 @@ async def get_quorum_status(request: Request) -> Response:
     if not queue.is_quorum:
         raise HTTPException(400, "not a quorum queue")
     last = queue.next_seq
-    return json(
+    return json_response(
         [
-            Member(
-                node=facts_of(request).node_name,
+            ReplicaInfo(
+                node=node_of(request).node_name,
                 state="leader",
                 membership="voter",
                 last_index=last,
@@ -172,10 +172,10 @@ async def get_quorum_status(request: Request) -> Response:
 async def change_replicas(request: Request) -> Response:
     """One node can have one replica: a second cannot be added, nor the last removed."""
     queue = queue_in(used_vhost(request), part_of(request, "name"))
-    body = await body_of(request, Replica)
+    body = await body_of(request, ReplicaBody)
     if not queue.is_quorum:
         raise HTTPException(400, "not a quorum queue")
-    if body.node != facts_of(request).node_name:
+    if body.node != node_of(request).node_name:
         raise PreconditionFailedError("node_not_running")
     is_add = request.method == "POST"
     raise PreconditionFailedError("already_a_member" if is_add else "last_member")
@@ -183,7 +183,7 @@ async def change_replicas(request: Request) -> Response:
 
 async def change_all_replicas(request: Request) -> Response:
     require_node(request)
-    await body_of(request, Growth)
+    await body_of(request, GrowBody)
     return Response(status_code=204)
 
 
@@ -201,11 +201,11 @@ async def log_in(request: Request) -> Response:
     form = parse_qs(data.decode("utf-8", "replace"), keep_blank_values=True)
     name, password = (form.get(key, [""])[0] for key in ("username", "password"))
     await login_as(request, name, password)
-    return json("ok")
+    return json_response("ok")
 
 
 async def log_out(request: Request) -> Response:
-    return json("ok")
+    return json_response("ok")
 
 
 _QUORUM: Final = "/api/queues/quorum"
@@ -214,7 +214,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/feature-flags",
         handler=list_flags,
-        about="Feature flags: all are on.",
+        summary="Feature flags: all are on.",
         group="features",
         query=LIST_QUERY,
         answer=list[FeatureFlag],
@@ -223,16 +223,16 @@ OPERATIONS: Final = (
         method="PUT",
         path="/api/feature-flags/{name}/enable",
         handler=enable_flag,
-        about="Turn a feature on, which it is.",
+        summary="Turn a feature on, which it is.",
         group="features",
-        needs=Needs.ADMINISTRATOR,
+        access=Access.ADMINISTRATOR,
         status=204,
     ),
     Operation(
         method="GET",
         path="/api/deprecated-features",
         handler=list_deprecated,
-        about="Features that RabbitMQ is giving up.",
+        summary="Features that RabbitMQ is giving up.",
         group="features",
         answer=list[DeprecatedFeature],
     ),
@@ -240,7 +240,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/deprecated-features/used",
         handler=list_deprecated_used,
-        about="Those of them that are used here.",
+        summary="Those of them that are used here.",
         group="features",
         answer=list[DeprecatedFeature],
     ),
@@ -248,74 +248,74 @@ OPERATIONS: Final = (
         method="GET",
         path=f"{_QUORUM}/{{vhost}}/{{name}}/status",
         handler=get_quorum_status,
-        about="The replicas of a quorum queue.",
+        summary="The replicas of a quorum queue.",
         group="quorum queues",
-        answer=list[Member],
+        answer=list[ReplicaInfo],
     ),
     Operation(
         method="POST",
         path=f"{_QUORUM}/{{vhost}}/{{name}}/replicas/add",
         handler=change_replicas,
-        about="Add a replica: refused, as there is one node.",
+        summary="Add a replica: refused, as there is one node.",
         group="quorum queues",
-        needs=Needs.ADMINISTRATOR,
-        body=Replica,
+        access=Access.ADMINISTRATOR,
+        body=ReplicaBody,
         status=204,
     ),
     Operation(
         method="DELETE",
         path=f"{_QUORUM}/{{vhost}}/{{name}}/replicas/delete",
         handler=change_replicas,
-        about="Remove a replica: refused, as it is the last.",
+        summary="Remove a replica: refused, as it is the last.",
         group="quorum queues",
-        needs=Needs.ADMINISTRATOR,
-        body=Replica,
+        access=Access.ADMINISTRATOR,
+        body=ReplicaBody,
         status=204,
     ),
     Operation(
         method="POST",
         path=f"{_QUORUM}/replicas/on/{{node}}/grow",
         handler=change_all_replicas,
-        about="Add replicas on a node: every queue has its one.",
+        summary="Add replicas on a node: every queue has its one.",
         group="quorum queues",
-        needs=Needs.ADMINISTRATOR,
-        body=Growth,
+        access=Access.ADMINISTRATOR,
+        body=GrowBody,
         status=204,
     ),
     Operation(
         method="DELETE",
         path=f"{_QUORUM}/replicas/on/{{node}}/shrink",
         handler=change_all_replicas,
-        about="Remove replicas from a node: every queue keeps its one.",
+        summary="Remove replicas from a node: every queue keeps its one.",
         group="quorum queues",
-        needs=Needs.ADMINISTRATOR,
+        access=Access.ADMINISTRATOR,
         status=204,
     ),
     Operation(
         method="POST",
         path="/api/rebalance/queues",
         handler=rebalance,
-        about="Spread the leaders of queues over the nodes, of which there is one.",
+        summary="Spread the leaders of queues over the nodes, of which there is one.",
         group="quorum queues",
-        needs=Needs.ADMINISTRATOR,
+        access=Access.ADMINISTRATOR,
         status=204,
     ),
     Operation(
         method="POST",
         path="/api/login",
         handler=log_in,
-        about="Check the credentials of a form.",
+        summary="Check the credentials of a form.",
         group="login",
-        needs=Needs.NOTHING,
+        access=Access.PUBLIC,
         answer=str,
     ),
     Operation(
         method="DELETE",
         path="/api/login",
         handler=log_out,
-        about="End a login: nothing is kept of one.",
+        summary="End a login: nothing is kept of one.",
         group="login",
-        needs=Needs.NOTHING,
+        access=Access.PUBLIC,
         answer=str,
     ),
 )

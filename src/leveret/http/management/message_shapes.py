@@ -4,7 +4,7 @@ from base64 import b64encode
 
 import msgspec
 
-from leveret.http.framework.names import shown
+from leveret.http.framework.names import printable
 from leveret.wire.properties import Properties
 from leveret.wire.tables import plain_table
 
@@ -35,7 +35,7 @@ def encode_payload(body: bytes, is_binary: bool) -> tuple[str, str]:
     return b64encode(body).decode(), "base64"
 
 
-def shown_properties(properties: Properties) -> dict[str, object]:
+def property_values(properties: Properties) -> dict[str, object]:
     """Return the properties that are set, by RabbitMQ's names."""
     values: dict[str, object] = {
         "content_type": properties.content_type,
@@ -52,7 +52,9 @@ def shown_properties(properties: Properties) -> dict[str, object]:
         "app_id": properties.app_id,
         "cluster_id": properties.cluster_id,
     }
-    found = {k: shown(v) if isinstance(v, str) else v for k, v in values.items() if v is not None}
+    found = {
+        k: printable(v) if isinstance(v, str) else v for k, v in values.items() if v is not None
+    }
     if properties.headers is not None:
         found["headers"] = plain_table(properties.headers)
     return found

@@ -33,8 +33,7 @@ from leveret.errors import (
     ResourceLockedError,
     UnsupportedError,
 )
-from leveret.http.framework.answers import json
-from leveret.http.framework.names import arguments_of, require_short, shown
+from leveret.http.framework.names import arguments_of, printable, require_short
 from leveret.http.framework.node import NodeView
 from leveret.http.framework.operations import Operation, body_of
 from leveret.http.framework.permissions import (
@@ -44,8 +43,9 @@ from leveret.http.framework.permissions import (
     require_topic,
     used_vhost,
 )
-from leveret.http.framework.request_parts import facts_of, part_of, user_of
-from leveret.http.management.message_shapes import GotMessage, encode_payload, shown_properties
+from leveret.http.framework.request_parts import node_of, part_of, user_of
+from leveret.http.framework.responses import json_response
+from leveret.http.management.message_shapes import GotMessage, encode_payload, property_values
 from leveret.slices import run_in_slices
 from leveret.wire.properties import Properties, decode_properties, encode_header
 
@@ -84,7 +84,7 @@ class NewProperties(msgspec.Struct):
     cluster_id: Short | None = None
 
 
-class Publish(msgspec.Struct):
+class PublishBody(msgspec.Struct):
     """Body of POST …/publish."""
 
     routing_key: str
@@ -93,7 +93,7 @@ class Publish(msgspec.Struct):
     properties: NewProperties = msgspec.field(default_factory=NewProperties)
 
 
-class Routed(msgspec.Struct):
+class PublishResult(msgspec.Struct):
     """Whether anybody took the message."""
 
     routed: bool
@@ -105,7 +105,7 @@ AckMode = Literal[
 Number = Annotated[int, Meta(ge=0)] | Annotated[str, Meta(pattern="^[0-9]{1,9}$")]
 
 
-class Get(msgspec.Struct):
+class GetBody(msgspec.Struct):
     """Body of POST …/get."""
 
     count: Number
@@ -119,15 +119,15 @@ class Get(msgspec.Struct):
 
 async def publish_message(request: Request) -> Response:
     vhost = used_vhost(request)
-    body = await body_of(request, Publish)
+    body = await body_of(request, PublishBody)
     name = exchange_name(part_of(request, "name"))
     key = require_short("routing_key", body.routing_key)
     payload = _payload(body)
-    facts = facts_of(request)
-    most = facts.settings.message_bytes_max
+    node = node_of(request)
+    most = node.settings.message_bytes_max
     if len(payload) > most:
         raise HTTPException(400, f"message size {len(payload)} is larger than {most}")
-    alarms = facts.alarms()
+    alarms = node.alarms()
     if alarms:
         raise HTTPException(503, f"publishers are blocked: {'; '.join(alarms)}")
     require(request, WRITE, vhost, "exchange", name)
@@ -137,14 +137,14 @@ async def publish_message(request: Request) -> Response:
         raise HTTPException(400, _amqp_text(fault)) from None
     _require_keys(request, vhost, name, [key, *content.extra_keys])
     try:
-        is_logged, result = _publish(facts, vhost, name, key, content, payload)
+        is_logged, result = _publish(node, vhost, name, key, content, payload)
     except LeveretError as fault:
         raise HTTPException(400, _amqp_text(fault)) from None
     if is_logged:
-        await facts.synced()
+        await node.synced()
     if result == REFUSED:
         raise HTTPException(400, "rejected: a queue that it was routed to is full")
-    return json(Routed(result == ROUTED))
+    return json_response(PublishResult(result == ROUTED))
 
 
 def _require_keys(request: Request, vhost: Vhost, name: str, keys: list[str]) -> None:
@@ -155,19 +155,19 @@ def _require_keys(request: Request, vhost: Vhost, name: str, keys: list[str]) ->
 
 
 def _publish(
-    facts: NodeView, vhost: Vhost, name: str, key: str, content: Content, payload: bytes
+    node: NodeView, vhost: Vhost, name: str, key: str, content: Content, payload: bytes
 ) -> tuple[bool, int]:
     """Publish in a turn of its own; whether it went to the log, and what became of it."""
-    with facts.turn():
+    with node.turn():
         exchange = vhost.exchange(name)
-        turn = facts.broker.turn
+        turn = node.broker.turn
         turn.logged = False
         result = publish(vhost, Route(exchange, key, True), content, payload)
         exchange.published_in += 1
         return turn.logged, result
 
 
-def _payload(body: Publish) -> bytes:
+def _payload(body: PublishBody) -> bytes:
     if body.payload_encoding == "string":
         return body.payload.encode()
     try:
@@ -212,40 +212,40 @@ def _amqp_text(fault: LeveretError) -> str:
 
 async def get_messages(request: Request) -> Response:
     vhost = used_vhost(request)
-    body = await body_of(request, Get)
+    body = await body_of(request, GetBody)
     name = part_of(request, "name")
     queue_in(vhost, name)
     require(request, READ, vhost, "queue", name)
     queue = vhost.queue(name, None)
-    facts = facts_of(request)
-    taking = _Taking(facts, queue, user_of(request).name, body)
+    node = node_of(request)
+    taking = _Taking(node, queue, user_of(request).name, body)
     try:
         await taking.take(min(int(body.count), GET_COUNT_MAX))
     finally:
         taking.settle()
     if queue.durable and not body.ackmode.endswith("requeue_true"):
-        await facts.synced()
-    return json(taking.shown)
+        await node.synced()
+    return json_response(taking.shown)
 
 
 class _Taking:
     """Messages that are taken from a queue by one request, in slices."""
 
-    def __init__(self, facts: NodeView, queue: Queue, user: str, wanted: Get) -> None:
-        self._facts = facts
+    def __init__(self, node: NodeView, queue: Queue, user: str, wanted: GetBody) -> None:
+        self._node = node
         self._queue = queue
         self._mode = wanted.ackmode
         self._is_binary = wanted.encoding == "base64"
         self._truncate = int(wanted.truncate) if wanted.truncate is not None else None
         outlet = Outlet()
         outlet.name = f"HTTP get by {user}"
-        self._session = Session(outlet, facts.broker.turn)
+        self._session = Session(outlet, node.broker.turn)
         self._is_whole = False
         self.shown: list[GotMessage] = []
 
     async def take(self, count: int) -> None:
         """Take up to `count` messages, as long as the queue has any."""
-        await run_in_slices(self._steps(count), self._facts.turn)
+        await run_in_slices(self._steps(count), self._node.turn)
         self._is_whole = True
 
     def _steps(self, count: int) -> Iterator[None]:
@@ -265,18 +265,18 @@ class _Taking:
         return GotMessage(
             payload_bytes=len(message.body),
             redelivered=message.flags & REDELIVERED != 0,
-            exchange=shown(message.address.exchange),
-            routing_key=shown(message.address.routing_key),
+            exchange=printable(message.address.exchange),
+            routing_key=printable(message.address.routing_key),
             message_count=self._queue.message_count(),
-            properties=shown_properties(decode_properties(header)),
+            properties=property_values(decode_properties(header)),
             payload=payload,
             payload_encoding=encoding,
         )
 
     def settle(self) -> None:
         """What was taken goes where `ackmode` says; back, where the request broke off."""
-        slots, session = self._facts.broker.slots, self._session
-        with self._facts.turn():
+        slots, session = self._node.broker.slots, self._session
+        with self._node.turn():
             if not session.unacked.count:
                 pass
             elif not self._is_whole or self._mode == "ack_requeue_true":
@@ -293,19 +293,19 @@ OPERATIONS: Final = (
         method="POST",
         path="/api/exchanges/{vhost}/{name}/publish",
         handler=publish_message,
-        about="Publish a message; answered when it is safe.",
+        summary="Publish a message; answered when it is safe.",
         group="exchanges",
-        body=Publish,
-        answer=Routed,
+        body=PublishBody,
+        answer=PublishResult,
         is_audited=False,
     ),
     Operation(
         method="POST",
         path="/api/queues/{vhost}/{name}/get",
         handler=get_messages,
-        about="Take messages and give them back, or not, as `ackmode` says; see also peek.",
+        summary="Take messages and give them back, or not, as `ackmode` says; see also peek.",
         group="queues",
-        body=Get,
+        body=GetBody,
         answer=list[GotMessage],
         is_audited=False,
     ),

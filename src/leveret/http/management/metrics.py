@@ -15,10 +15,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from leveret.http.framework.answers import json
-from leveret.http.framework.node import LoopFacts
-from leveret.http.framework.operations import Needs, Operation, Query
-from leveret.http.framework.request_parts import facts_of, slices_of
+from leveret.http.framework.node import LoopStats
+from leveret.http.framework.operations import Access, Operation, Query
+from leveret.http.framework.request_parts import node_of, slices_of
+from leveret.http.framework.responses import json_response
 
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 FILTERS_MAX: Final = 100
@@ -28,11 +28,11 @@ PER_OBJECT: Final = "per-object"
 
 
 async def get_metrics(request: Request) -> Response:
-    return _answer(facts_of(request).metrics.scrape(AGGREGATED, slices_of(request)))
+    return _answer(node_of(request).metrics.scrape(AGGREGATED, slices_of(request)))
 
 
 async def get_per_object(request: Request) -> Response:
-    return _answer(facts_of(request).metrics.scrape(PER_OBJECT, slices_of(request)))
+    return _answer(node_of(request).metrics.scrape(PER_OBJECT, slices_of(request)))
 
 
 async def get_detailed(request: Request) -> Response:
@@ -42,12 +42,12 @@ async def get_detailed(request: Request) -> Response:
     queues = tuple(asked.getlist("queue"))
     if len(groups) + len(vhosts) + len(queues) > FILTERS_MAX:
         raise HTTPException(400, f"at most {FILTERS_MAX} parameters")
-    metrics = facts_of(request).metrics
+    metrics = node_of(request).metrics
     return _answer(metrics.scrape_groups(groups, vhosts, queues, slices_of(request)))
 
 
 async def get_loop(request: Request) -> Response:
-    return json(facts_of(request).metrics.loop())
+    return json_response(node_of(request).metrics.loop())
 
 
 def _answer(pieces: AsyncIterator[bytes]) -> Response:
@@ -65,27 +65,27 @@ OPERATIONS: Final = (
         method="GET",
         path="/metrics",
         handler=get_metrics,
-        about="Metrics for Prometheus, added up over all objects.",
+        summary="Metrics for Prometheus, added up over all objects.",
         group="metrics",
-        needs=Needs.METRICS,
+        access=Access.METRICS,
         media=MEDIA_TYPE,
     ),
     Operation(
         method="GET",
         path="/metrics/per-object",
         handler=get_per_object,
-        about="Metrics for Prometheus, object by object.",
+        summary="Metrics for Prometheus, object by object.",
         group="metrics",
-        needs=Needs.METRICS,
+        access=Access.METRICS,
         media=MEDIA_TYPE,
     ),
     Operation(
         method="GET",
         path="/metrics/detailed",
         handler=get_detailed,
-        about="Some families of metrics, for some vhosts and queues.",
+        summary="Some families of metrics, for some vhosts and queues.",
         group="metrics",
-        needs=Needs.METRICS,
+        access=Access.METRICS,
         query=_DETAILED_QUERY,
         media=MEDIA_TYPE,
     ),
@@ -93,9 +93,9 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/loop",
         handler=get_loop,
-        about="How late the event loop runs, and how long syncs of the log take.",
+        summary="How late the event loop runs, and how long syncs of the log take.",
         group="node",
-        needs=Needs.MONITORING,
-        answer=LoopFacts,
+        access=Access.MONITORING,
+        answer=LoopStats,
     ),
 )

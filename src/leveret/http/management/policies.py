@@ -12,14 +12,14 @@ from starlette.responses import Response
 from leveret.definitions.exporting import policy_row
 from leveret.definitions.policies import PolicyBook
 from leveret.errors import NotFoundError
-from leveret.http.framework.answers import json
-from leveret.http.framework.bodies import made, no_vhost, object_of, require_keys
+from leveret.http.framework.bodies import change_response, object_of, require_keys, vhost_not_found
 from leveret.http.framework.node import NodeView
-from leveret.http.framework.operations import Needs, Operation
+from leveret.http.framework.operations import Access, Operation
 from leveret.http.framework.permissions import governed_vhost, governed_vhosts
-from leveret.http.framework.request_parts import facts_of, part_of
+from leveret.http.framework.request_parts import node_of, part_of
+from leveret.http.framework.responses import json_response
 
-BookOf = Callable[[NodeView], PolicyBook]
+PoliciesOf = Callable[[NodeView], PolicyBook]
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -43,58 +43,58 @@ class PolicyInfo(msgspec.Struct, rename={"apply_to": "apply-to"}):
     priority: float
 
 
-def _user(facts: NodeView) -> PolicyBook:
-    return facts.book.policies
+def _user(node: NodeView) -> PolicyBook:
+    return node.book.policies
 
 
-def _operator(facts: NodeView) -> PolicyBook:
-    return facts.book.operator_policies
+def _operator(node: NodeView) -> PolicyBook:
+    return node.book.operator_policies
 
 
-async def wait_for_policies(facts: NodeView) -> None:
+async def wait_for_policies(node: NodeView) -> None:
     """Return when every queue and exchange obeys the current policies."""
-    while facts.book.is_applying():
-        with facts.turn():
-            facts.book.apply_some()
+    while node.book.is_applying():
+        with node.turn():
+            node.book.apply_some()
         await asyncio.sleep(0)
 
 
-def _list_all(book_of: BookOf) -> Handler:
+def _list_all(book_of: PoliciesOf) -> Handler:
     async def list_all(request: Request) -> Response:
         governed = governed_vhosts(request)
-        found = book_of(facts_of(request)).all()
-        return json([policy_row(*row) for row in found if row[0] in governed])
+        found = book_of(node_of(request)).all()
+        return json_response([policy_row(*row) for row in found if row[0] in governed])
 
     return list_all
 
 
-def _list_vhost(book_of: BookOf) -> Handler:
+def _list_vhost(book_of: PoliciesOf) -> Handler:
     async def list_vhost(request: Request) -> Response:
-        facts = facts_of(request)
+        node = node_of(request)
         vhost = governed_vhost(request)
-        facts.broker.vhost(vhost)
-        return json([policy_row(*row) for row in book_of(facts).all(vhost)])
+        node.broker.vhost(vhost)
+        return json_response([policy_row(*row) for row in book_of(node).all(vhost)])
 
     return list_vhost
 
 
-def _get(book_of: BookOf) -> Handler:
+def _get(book_of: PoliciesOf) -> Handler:
     async def get(request: Request) -> Response:
         vhost, name = governed_vhost(request), part_of(request, "name")
-        value = book_of(facts_of(request)).get(vhost, name)
+        value = book_of(node_of(request)).get(vhost, name)
         if value is None:
             raise NotFoundError("no such policy")
-        return json(policy_row(vhost, name, value))
+        return json_response(policy_row(vhost, name, value))
 
     return get
 
 
-def _put(book_of: BookOf) -> Handler:
+def _put(book_of: PoliciesOf) -> Handler:
     async def put(request: Request) -> Response:
-        facts = facts_of(request)
+        node = node_of(request)
         vhost, name = governed_vhost(request), part_of(request, "name")
-        if vhost not in facts.broker.vhosts:
-            return no_vhost()
+        if vhost not in node.broker.vhosts:
+            return vhost_not_found()
         body = await object_of(request)
         require_keys(body, "pattern", "definition")
         if not name:
@@ -105,38 +105,38 @@ def _put(book_of: BookOf) -> Handler:
             "definition": body["definition"],
             "priority": body.get("priority", 0),
         }
-        with facts.turn():
-            is_new = book_of(facts).put(vhost, name, value)
-        await wait_for_policies(facts)
-        await facts.synced()
-        return made(is_new)
+        with node.turn():
+            is_new = book_of(node).put(vhost, name, value)
+        await wait_for_policies(node)
+        await node.synced()
+        return change_response(is_new)
 
     return put
 
 
-def _delete(book_of: BookOf) -> Handler:
+def _delete(book_of: PoliciesOf) -> Handler:
     async def delete(request: Request) -> Response:
-        facts = facts_of(request)
+        node = node_of(request)
         vhost, name = governed_vhost(request), part_of(request, "name")
-        with facts.turn():
-            was_there = book_of(facts).drop(vhost, name)
+        with node.turn():
+            was_there = book_of(node).drop(vhost, name)
         if not was_there:
             raise NotFoundError("no such policy")
-        await wait_for_policies(facts)
-        await facts.synced()
-        return made(False)
+        await wait_for_policies(node)
+        await node.synced()
+        return change_response(False)
 
     return delete
 
 
-def _operations(root: str, what: str, needs: Needs, book_of: BookOf) -> tuple[Operation, ...]:
+def _operations(root: str, what: str, access: Access, book_of: PoliciesOf) -> tuple[Operation, ...]:
     one = f"{root}/{{vhost}}/{{name}}"
     return (
         Operation(
             method="GET",
             path=root,
             handler=_list_all(book_of),
-            about=f"All {what} of the vhosts that the user may open.",
+            summary=f"All {what} of the vhosts that the user may open.",
             group="policies",
             answer=list[PolicyInfo],
         ),
@@ -144,7 +144,7 @@ def _operations(root: str, what: str, needs: Needs, book_of: BookOf) -> tuple[Op
             method="GET",
             path=f"{root}/{{vhost}}",
             handler=_list_vhost(book_of),
-            about=f"The {what} of a vhost.",
+            summary=f"The {what} of a vhost.",
             group="policies",
             answer=list[PolicyInfo],
         ),
@@ -152,18 +152,18 @@ def _operations(root: str, what: str, needs: Needs, book_of: BookOf) -> tuple[Op
             method="GET",
             path=one,
             handler=_get(book_of),
-            about=f"One of the {what}.",
+            summary=f"One of the {what}.",
             group="policies",
-            needs=needs,
+            access=access,
             answer=PolicyInfo,
         ),
         Operation(
             method="PUT",
             path=one,
             handler=_put(book_of),
-            about=f"Set one of the {what}; answers when it is in force.",
+            summary=f"Set one of the {what}; answers when it is in force.",
             group="policies",
-            needs=needs,
+            access=access,
             body=PolicyBody,
             status=201,
         ),
@@ -171,15 +171,15 @@ def _operations(root: str, what: str, needs: Needs, book_of: BookOf) -> tuple[Op
             method="DELETE",
             path=one,
             handler=_delete(book_of),
-            about=f"Delete one of the {what}; answers when it is no longer in force.",
+            summary=f"Delete one of the {what}; answers when it is no longer in force.",
             group="policies",
-            needs=needs,
+            access=access,
             status=204,
         ),
     )
 
 
 OPERATIONS: Final = (
-    *_operations("/api/policies", "policies", Needs.POLICYMAKER, _user),
-    *_operations("/api/operator-policies", "operator policies", Needs.ADMINISTRATOR, _operator),
+    *_operations("/api/policies", "policies", Access.POLICYMAKER, _user),
+    *_operations("/api/operator-policies", "operator policies", Access.ADMINISTRATOR, _operator),
 )

@@ -20,10 +20,10 @@ from leveret.engine.message import Message
 from leveret.engine.queues.queue import Queue
 from leveret.engine.streams.stream import Stream
 from leveret.engine.turns.session import Outlet
-from leveret.http.framework.names import shown
+from leveret.http.framework.names import printable
 from leveret.http.framework.node import NodeView
-from leveret.http.framework.rates import Rate, Rates
-from leveret.http.management.channels import ConsumerInfo, consumers_of
+from leveret.http.framework.rates import Rate, RateSamples
+from leveret.http.management.channels import ConsumerInfo, consumer_infos
 from leveret.http.management.stats import QueueStats, queue_counts, with_rates
 from leveret.wire.properties import decode_properties
 from leveret.wire.tables import plain_table
@@ -123,7 +123,7 @@ def total_messages(queue: Queue) -> int:
     return ready if isinstance(queue, Stream) else ready + queue.unacked
 
 
-def queue_info(facts: NodeView, rates: Rates, now_ms: int, queue: Queue) -> QueueInfo | None:
+def queue_info(node: NodeView, rates: RateSamples, now_ms: int, queue: Queue) -> QueueInfo | None:
     """A queue as the API shows it; None where it is gone."""
     if queue.deleted:
         return None
@@ -136,14 +136,14 @@ def queue_info(facts: NodeView, rates: Rates, now_ms: int, queue: Queue) -> Queu
     capacity = _capacity(queue) if queue.consumers else 0.0
     paged_out = 0 if isinstance(queue, Stream) else paged_count(queue)
     info = QueueInfo(
-        name=shown(queue.name),
-        vhost=shown(queue.vhost),
+        name=printable(queue.name),
+        vhost=printable(queue.vhost),
         type=queue.settings.kind,
         durable=queue.durable,
         auto_delete=queue.auto_delete,
         exclusive=queue.owner is not None,
         arguments=plain_table(queue.arguments) if queue.arguments else {},
-        node=facts.node_name,
+        node=node.node_name,
         state="running",
         paused=queue.paused,
         consumers=len(queue.consumers),
@@ -170,7 +170,7 @@ def queue_info(facts: NodeView, rates: Rates, now_ms: int, queue: Queue) -> Queu
         message_bytes_ready=ready_bytes,
         message_bytes_unacknowledged=unacked_bytes,
         memory=queue.memory_bytes(),
-        durability=facts.durability,
+        durability=node.durability,
         message_stats=with_rates(QueueStats, counts, details),
         policy=queue.policy,
         operator_policy=queue.operator_policy,
@@ -181,10 +181,10 @@ def queue_info(facts: NodeView, rates: Rates, now_ms: int, queue: Queue) -> Queu
     if queue.consumers:
         _add_consumers(info, queue)
     if queue.settings.kind != "classic":
-        info.leader = facts.node_name
-        info.members = info.online = [facts.node_name]
+        info.leader = node.node_name
+        info.members = info.online = [node.node_name]
     if queue.owner is not None:
-        _add_owner(facts, info, queue.owner)
+        _add_owner(node, info, queue.owner)
     return info
 
 
@@ -196,24 +196,24 @@ def _capacity(queue: Queue) -> float:
 def _add_consumers(info: QueueInfo, queue: Queue) -> None:
     subscribers = queue.subscribers
     if subscribers.has_exclusive:
-        info.exclusive_consumer_tag = shown(queue.consumers[0].tag)
+        info.exclusive_consumer_tag = printable(queue.consumers[0].tag)
     if subscribers.single_active and subscribers.active is not None:
-        info.single_active_consumer_tag = shown(subscribers.active.tag)
+        info.single_active_consumer_tag = printable(subscribers.active.tag)
 
 
-def _add_owner(facts: NodeView, info: QueueInfo, outlet: Outlet) -> None:
-    owner = facts.connections.connected(outlet)
+def _add_owner(node: NodeView, info: QueueInfo, outlet: Outlet) -> None:
+    owner = node.connections.snapshot(outlet)
     if owner is not None:
         info.owner_pid_details = OwnerDetails(owner.name, owner.peer_host, owner.peer_port)
 
 
-def queue_detail(facts: NodeView, rates: Rates, now_ms: int, queue: Queue) -> QueueDetail:
+def queue_detail(node: NodeView, rates: RateSamples, now_ms: int, queue: Queue) -> QueueDetail:
     """A queue with what only one of them is asked for."""
-    info = queue_info(facts, rates, now_ms, queue)
+    info = queue_info(node, rates, now_ms, queue)
     assert info is not None, "the caller has just found it"
     return QueueDetail(
         **msgspec.structs.asdict(info),
-        consumer_details=consumers_of(facts, queue.consumers),
+        consumer_details=consumer_infos(node, queue.consumers),
         head_message_timestamp=_head_timestamp(queue),
     )
 
@@ -226,19 +226,19 @@ def _head_timestamp(queue: Queue) -> int | None:
     return decode_properties(found[0].header).timestamp if found else None
 
 
-def queue_brief(facts: NodeView, with_totals: bool, queue: Queue) -> QueueBrief | None:
+def queue_brief(node: NodeView, with_totals: bool, queue: Queue) -> QueueBrief | None:
     """A queue as lists without statistics show it; None where it is gone."""
     if queue.deleted:
         return None
     return QueueBrief(
-        name=shown(queue.name),
-        vhost=shown(queue.vhost),
+        name=printable(queue.name),
+        vhost=printable(queue.vhost),
         type=queue.settings.kind,
         durable=queue.durable,
         auto_delete=queue.auto_delete,
         exclusive=queue.owner is not None,
         arguments=plain_table(queue.arguments) if queue.arguments else {},
-        node=facts.node_name,
+        node=node.node_name,
         state="running",
         messages=total_messages(queue) if with_totals else UNSET,
         messages_ready=queue.message_count() if with_totals else UNSET,

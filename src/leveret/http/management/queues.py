@@ -12,9 +12,8 @@ from starlette.responses import Response
 
 from leveret.auth import CONFIGURE, READ
 from leveret.engine.queues.queue import Queue
-from leveret.http.framework.answers import json
-from leveret.http.framework.listing import LIST_QUERY, answer_list, chosen, flag_of
-from leveret.http.framework.names import Flag, arguments_of, is_set, require_short, shown
+from leveret.http.framework.listing import LIST_QUERY, answer_list, flag_of, with_columns
+from leveret.http.framework.names import Flag, arguments_of, is_set, printable, require_short
 from leveret.http.framework.operations import Operation, Query, body_of
 from leveret.http.framework.permissions import (
     listed_vhosts,
@@ -23,8 +22,9 @@ from leveret.http.framework.permissions import (
     seen_vhost,
     used_vhost,
 )
-from leveret.http.framework.request_parts import facts_of, part_of
-from leveret.http.management.declaring import require_queue
+from leveret.http.framework.request_parts import node_of, part_of
+from leveret.http.framework.responses import json_response
+from leveret.http.management.declare_permissions import require_may_declare_queue
 from leveret.http.management.queue_info import (
     QueueDetail,
     QueueInfo,
@@ -43,38 +43,40 @@ class NewQueue(msgspec.Struct):
     arguments: dict[str, Any] = {}
 
 
-class Purged(msgspec.Struct):
+class PurgeResult(msgspec.Struct):
     """Answer of a purge."""
 
     messages_deleted: int
 
 
-class Action(msgspec.Struct):
+class QueueAction(msgspec.Struct):
     """Body of POST …/actions: mirrors to synchronise, of which there are none."""
 
     action: Literal["sync", "cancel_sync"]
 
 
 async def list_queues(request: Request) -> Response:
-    facts = facts_of(request)
+    node = node_of(request)
     queues = [
         queue for vhost in listed_vhosts(request) for _, queue in sorted(vhost.queues.items())
     ]
     if flag_of(request, "disable_stats"):
         with_totals = flag_of(request, "enable_queue_totals")
-        return await answer_list(request, queues, _name, partial(queue_brief, facts, with_totals))
-    describe = partial(queue_info, facts, rates_of(request), facts.now_ms())
+        return await answer_list(request, queues, _name, partial(queue_brief, node, with_totals))
+    describe = partial(queue_info, node, rates_of(request), node.now_ms())
     return await answer_list(request, queues, _name, describe)
 
 
 def _name(queue: Queue) -> str:
-    return shown(queue.name)
+    return printable(queue.name)
 
 
 async def get_queue(request: Request) -> Response:
-    facts = facts_of(request)
+    node = node_of(request)
     queue = queue_in(seen_vhost(request), part_of(request, "name"))
-    return json(chosen(request, queue_detail(facts, rates_of(request), facts.now_ms(), queue)))
+    return json_response(
+        with_columns(request, queue_detail(node, rates_of(request), node.now_ms(), queue))
+    )
 
 
 async def declare_queue(request: Request) -> Response:
@@ -82,14 +84,14 @@ async def declare_queue(request: Request) -> Response:
     name = require_short("name", part_of(request, "name"))
     body = await body_of(request, NewQueue)
     arguments = arguments_of(body.arguments)
-    require_queue(request, vhost, name, arguments)
+    require_may_declare_queue(request, vhost, name, arguments)
     is_new = name not in vhost.queues
-    facts = facts_of(request)
+    node = node_of(request)
     durable = is_set(body.durable)
-    with facts.turn():
+    with node.turn():
         vhost.declare_queue(name, durable, None, None, is_set(body.auto_delete), arguments)
     if durable:
-        await facts.synced()
+        await node.synced()
     return Response(status_code=201 if is_new else 204)
 
 
@@ -98,11 +100,11 @@ async def delete_queue(request: Request) -> Response:
     queue = queue_in(vhost, part_of(request, "name"))
     require(request, CONFIGURE, vhost, "queue", queue.name)
     if_unused, if_empty = flag_of(request, "if-unused"), flag_of(request, "if-empty")
-    facts = facts_of(request)
-    with facts.turn():
+    node = node_of(request)
+    with node.turn():
         vhost.delete_queue(queue.name, if_unused, if_empty, None)
     if queue.durable:
-        await facts.synced()
+        await node.synced()
     return Response(status_code=204)
 
 
@@ -111,19 +113,19 @@ async def purge_queue(request: Request) -> Response:
     name = part_of(request, "name")
     queue_in(vhost, name)
     require(request, READ, vhost, "queue", name)
-    facts = facts_of(request)
-    with facts.turn():
+    node = node_of(request)
+    with node.turn():
         queue = vhost.queue(name, None)
         count = queue.purge()
     if queue.durable:
-        await facts.synced()
-    return json(Purged(count))
+        await node.synced()
+    return json_response(PurgeResult(count))
 
 
 async def act_on_queue(request: Request) -> Response:
     vhost = used_vhost(request)
     queue_in(vhost, part_of(request, "name"))
-    await body_of(request, Action)
+    await body_of(request, QueueAction)
     return Response(status_code=204)
 
 
@@ -143,14 +145,14 @@ _list: Final = partial(
     answer=list[QueueInfo],
 )
 OPERATIONS: Final = (
-    _list(path="/api/queues", about="All queues of the vhosts that the user may see."),
-    _list(path="/api/queues/detailed", about="All queues, as the list without this has them."),
-    _list(path="/api/queues/{vhost}", about="The queues of a vhost."),
+    _list(path="/api/queues", summary="All queues of the vhosts that the user may see."),
+    _list(path="/api/queues/detailed", summary="All queues, as the list without this has them."),
+    _list(path="/api/queues/{vhost}", summary="The queues of a vhost."),
     Operation(
         method="GET",
         path=_ONE,
         handler=get_queue,
-        about="One queue, with its consumers.",
+        summary="One queue, with its consumers.",
         group=_GROUP,
         query=LIST_QUERY[:1],
         answer=QueueDetail,
@@ -159,7 +161,7 @@ OPERATIONS: Final = (
         method="PUT",
         path=_ONE,
         handler=declare_queue,
-        about="Declare a queue.",
+        summary="Declare a queue.",
         group=_GROUP,
         body=NewQueue,
         status=201,
@@ -168,7 +170,7 @@ OPERATIONS: Final = (
         method="DELETE",
         path=_ONE,
         handler=delete_queue,
-        about="Delete a queue with its messages.",
+        summary="Delete a queue with its messages.",
         group=_GROUP,
         query=(
             Query("if-unused", "only where it has no consumers", bool),
@@ -180,17 +182,17 @@ OPERATIONS: Final = (
         method="DELETE",
         path=f"{_ONE}/contents",
         handler=purge_queue,
-        about="Drop all ready messages of a queue.",
+        summary="Drop all ready messages of a queue.",
         group=_GROUP,
-        answer=Purged,
+        answer=PurgeResult,
     ),
     Operation(
         method="POST",
         path=f"{_ONE}/actions",
         handler=act_on_queue,
-        about="Actions on mirrors, of which there are none: accepted, and nothing is done.",
+        summary="Actions on mirrors, of which there are none: accepted, and nothing is done.",
         group=_GROUP,
-        body=Action,
+        body=QueueAction,
         status=204,
     ),
 )

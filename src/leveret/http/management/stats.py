@@ -4,7 +4,7 @@ A count and its `…_details` always come together, and all keys are always ther
 happened (RabbitMQ leaves them out until something does; clients that know RabbitMQ take both).
 
 In each struct the counts come first and the details after, in the same order: that is how they are
-built from what `Rates` gives.
+built from what `RateSamples` gives.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,8 +16,8 @@ from starlette.requests import Request
 from leveret.engine.queues.queue import Queue
 from leveret.engine.turns.retired_counts import Churn, Counts
 from leveret.engine.turns.session import Session
-from leveret.http.framework.node import Opened
-from leveret.http.framework.rates import Rate, Rates
+from leveret.http.framework.node import ChannelSnapshot
+from leveret.http.framework.rates import Rate, RateSamples
 
 Stats = TypeVar("Stats")
 
@@ -122,9 +122,9 @@ class ByteRates(msgspec.Struct, gc=False):
     send_oct_details: Rate
 
 
-def rates_of(request: Request) -> Rates:
+def rates_of(request: Request) -> RateSamples:
     """The samples that all requests of the application share."""
-    rates: Rates = request.app.state.rates
+    rates: RateSamples = request.app.state.rates
     return rates
 
 
@@ -145,7 +145,7 @@ def queue_counts(queue: Queue) -> tuple[int, ...]:
     )
 
 
-def session_counts(session: Session, opened: Opened) -> tuple[int, ...]:
+def session_counts(session: Session, opened: ChannelSnapshot) -> tuple[int, ...]:
     """In the order of PublisherStats. Every delivery and every get took a tag."""
     got = session.got + session.got_no_ack
     return (

@@ -21,7 +21,7 @@ from leveret.arrow.packing import Pack
 from leveret.arrow.reads import BUSY, BulkReads, Read, ReadError
 from leveret.arrow.requests import Request
 from leveret.engine.streams.stream import Stream
-from leveret.http.framework.answers import Failure, json
+from leveret.http.framework.responses import ErrorBody, json_response
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ _WORDS: Final = {
 }
 
 
-class Gone(msgspec.Struct):
+class RangeGone(msgspec.Struct):
     """Body of 410: where the stream begins now."""
 
     error: str
@@ -49,7 +49,7 @@ class Gone(msgspec.Struct):
     first_offset: int
 
 
-class BulkResponse:
+class ArrowResponse:
     """Relays one read."""
 
     def __init__(self, reads: BulkReads, shown: str) -> None:
@@ -63,7 +63,7 @@ class BulkResponse:
     def failure(self, fault: ReadError) -> Response:
         """The answer where nothing could be read."""
         status = _STATUSES[fault.why]
-        return json(Failure(_WORDS[status], str(fault)), status=status)
+        return json_response(ErrorBody(_WORDS[status], str(fault)), status=status)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         has_begun = False
@@ -94,7 +94,7 @@ class BulkResponse:
             await asyncio.sleep(0)  # a fast worker and a fast client must not keep the loop
 
 
-class BatchesResponse(BulkResponse):
+class StreamArrowResponse(ArrowResponse):
     """A range of a stream."""
 
     def __init__(self, reads: BulkReads, stream: Stream, request: Request) -> None:
@@ -107,13 +107,15 @@ class BatchesResponse(BulkResponse):
 
     def failure(self, fault: ReadError) -> Response:
         if self._stream.deleted:
-            return json(Failure("Object Not Found", "the stream has been deleted"), status=404)
+            return json_response(
+                ErrorBody("Object Not Found", "the stream has been deleted"), status=404
+            )
         if _STATUSES[fault.why] == 410:
-            return json(gone(self._stream, self._request.first), status=410)
+            return json_response(range_gone(self._stream, self._request.first), status=410)
         return super().failure(fault)
 
 
-class PacksResponse(BulkResponse):
+class QueueArrowResponse(ArrowResponse):
     """Messages of a queue."""
 
     def __init__(self, reads: BulkReads, request: Request, packs: AsyncIterator[Pack]) -> None:
@@ -130,11 +132,11 @@ def _start() -> Message:
     return {"type": "http.response.start", "status": 200, "headers": headers}
 
 
-def gone(stream: Stream, offset: int) -> Gone:
+def range_gone(stream: Stream, offset: int) -> RangeGone:
     """Why a range cannot be read any more."""
     first = int(stream.first_offset)
     reason = f"retention has passed offset {offset}: the stream begins with {first}"
-    return Gone(_WORDS[410], reason, first)
+    return RangeGone(_WORDS[410], reason, first)
 
 
 async def _break_off(scope: Scope, receive: Receive) -> None:

@@ -28,12 +28,12 @@ from leveret.engine.insight.walk import arrived_ms
 from leveret.engine.message import Message
 from leveret.engine.queues.queue import Queue
 from leveret.engine.streams.stream import Stream
-from leveret.http.framework.answers import json
 from leveret.http.framework.node import NodeView
-from leveret.http.framework.operations import Needs, Operation, Query, body_of
+from leveret.http.framework.operations import Access, Operation, Query, body_of
 from leveret.http.framework.permissions import permitted_queue
-from leveret.http.framework.request_parts import facts_of, number_of, part_of, user_of
-from leveret.http.streams.arrow import MEDIA_TYPE, PacksResponse
+from leveret.http.framework.request_parts import node_of, number_of, part_of, user_of
+from leveret.http.framework.responses import json_response
+from leveret.http.streams.arrow import MEDIA_TYPE, QueueArrowResponse
 from leveret.http.streams.streams import columns_of
 from leveret.leases import Epoch, Lease
 from leveret.leases.keeping import EPOCH_BYTES_MAX, EPOCH_MESSAGES_MAX, LeaseBusyError
@@ -65,13 +65,13 @@ class LeaseInfo(msgspec.Struct):
     epochs: list[EpochInfo]
 
 
-class AckInfo(msgspec.Struct):
+class SettledCount(msgspec.Struct):
     """What an ack, or giving back, has settled."""
 
     messages: int
 
 
-class Numbers(msgspec.Struct):
+class MessageNumbers(msgspec.Struct):
     """Ready messages in the order of delivery, as runs: first and last number of each."""
 
     messages: int
@@ -80,18 +80,18 @@ class Numbers(msgspec.Struct):
 
 async def list_leases(request: Request) -> Response:
     queue = permitted_queue(request, READ)
-    return json([_lease_info(lease) for lease in facts_of(request).leases.of(queue)])
+    return json_response([_lease_info(lease) for lease in node_of(request).leases.of(queue)])
 
 
 async def get_lease(request: Request) -> Response:
-    return json(_lease_info(_lease_of(request)))
+    return json_response(_lease_info(_lease_of(request)))
 
 
 async def end_lease(request: Request) -> Response:
     lease = _lease_of(request)
     with _not_now():
-        count = await facts_of(request).leases.end(lease.queue, lease.reader)
-    return json(AckInfo(count))
+        count = await node_of(request).leases.end(lease.queue, lease.reader)
+    return json_response(SettledCount(count))
 
 
 async def ack_epochs(request: Request) -> Response:
@@ -100,15 +100,15 @@ async def ack_epochs(request: Request) -> Response:
     if upto < 0:
         raise HTTPException(400, "'upto' is the last epoch that is done")
     with _not_now():
-        count = await facts_of(request).leases.ack(lease.queue, lease.reader, upto)
-    return json(AckInfo(count))
+        count = await node_of(request).leases.ack(lease.queue, lease.reader, upto)
+    return json_response(SettledCount(count))
 
 
 async def take_epoch(request: Request) -> Response:
     queue = permitted_queue(request, READ)
     query = request.query_params
     with _not_now():
-        epoch = await facts_of(request).leases.take(
+        epoch = await node_of(request).leases.take(
             queue,
             part_of(request, "reader"),
             _epoch_number(request),
@@ -116,10 +116,10 @@ async def take_epoch(request: Request) -> Response:
             max(number_of(query, "max_bytes", BYTES, EPOCH_BYTES_MAX), 1),
             user_of(request).name,
         )
-    return json(_epoch_info(epoch))
+    return json_response(_epoch_info(epoch))
 
 
-async def get_epoch(request: Request) -> PacksResponse:
+async def get_epoch(request: Request) -> QueueArrowResponse:
     lease = _lease_of(request)
     number = _epoch_number(request)
     epoch = lease.epochs.get(number)
@@ -134,13 +134,13 @@ async def get_epoch(request: Request) -> PacksResponse:
 
 async def get_numbers(request: Request) -> Response:
     queue = _plain_queue(request)
-    with facts_of(request).turn():
+    with node_of(request).turn():
         queue.catch_up()
         seqs = plan(queue, True, False)
-    return json(Numbers(len(seqs), await runs_of(seqs)))
+    return json_response(MessageNumbers(len(seqs), await merge_into_runs(seqs)))
 
 
-async def runs_of(seqs: Sequence[int]) -> list[tuple[int, int]]:
+async def merge_into_runs(seqs: Sequence[int]) -> list[tuple[int, int]]:
     """Ascending stretches without a gap. A queue may have millions: others in between."""
     runs: list[tuple[int, int]] = []
     for start in range(0, len(seqs), _STEP_NUMBERS):
@@ -153,14 +153,14 @@ async def runs_of(seqs: Sequence[int]) -> list[tuple[int, int]]:
     return runs
 
 
-async def read_numbers(request: Request) -> PacksResponse:
+async def read_numbers(request: Request) -> QueueArrowResponse:
     queue = _plain_queue(request)
-    wanted = await body_of(request, Numbers)
+    wanted = await body_of(request, MessageNumbers)
     total = sum(max(last - first + 1, 0) for first, last in wanted.runs)
     if total > EPOCH_MESSAGES_MAX or not all(0 <= first <= last for first, last in wanted.runs):
         raise HTTPException(400, f"'runs' are numbers in pairs, up to {EPOCH_MESSAGES_MAX} of them")
     seqs = [seq for first, last in wanted.runs for seq in range(first, last + 1)]
-    return _answer(request, queue, _looked_at(facts_of(request), queue, seqs))
+    return _answer(request, queue, _looked_at(node_of(request), queue, seqs))
 
 
 def _plain_queue(request: Request) -> Queue:
@@ -170,9 +170,9 @@ def _plain_queue(request: Request) -> Queue:
     return queue
 
 
-def _answer(request: Request, queue: Queue, packs: AsyncIterator[Pack]) -> PacksResponse:
+def _answer(request: Request, queue: Queue, packs: AsyncIterator[Pack]) -> QueueArrowResponse:
     wanted = Range(queue.name, int(queue.ledger.id), 0, 0, columns_of(request))
-    return PacksResponse(facts_of(request).bulk_reads, wanted, packs)
+    return QueueArrowResponse(node_of(request).bulk_reads, wanted, packs)
 
 
 async def _packs(rows: list[tuple[int, Message]]) -> AsyncIterator[Pack]:
@@ -181,11 +181,11 @@ async def _packs(rows: list[tuple[int, Message]]) -> AsyncIterator[Pack]:
         await asyncio.sleep(0)
 
 
-async def _looked_at(facts: NodeView, queue: Queue, seqs: list[int]) -> AsyncIterator[Pack]:
+async def _looked_at(node: NodeView, queue: Queue, seqs: list[int]) -> AsyncIterator[Pack]:
     """The messages of these numbers that are still ready, some in each turn."""
     at = 0
     while at < len(seqs) and not queue.deleted:
-        with facts.turn():
+        with node.turn():
             look = Look(queue, seqs[at : at + _STEP_MESSAGES], _STEP_BYTES)
             now_ms = int(queue.turn.now_ms)
             found = [one.message for one in look.picked if one.due_ms == 0]
@@ -199,7 +199,7 @@ async def _looked_at(facts: NodeView, queue: Queue, seqs: list[int]) -> AsyncIte
 
 def _lease_of(request: Request) -> Lease:
     queue = permitted_queue(request, READ)
-    return facts_of(request).leases.get(queue, part_of(request, "reader"))
+    return node_of(request).leases.get(queue, part_of(request, "reader"))
 
 
 @contextmanager
@@ -236,47 +236,47 @@ OPERATIONS: Final = (
         method="GET",
         path=f"{_PATH}/leases",
         handler=list_leases,
-        about="Who holds messages of a queue in epochs.",
+        summary="Who holds messages of a queue in epochs.",
         group="leases",
-        needs=Needs.LOGIN,
+        access=Access.ANY_USER,
         answer=list[LeaseInfo],
     ),
     Operation(
         method="GET",
         path=_LEASE,
         handler=get_lease,
-        about="What a reader holds.",
+        summary="What a reader holds.",
         group="leases",
-        needs=Needs.LOGIN,
+        access=Access.ANY_USER,
         answer=LeaseInfo,
     ),
     Operation(
         method="DELETE",
         path=_LEASE,
         handler=end_lease,
-        about="Give back what is not acked, and forget the reader.",
+        summary="Give back what is not acked, and forget the reader.",
         group="leases",
-        needs=Needs.LOGIN,
-        answer=AckInfo,
+        access=Access.ANY_USER,
+        answer=SettledCount,
     ),
     Operation(
         method="POST",
         path=f"{_LEASE}/ack",
         handler=ack_epochs,
-        about="Epochs up to one are done.",
+        summary="Epochs up to one are done.",
         group="leases",
-        needs=Needs.LOGIN,
+        access=Access.ANY_USER,
         query=(Query("upto", "the last epoch that is done", int, required=True),),
-        answer=AckInfo,
+        answer=SettledCount,
         is_audited=False,
     ),
     Operation(
         method="POST",
         path=f"{_LEASE}/{{epoch}}",
         handler=take_epoch,
-        about="Take messages as an epoch; one that is there stays as it is.",
+        summary="Take messages as an epoch; one that is there stays as it is.",
         group="leases",
-        needs=Needs.LOGIN,
+        access=Access.ANY_USER,
         query=(
             Query("count", "how many messages at most", int),
             Query("max_bytes", "about how many bytes of bodies at most", int),
@@ -288,9 +288,9 @@ OPERATIONS: Final = (
         method="GET",
         path=f"{_LEASE}/{{epoch}}",
         handler=get_epoch,
-        about="The messages of an epoch as an Arrow IPC stream, the same ones every time.",
+        summary="The messages of an epoch as an Arrow IPC stream, the same ones every time.",
         group="leases",
-        needs=Needs.LOGIN,
+        access=Access.ANY_USER,
         query=(
             Query("from", "the first row, from 0", int),
             Query("to", "the row after the last", int),
@@ -302,20 +302,20 @@ OPERATIONS: Final = (
         method="GET",
         path=f"{_PATH}/numbers",
         handler=get_numbers,
-        about="The numbers of all ready messages, in the order of delivery.",
+        summary="The numbers of all ready messages, in the order of delivery.",
         group="insight",
-        needs=Needs.LOGIN,
-        answer=Numbers,
+        access=Access.ANY_USER,
+        answer=MessageNumbers,
     ),
     Operation(
         method="POST",
         path=f"{_PATH}/batches",
         handler=read_numbers,
-        about="Messages by number as an Arrow IPC stream; they stay in the queue.",
+        summary="Messages by number as an Arrow IPC stream; they stay in the queue.",
         group="insight",
-        needs=Needs.LOGIN,
+        access=Access.ANY_USER,
         query=(_COLUMNS,),
-        body=Numbers,
+        body=MessageNumbers,
         media=MEDIA_TYPE,
         is_audited=False,
     ),

@@ -16,9 +16,10 @@ from starlette.responses import Response
 from leveret.engine.streams.chunk import Chunk
 from leveret.engine.streams.stream import Stream
 from leveret.errors import CorruptionError
-from leveret.http.framework.answers import json
-from leveret.http.framework.operations import Needs, Operation, Query
-from leveret.http.management.message_shapes import encode_payload, shown_properties
+from leveret.http.framework.names import printable
+from leveret.http.framework.operations import Access, Operation, Query
+from leveret.http.framework.responses import json_response
+from leveret.http.management.message_shapes import encode_payload, property_values
 from leveret.http.streams.streams import number_of, stream_of
 from leveret.wire.properties import decode_properties
 
@@ -63,7 +64,9 @@ async def get_messages(request: Request) -> Response:
         left -= sum(min(item.payload_bytes, truncate) for item in found)
         await asyncio.sleep(0)  # reading a chunk takes a while: others in between
         at = max(at, int(stream.first_offset))
-    return json(StreamMessages(int(stream.first_offset), int(stream.end_offset), at, items))
+    return json_response(
+        StreamMessages(int(stream.first_offset), int(stream.end_offset), at, items)
+    )
 
 
 def _of_one_chunk(
@@ -85,17 +88,13 @@ def _shown(chunk: Chunk, index: int, truncate: int) -> StreamMessage:
     return StreamMessage(
         offset=int(chunk.first_offset) + index,
         timestamp_ms=int(chunk.time_ms(index)),
-        exchange=_text(message.address.exchange),
-        routing_key=_text(message.address.routing_key),
-        properties=shown_properties(decode_properties(message.header)),
+        exchange=printable(message.address.exchange),
+        routing_key=printable(message.address.routing_key),
+        properties=property_values(decode_properties(message.header)),
         payload_bytes=len(message.body),
         payload=payload,
         payload_encoding=encoding,
     )
-
-
-def _text(text: str) -> str:
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 OPERATIONS: Final = (
@@ -103,9 +102,9 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/streams/{vhost}/{name}/messages",
         handler=get_messages,
-        about="A few messages of a stream from an offset on; nothing changes.",
+        summary="A few messages of a stream from an offset on; nothing changes.",
         group="streams",
-        needs=Needs.LOGIN,
+        access=Access.ANY_USER,
         query=(
             Query("from", "the first offset", int, required=True),
             Query("count", f"how many, at most {MESSAGES_MAX}", int),

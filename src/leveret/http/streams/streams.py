@@ -24,11 +24,11 @@ from leveret.arrow.requests import Request as Range
 from leveret.auth import READ
 from leveret.engine.streams.columns import shown
 from leveret.engine.streams.stream import Stream
-from leveret.http.framework.answers import json
-from leveret.http.framework.operations import Needs, Operation, Query, body_of
+from leveret.http.framework.operations import Access, Operation, Query, body_of
 from leveret.http.framework.permissions import vhost_of
-from leveret.http.framework.request_parts import facts_of, part_of, user_of
-from leveret.http.streams.arrow import BatchesResponse, gone
+from leveret.http.framework.request_parts import node_of, part_of, user_of
+from leveret.http.framework.responses import json_response
+from leveret.http.streams.arrow import StreamArrowResponse, range_gone
 from leveret.wire.tables import NAME_BYTES_MAX
 
 OFFSET_MAX: Final = (1 << 62) - 1
@@ -58,10 +58,10 @@ class Offset(msgspec.Struct):
 async def get_stream(request: Request) -> Response:
     stream = stream_of(request)
     segments = stream.segments.segments
-    return json(
+    return json_response(
         StreamInfo(
-            name=_printable(stream.name),
-            vhost=_printable(stream.vhost),
+            name=_escaped(stream.name),
+            vhost=_escaped(stream.vhost),
             first_offset=stream.first_offset,
             end_offset=stream.end_offset,
             messages=stream.end_offset - stream.first_offset,
@@ -69,7 +69,7 @@ async def get_stream(request: Request) -> Response:
             bytes=stream.segments.total_bytes(),
             first_timestamp_ms=segments[0].first_ms if segments else None,
             last_timestamp_ms=stream.writer.last_ms if segments else None,
-            cursors={_printable(n): o for n, o in stream.cursors.cursors.items()},
+            cursors={_escaped(n): o for n, o in stream.cursors.cursors.items()},
         )
     )
 
@@ -99,7 +99,7 @@ async def get_segments(request: Request) -> Response:
     parts = parts_of(stream, Path(), first, end)
     found = [SegmentInfo(part.path, part.first_offset, part.end) for part in parts]
     known = _known_chunk(stream, found[0].first_offset, first) if found else (0, 0)
-    return json(SegmentsInfo(int(stream.ledger.id), found, *known))
+    return json_response(SegmentsInfo(int(stream.ledger.id), found, *known))
 
 
 def _known_chunk(stream: Stream, segment_first: int, first: int) -> tuple[int, int]:
@@ -116,9 +116,11 @@ async def get_offset(request: Request) -> Response:
     stream = stream_of(request)
     if "bytes" in request.query_params:
         first = number_of(request, "from", None)
-        return json(Offset(_offset_after(stream, first, number_of(request, "bytes", None))))
+        return json_response(
+            Offset(_offset_after(stream, first, number_of(request, "bytes", None)))
+        )
     time_ms = _time_ms(request.query_params.get("timestamp", ""))
-    return json(Offset(stream.offset_at(time_ms)))
+    return json_response(Offset(stream.offset_at(time_ms)))
 
 
 def _offset_after(stream: Stream, first: int, bytes_max: int) -> int:
@@ -142,14 +144,14 @@ def _offset_after(stream: Stream, first: int, bytes_max: int) -> int:
     return int(stream.end_offset)
 
 
-async def get_batches(request: Request) -> BatchesResponse | Response:
+async def get_batches(request: Request) -> StreamArrowResponse | Response:
     stream = stream_of(request)
     first = number_of(request, "from", None)
     end = min(number_of(request, "to", OFFSET_MAX), int(stream.end_offset))
     if first > stream.end_offset:
         raise HTTPException(416, f"the stream ends with offset {stream.end_offset - 1}")
     if first < stream.first_offset:
-        return json(gone(stream, first), status=410)
+        return json_response(range_gone(stream, first), status=410)
     wanted = Range(
         stream=stream.name,
         number=int(stream.ledger.id),
@@ -158,7 +160,7 @@ async def get_batches(request: Request) -> BatchesResponse | Response:
         columns=columns_of(request),
         bytes_max=number_of(request, "max_bytes", 0),
     )
-    return BatchesResponse(facts_of(request).bulk_reads, stream, wanted)
+    return StreamArrowResponse(node_of(request).bulk_reads, stream, wanted)
 
 
 async def change_cursor(request: Request) -> Response:
@@ -173,8 +175,8 @@ async def change_cursor(request: Request) -> Response:
         if not 0 <= offset <= stream.writer.next_offset:
             raise HTTPException(400, f"offset {offset} is not in the stream, nor its end")
     elif not is_known:
-        raise HTTPException(404, f"no cursor '{_printable(cursor)}'")
-    with facts_of(request).turn():
+        raise HTTPException(404, f"no cursor '{_escaped(cursor)}'")
+    with node_of(request).turn():
         stream.cursors.move(cursor, offset)
     return Response(status_code=204 if is_known else 201)
 
@@ -185,18 +187,18 @@ OPERATIONS: Final = (
         method="GET",
         path=_PATH,
         handler=get_stream,
-        about="Where a stream begins and ends, and its cursors.",
+        summary="Where a stream begins and ends, and its cursors.",
         group="streams",
-        needs=Needs.LOGIN,
+        access=Access.ANY_USER,
         answer=StreamInfo,
     ),
     Operation(
         method="GET",
         path=f"{_PATH}/offset",
         handler=get_offset,
-        about="The first offset of a time, or the one behind some bytes.",
+        summary="The first offset of a time, or the one behind some bytes.",
         group="streams",
-        needs=Needs.LOGIN,
+        access=Access.ANY_USER,
         query=(
             Query("timestamp", "ISO 8601, or milliseconds since 1970"),
             Query("from", "instead: the offset from which on bytes are counted", int),
@@ -208,9 +210,9 @@ OPERATIONS: Final = (
         method="GET",
         path=f"{_PATH}/segments",
         handler=get_segments,
-        about="The files that hold a range of a stream, and how far each may be read.",
+        summary="The files that hold a range of a stream, and how far each may be read.",
         group="streams",
-        needs=Needs.LOGIN,
+        access=Access.ANY_USER,
         query=(
             Query("from", "the first offset", int),
             Query("to", "the offset after the last", int),
@@ -221,9 +223,9 @@ OPERATIONS: Final = (
         method="GET",
         path=f"{_PATH}/batches",
         handler=get_batches,
-        about="A range of a stream as an Arrow IPC stream.",
+        summary="A range of a stream as an Arrow IPC stream.",
         group="streams",
-        needs=Needs.LOGIN,
+        access=Access.ANY_USER,
         query=(
             Query("from", "the first offset", int, required=True),
             Query("to", "the offset after the last", int),
@@ -236,9 +238,9 @@ OPERATIONS: Final = (
         method="PUT",
         path=f"{_PATH}/cursors/{{cursor}}",
         handler=change_cursor,
-        about="Keep a position under a name.",
+        summary="Keep a position under a name.",
         group="streams",
-        needs=Needs.LOGIN,
+        access=Access.ANY_USER,
         body=Offset,
         status=201,
     ),
@@ -246,9 +248,9 @@ OPERATIONS: Final = (
         method="DELETE",
         path=f"{_PATH}/cursors/{{cursor}}",
         handler=change_cursor,
-        about="Forget a position.",
+        summary="Forget a position.",
         group="streams",
-        needs=Needs.LOGIN,
+        access=Access.ANY_USER,
         status=204,
     ),
 )
@@ -260,8 +262,8 @@ def stream_of(request: Request) -> Stream:
     vhost_name, name = vhost_of(request), part_of(request, "name")
     if not user.may(READ, vhost_name, "queue", name):
         raise HTTPException(401, "User not authorised to read from the queue")
-    what = f"queue '{_printable(name)}' in vhost '{_printable(vhost_name)}'"
-    vhost = facts_of(request).broker.vhosts.get(vhost_name)
+    what = f"queue '{_escaped(name)}' in vhost '{_escaped(vhost_name)}'"
+    vhost = node_of(request).broker.vhosts.get(vhost_name)
     queue = vhost.queues.get(name) if vhost is not None else None
     if queue is None:
         raise HTTPException(404, f"no {what}")
@@ -270,7 +272,7 @@ def stream_of(request: Request) -> Stream:
     return queue
 
 
-def _printable(name: str) -> str:
+def _escaped(name: str) -> str:
     """A name for JSON: bytes that are not UTF-8 as `\\xNN`."""
     return shown(name.encode("utf-8", "surrogateescape"))
 

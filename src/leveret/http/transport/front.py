@@ -28,10 +28,10 @@ Serve = Callable[[NodeView, Sequence[Listener], asyncio.Event, int], Awaitable[N
 class HttpFront:
     """Listens from `bind` on, answers from `run` on, until `stop`."""
 
-    def __init__(self, host: str, port: int, facts: NodeView) -> None:
+    def __init__(self, host: str, port: int, node: NodeView) -> None:
         self._host = host
         self._port = port
-        self._facts = facts
+        self._node = node
         self._listeners: list[Listener] = []
         self._stopping = asyncio.Event()
 
@@ -53,7 +53,7 @@ class HttpFront:
         """Serves until `stop`; belongs into a task group of the node."""
         assert self._listeners, "run before bind"
         serve = await _loaded()
-        await serve(self._facts, self._listeners, self._stopping, _STOP_WITHIN_S)
+        await serve(self._node, self._listeners, self._stopping, _STOP_WITHIN_S)
 
     def stop(self) -> None:
         """Lets `run` return once running requests are answered, or after a deadline."""

@@ -1,7 +1,7 @@
 """One HTTP connection: uvicorn's, with a bound on heads and an express lane for small calls.
 
 uvicorn parses by httptools, which leaves it to others how long the head of a request may be. Calls
-that come by the thousand are taken before it sees them (`express.py`); the two are never in the
+that come by the thousand are taken before it sees them (`fast_path.py`); the two are never in the
 middle of a request at once.
 """
 
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from leveret.http.transport.express import Express, Head, maybe_head
+from leveret.http.transport.fast_path import FastPath, Head, maybe_head
 
 log = logging.getLogger(__name__)
 
@@ -24,10 +24,10 @@ class HttpConnection(HttpToolsProtocol):
     """Bounds the head of a request, and lets an answer that cannot be finished be broken off.
 
     The latter is `abort` in the scope's state. Small calls that come by the thousand take the
-    express lane, past uvicorn (`express.py`).
+    express lane, past uvicorn (`fast_path.py`).
     """
 
-    express: Express  # given by the server
+    fast_path: FastPath  # given by the server
     sockets_end = 0  # this, too: descriptors of sockets are below this
     _head_bytes = 0  # received since anything became whole: all of them are of a head
     _has_head = False
@@ -51,7 +51,7 @@ class HttpConnection(HttpToolsProtocol):
         if self._head is not None:
             self._take_body(data)
             return
-        head = maybe_head(data, self.express.endpoints) if self._is_between() else None
+        head = maybe_head(data, self.fast_path.endpoints) if self._is_between() else None
         if head is None or len(self.tasks) >= CONNECTIONS_MAX:
             self._parse(data)
             return
@@ -117,7 +117,7 @@ class HttpConnection(HttpToolsProtocol):
         body = bytes(self._body[: head.body_length])
         del self._body[: head.body_length]
         try:
-            answer = await self.express.answer(self._scope_of(head), body, gone)
+            answer = await self.fast_path.answer(self._scope_of(head), body, gone)
             if not gone.is_set() and not self.transport.is_closing():
                 self.transport.write(answer)
             if self.flow.write_paused:

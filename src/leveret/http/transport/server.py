@@ -14,11 +14,11 @@ from typing import Final
 import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from leveret.http.app import express_endpoints, make_app
+from leveret.http.app import fast_path_endpoints, make_app
 from leveret.http.framework.node import NodeView
-from leveret.http.framework.request_counts import counted
-from leveret.http.transport.date_header import Stamps
-from leveret.http.transport.express import Express
+from leveret.http.framework.request_counts import with_request_counts
+from leveret.http.transport.common_headers import CommonHeaders
+from leveret.http.transport.fast_path import FastPath
 from leveret.http.transport.http_connection import CONNECTIONS_MAX, HttpConnection
 from leveret.http.transport.listener import Listener
 
@@ -28,15 +28,15 @@ _BYE_S: Final = 1.0  # in which a client must answer the end of TLS; less than a
 
 
 async def serve(
-    facts: NodeView,
+    node: NodeView,
     listeners: Sequence[Listener],
     stopping: asyncio.Event,
     stop_within_s: int,
 ) -> None:
     """Serves the application on bound sockets until `stopping`; closes them."""
-    app = make_app(facts)
+    app = make_app(node)
     config = uvicorn.Config(
-        with_date(counted(app, facts.metrics.requests)),
+        with_common_headers(with_request_counts(app, node.metrics.requests)),
         loop="none",
         http=HttpConnection,
         ws="none",
@@ -51,10 +51,10 @@ async def serve(
         limit_concurrency=CONNECTIONS_MAX,
         timeout_graceful_shutdown=stop_within_s + _CUT_OFF_S,
     )
-    express = Express(app, express_endpoints(), facts.metrics.requests)
-    server = _Server(config, stopping, listeners, express)
+    fast_path = FastPath(app, fast_path_endpoints(), node.metrics.requests)
+    server = _Server(config, stopping, listeners, fast_path)
     server.stop_within_s = stop_within_s
-    server.sockets_end = facts.machine().http_sockets_end()
+    server.sockets_end = node.machine().http_sockets_end()
     await server.serve(sockets=[each.socket for each in listeners])
 
 
@@ -69,10 +69,10 @@ class _Server(uvicorn.Server):
         config: uvicorn.Config,
         stopping: asyncio.Event,
         listeners: Sequence[Listener],
-        express: Express,
+        fast_path: FastPath,
     ) -> None:
         super().__init__(config)
-        self._express = express
+        self._fast_path = fast_path
         self._stopping = stopping
         self._listeners = listeners
 
@@ -100,7 +100,7 @@ class _Server(uvicorn.Server):
         protocol = HttpConnection(
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
-        protocol.express = self._express
+        protocol.fast_path = self._fast_path
         protocol.sockets_end = self.sockets_end
         return protocol
 
@@ -121,14 +121,14 @@ class _Server(uvicorn.Server):
             connection.transport.abort()
 
 
-def with_date(app: ASGIApp) -> ASGIApp:
+def with_common_headers(app: ASGIApp) -> ASGIApp:
     """Adds what every answer has."""
-    stamps = Stamps()
+    common_headers = CommonHeaders()
 
     async def dated(scope: Scope, receive: Receive, send: Send) -> None:
         async def send_dated(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*stamps.now(), *message.get("headers", ())]
+                message["headers"] = [*common_headers.now(), *message.get("headers", ())]
             await send(message)
 
         # uvicorn ends only what was left at a stop, whose client is cut off by then.

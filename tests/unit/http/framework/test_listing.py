@@ -9,7 +9,7 @@ from leveret.http.framework.listing import (
     PIECE_ITEMS_MAX,
     array_pieces,
     columns_of,
-    project,
+    keep_columns,
 )
 from leveret.slices import SLICE_S, LoopShare, Slices
 
@@ -22,8 +22,12 @@ class Item(msgspec.Struct):
 
 def test_columns_lead_into_objects_and_arrays() -> None:
     item = {"a": 1, "b": {"c": 2, "d": 3}, "e": [{"f": 4, "g": 5}], "h": 6}
-    assert project(item, columns_of("a,b.c,e.f,none")) == {"a": 1, "b": {"c": 2}, "e": [{"f": 4}]}
-    assert project(item, columns_of("b,b.c")) == {"b": {"c": 2}}
+    assert keep_columns(item, columns_of("a,b.c,e.f,none")) == {
+        "a": 1,
+        "b": {"c": 2},
+        "e": [{"f": 4}],
+    }
+    assert keep_columns(item, columns_of("b,b.c")) == {"b": {"c": 2}}
     assert columns_of("") == {}
 
 

@@ -23,12 +23,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leveret.http.framework.operations import WHOLE_BODY, Handler
-from leveret.http.framework.request_counts import BROKEN_OFF, Requests
-from leveret.http.transport.date_header import Stamps
+from leveret.http.framework.request_counts import CLIENT_GONE, RequestCounts
+from leveret.http.transport.common_headers import CommonHeaders
 
 BODY_BYTES_MAX: Final = 1024 * 1024  # uvicorn hands on a larger one in pieces
 HEADERS_MAX: Final = 64
-_LOG = logging.getLogger("leveret.http.transport.express")
+log = logging.getLogger(__name__)
 _END_OF_HEAD: Final = b"\r\n\r\n"
 _NAME: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _ODD_VALUE: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
@@ -110,21 +110,21 @@ def _length(headers: list[tuple[bytes, bytes]]) -> int | None:
 _kept_head: Final = lru_cache(_KEPT)(_head)
 
 
-class Express:
+class FastPath:
     """What all connections share: the endpoints, and how an answer begins."""
 
     def __init__(
-        self, app: Starlette, endpoints: Mapping[bytes, Handler], requests: Requests
+        self, app: Starlette, endpoints: Mapping[bytes, Handler], requests: RequestCounts
     ) -> None:
         self.endpoints = endpoints
         self._app = app
         self._requests = requests
-        self._stamps = Stamps()
+        self._common_headers = CommonHeaders()
 
     async def answer(self, scope: dict[str, Any], body: bytes, gone: asyncio.Event) -> bytes:
         """The bytes of the answer to one request; counted like every other."""
         began_s = time.perf_counter()
-        status = BROKEN_OFF
+        status = CLIENT_GONE
         self._requests.running += 1
         try:
             response = await self._response(scope, body, gone)
@@ -154,14 +154,14 @@ class Express:
         else:
             raise fault
         if kind is Exception:
-            _LOG.error("a request failed", exc_info=fault)
+            log.error("a request failed", exc_info=fault)
         response: Response = await handler(request, fault)
         return response
 
     def _encode(self, response: Response) -> bytes:
         status = response.status_code
         lines = [_PHRASES.get(status) or b"HTTP/1.1 %d \r\n" % status]
-        for name, value in (*self._stamps.now(), *response.raw_headers):
+        for name, value in (*self._common_headers.now(), *response.raw_headers):
             lines += (name, b": ", value, b"\r\n")
         lines += (b"\r\n", bytes(response.body))
         return b"".join(lines)

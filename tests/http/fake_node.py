@@ -10,8 +10,15 @@ from leveret.definitions import Book
 from leveret.engine.broker import Broker
 from leveret.engine.turns.retired_counts import Counts
 from leveret.engine.turns.session import Outlet, Session
-from leveret.http.framework.node import Connected, Jobs, Listener, LoopFacts, Machine, Opened
-from leveret.http.framework.request_counts import Requests
+from leveret.http.framework.node import (
+    ChannelSnapshot,
+    ConnectionSnapshot,
+    Jobs,
+    Listener,
+    LoopStats,
+    Machine,
+)
+from leveret.http.framework.request_counts import RequestCounts
 from leveret.leases import Leases
 from leveret.shovels import Shovels
 from leveret.slices import Slices
@@ -40,13 +47,13 @@ class NoConnections:
     def owner(self, outlet: Outlet) -> tuple[str, str]:
         raise NotImplementedError
 
-    def connected(self, outlet: Outlet) -> Connected | None:
+    def snapshot(self, outlet: Outlet) -> ConnectionSnapshot | None:
         return None
 
     def sessions(self, outlet: Outlet) -> list[Session]:
         return []
 
-    def opened(self, session: Session) -> Opened:
+    def channel_snapshot(self, session: Session) -> ChannelSnapshot:
         raise NotImplementedError
 
     def add_counts(self, counts: Counts, vhost: str) -> None:
@@ -60,7 +67,7 @@ class NoMetrics:
     """Nothing is told."""
 
     def __init__(self) -> None:
-        self.requests = Requests()
+        self.requests = RequestCounts()
 
     def scrape(self, endpoint: str, slices: Slices) -> AsyncIterator[bytes]:
         raise NotImplementedError
@@ -74,11 +81,11 @@ class NoMetrics:
     ) -> AsyncIterator[bytes]:
         raise NotImplementedError
 
-    def loop(self) -> LoopFacts:
+    def loop(self) -> LoopStats:
         raise NotImplementedError
 
 
-class Facts:
+class FakeNode:
     """A node that is as well as its list of alarms says."""
 
     node_name = "hare"
@@ -128,7 +135,7 @@ class Facts:
     def turn(self) -> AbstractContextManager[None]:
         raise NotImplementedError
 
-    def send_away(self, vhost: str) -> None:
+    def close_connections(self, vhost: str) -> None:
         raise NotImplementedError
 
     async def synced(self) -> None:

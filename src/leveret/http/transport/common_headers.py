@@ -4,7 +4,7 @@ import time
 from email.utils import formatdate
 
 
-class Stamps:
+class CommonHeaders:
     """What uvicorn's ticks would keep."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from leveret.http.framework.permissions import require
 from leveret.wire.tables import Table
 
 
-def require_queue(request: Request, vhost: Vhost, name: str, arguments: Table) -> None:
+def require_may_declare_queue(request: Request, vhost: Vhost, name: str, arguments: Table) -> None:
     """RabbitMQ: whoever sets a dead-letter exchange must be allowed to read and to write there."""
     require_not_reserved("queue", name)
     require(request, CONFIGURE, vhost, "queue", name)
@@ -27,7 +27,7 @@ def require_queue(request: Request, vhost: Vhost, name: str, arguments: Table) -
         require(request, WRITE, vhost, "exchange", exchange)
 
 
-def require_exchange(
+def require_may_declare_exchange(
     request: Request, vhost: Vhost, name: str, kind: str, arguments: Table
 ) -> None:
     """The exchange, its alternate, and what a super stream brings along."""

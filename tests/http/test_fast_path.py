@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from leveret.http.transport.express import BODY_BYTES_MAX, HEADERS_MAX, maybe_head
+from leveret.http.transport.fast_path import BODY_BYTES_MAX, HEADERS_MAX, maybe_head
 from leveret.testing.broker import BrokerUrl, broker
 
 PATHS = {b"/ack": None, b"/dequeue": None}

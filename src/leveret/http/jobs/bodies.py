@@ -26,7 +26,7 @@ _NAMED: Final = re.compile(r"Object (?:missing required|contains unknown) field 
 _DIGITS_MAX: Final = 19
 
 
-class Item(msgspec.Struct, forbid_unknown_fields=True):
+class NewJobBody(msgspec.Struct, forbid_unknown_fields=True):
     """A job to put in."""
 
     namespace: str
@@ -49,7 +49,7 @@ class Item(msgspec.Struct, forbid_unknown_fields=True):
         )
 
 
-class Leased(msgspec.Struct, omit_defaults=True):
+class LeasedJobInfo(msgspec.Struct, omit_defaults=True):
     """A job that was handed out."""
 
     id: int
@@ -63,7 +63,7 @@ class Leased(msgspec.Struct, omit_defaults=True):
     fair_key: str | None = None
 
 
-class Settle(msgspec.Struct, forbid_unknown_fields=True):
+class SettleBody(msgspec.Struct, forbid_unknown_fields=True):
     """A job to settle, extend, cancel or wake; each call takes what it needs of it."""
 
     id: Id
@@ -76,7 +76,7 @@ class Settle(msgspec.Struct, forbid_unknown_fields=True):
     lease: float | None = None  # of extend, in s: instead of the topic's lease
 
 
-class Settled(msgspec.Struct, omit_defaults=True):
+class SettleResult(msgspec.Struct, omit_defaults=True):
     """What became of it."""
 
     outcome: str
@@ -107,7 +107,7 @@ class JobInfo(msgspec.Struct, omit_defaults=True):
     idempotency_key: str | None = None
 
 
-class Dead(msgspec.Struct, forbid_unknown_fields=True):
+class DeadJobsBody(msgspec.Struct, forbid_unknown_fields=True):
     """Which dead jobs of a topic; all without ids."""
 
     namespace: str
@@ -115,26 +115,26 @@ class Dead(msgspec.Struct, forbid_unknown_fields=True):
     ids: list[Id] | None = None
 
 
-class Redriven(msgspec.Struct):
+class RedriveResult(msgspec.Struct):
     """How many were made ready."""
 
     redriven: int
 
 
-class Deleted(msgspec.Struct):
+class DeleteResult(msgspec.Struct):
     """How many were deleted."""
 
     deleted: int
 
 
-class Token(msgspec.Struct):
+class TokenInfo(msgspec.Struct):
     """A token for the one who is logged in."""
 
     token: str
     expires_at: datetime
 
 
-def decoded(data: bytes, kind: Any) -> Any:
+def decode_body(data: bytes, kind: Any) -> Any:
     """A body of a type; JobsInvalidError names item and field of what does not fit."""
     try:
         return _decoder(kind).decode(data)
@@ -155,7 +155,7 @@ def _decoder(kind: Any) -> "msgspec.json.Decoder[Any]":
     return msgspec.json.Decoder(kind)
 
 
-def moment(ms: int) -> datetime:
+def time_of(ms: int) -> datetime:
     return datetime.fromtimestamp(ms / 1000, UTC)
 
 
@@ -172,36 +172,36 @@ def id_of(value: Id, field: str = "id", item: int | None = None) -> int:
     return value
 
 
-def leased(job: LeasedJob) -> Leased:
-    return Leased(
+def leased_job_info(job: LeasedJob) -> LeasedJobInfo:
+    return LeasedJobInfo(
         id=job.id,
         token=job.token,
         payload=job.payload,
-        lease_expires_at=moment(job.lease_expires_ms),
+        lease_expires_at=time_of(job.lease_expires_ms),
         attempt=job.attempt,
         priority=job.priority,
-        deliver_after=moment(job.deliver_after_ms),
-        created_at=moment(job.created_ms),
+        deliver_after=time_of(job.deliver_after_ms),
+        created_at=time_of(job.created_ms),
         fair_key=job.fair_key,
     )
 
 
-def info(job: job_model.Job) -> JobInfo:
+def job_info(job: job_model.Job) -> JobInfo:
     ends_ms = job.lease_expires_ms
     return JobInfo(
         id=job.id,
         state=job.state,
         priority=job.priority,
         attempts=job.attempts,
-        deliver_after=moment(job.deliver_after_ms),
-        created_at=moment(job.created_ms),
+        deliver_after=time_of(job.deliver_after_ms),
+        created_at=time_of(job.created_ms),
         payload=job.payload,
-        failures=[FailureInfo(f.attempt, moment(f.time_ms), f.error) for f in job.failures],
-        lease_expires_at=None if ends_ms is None else moment(ends_ms),
+        failures=[FailureInfo(f.attempt, time_of(f.time_ms), f.error) for f in job.failures],
+        lease_expires_at=None if ends_ms is None else time_of(ends_ms),
         fair_key=job.fair_key,
         idempotency_key=job.idempotency_key,
     )
 
 
-def settled(outcome: Outcome, ends_ms: int = 0) -> Settled:
-    return Settled(outcome.value, moment(ends_ms) if ends_ms else None)
+def settle_result(outcome: Outcome, ends_ms: int = 0) -> SettleResult:
+    return SettleResult(outcome.value, time_of(ends_ms) if ends_ms else None)

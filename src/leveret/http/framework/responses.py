@@ -22,19 +22,21 @@ _ERROR_WORDS: Final = {400: "bad_request", 401: "not_authorised", 404: "Object N
 _NOT_LOGGED_IN: Final = "not_authorized"
 
 
-class Failure(msgspec.Struct):
+class ErrorBody(msgspec.Struct):
     """Body of every error."""
 
     error: str
     reason: str
 
 
-def json(body: Any, *, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+def json_response(
+    body: Any, *, status: int = 200, headers: dict[str, str] | None = None
+) -> Response:
     """A JSON response."""
-    return Response(encoded(body), status, headers, media_type="application/json")
+    return Response(encode_json(body), status, headers, media_type="application/json")
 
 
-def encoded(body: Any) -> bytes:
+def encode_json(body: Any) -> bytes:
     """A value as JSON, whatever names are in it."""
     try:
         return _encode(body)
@@ -49,25 +51,25 @@ async def on_http_error(request: Request, fault: Exception) -> Response:
     word = _ERROR_WORDS.get(fault.status_code, phrase)
     if fault.status_code == 401 and "WWW-Authenticate" in (fault.headers or {}):
         word = _NOT_LOGGED_IN  # RabbitMQ spells the two kinds of 401 differently
-    body = Failure(word, fault.detail or phrase)
-    return json(body, status=fault.status_code, headers=dict(fault.headers or {}))
+    body = ErrorBody(word, fault.detail or phrase)
+    return json_response(body, status=fault.status_code, headers=dict(fault.headers or {}))
 
 
-async def on_refusal(request: Request, fault: Exception) -> Response:
+async def on_leveret_error(request: Request, fault: Exception) -> Response:
     """A command that the broker refuses, or storage that cannot be used."""
     assert isinstance(fault, LeveretError)
     status = status_of(request, fault)
     if status == 404:
         return _missing(request, str(fault))
     phrase = http.HTTPStatus(status).phrase
-    return json(Failure(_ERROR_WORDS.get(status, phrase), str(fault)), status=status)
+    return json_response(ErrorBody(_ERROR_WORDS.get(status, phrase), str(fault)), status=status)
 
 
 def _missing(request: Request, reason: str) -> Response:
     """RabbitMQ: what is asked for is not found; what something is done with has a name."""
     if request.method in ("PUT", "POST"):
-        return json(Failure("not_found", reason), status=404)
-    return json(Failure(_ERROR_WORDS[404], "Not Found"), status=404)
+        return json_response(ErrorBody("not_found", reason), status=404)
+    return json_response(ErrorBody(_ERROR_WORDS[404], "Not Found"), status=404)
 
 
 def status_of(request: Request, fault: HTTPException | LeveretError) -> int:
@@ -88,11 +90,11 @@ class _Silence(Response):
         pass
 
 
-async def on_hung_up(request: Request, fault: Exception) -> Response:
+async def on_client_disconnect(request: Request, fault: Exception) -> Response:
     """The client has gone in the middle of its request: nobody would read an answer."""
     return _Silence()
 
 
-async def on_crash(request: Request, fault: Exception) -> Response:
+async def on_unexpected_error(request: Request, fault: Exception) -> Response:
     # Starlette raises the fault again after this answer is sent; uvicorn logs it, with traceback.
-    return json(Failure("Internal Server Error", "Internal Server Error"), status=500)
+    return json_response(ErrorBody("Internal Server Error", "Internal Server Error"), status=500)

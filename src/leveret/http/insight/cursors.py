@@ -1,0 +1,58 @@
+"""Cursors: the text by which a client continues a search or a trace.
+
+Only the broker can read a cursor. It holds the key of the last message that was looked at
+(`leveret.engine.insight.walk`), as JSON in base64.
+"""
+
+import binascii
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from typing import Any, Final
+
+import msgspec
+from starlette.exceptions import HTTPException
+
+from leveret.engine.insight.filters import STATES
+from leveret.engine.insight.walk import Cursor
+
+_KEY_MAX: Final = 1 << 62
+
+CursorFields = tuple[int, str, int, int, int, int]
+
+
+def encode_cursor(cursor: Cursor) -> CursorFields:
+    return (
+        cursor.state,
+        cursor.name,
+        cursor.major,
+        cursor.minor,
+        cursor.end,
+        cursor.return_end,
+    )
+
+
+def decode_cursor(encoded: CursorFields) -> Cursor:
+    """The cursor that was encoded; 400 where it cannot be one."""
+    cursor = Cursor()
+    state, cursor.name, *keys = encoded
+    if not 0 <= state <= len(STATES) or any(abs(key) > _KEY_MAX for key in keys):
+        raise bad_cursor()
+    cursor.state = state
+    cursor.major, cursor.minor, cursor.end, cursor.return_end = keys
+    return cursor
+
+
+def write_cursor(value: object) -> str:
+    """Anything that JSON can carry, as the text of a cursor."""
+    return urlsafe_b64encode(msgspec.json.encode(value)).decode()
+
+
+def read_cursor(text: str, kind: Any) -> Any:
+    """What was written; 400 where the text is no cursor."""
+    try:
+        return msgspec.json.decode(urlsafe_b64decode(text), type=kind)
+    except (binascii.Error, ValueError, RecursionError):
+        raise bad_cursor() from None
+
+
+def bad_cursor() -> HTTPException:
+    return HTTPException(400, "the cursor is not one that a request of this kind has answered")
