@@ -1,8 +1,8 @@
-"""The Starlette application: its routes.
+"""The table of all operations, and the Starlette application made from it.
 
-`make_app` is given what it may ask of the running node and touches nothing else. Bodies are encoded
-by msgspec; errors have the form of `answers`. Paths are matched as they were sent, because `%2F` is
-the name of the default vhost and not a slash: handlers decode the parts that they take.
+`make_app` takes the node and touches nothing else. msgspec encodes the bodies; errors have the form
+of `responses`. Paths are matched as they were sent, because `%2F` is the name of the default vhost
+and not a slash: handlers decode the parts that they use.
 """
 
 from typing import Final
@@ -60,7 +60,7 @@ from leveret.http.management import (
 from leveret.http.streams import leases, stream_messages, streams
 from leveret.slices import LoopShare
 
-# Paths that are called so often that what is around a call must not cost more than the call.
+# Paths that are called so often that they bypass uvicorn and Starlette.
 _FAST_PATHS: Final = ("/enqueue", "/dequeue", "/ack", "/nack", "/extend")
 
 
@@ -83,7 +83,7 @@ class Version(msgspec.Struct):
 
 
 class _App(Starlette):
-    """Matches the path as it was sent."""
+    """Match the path as it was sent."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -92,7 +92,7 @@ class _App(Starlette):
 
 
 def make_app(node: NodeView) -> Starlette:
-    """The application over one node."""
+    """Return the application of one node."""
     app = _App(
         exception_handlers={
             HTTPException: with_problem_bodies(_JOBS, on_http_error),
@@ -111,7 +111,7 @@ def make_app(node: NodeView) -> Starlette:
 
 
 def fast_path_endpoints() -> dict[bytes, Handler]:
-    """What answers the paths of the express lane: the same as on the way through Starlette."""
+    """Return the endpoints of the fast path: the same ones that Starlette calls."""
     found = endpoints_of(OPERATIONS)
     return {path.encode(): found[path].answer for path in _FAST_PATHS}
 
@@ -134,7 +134,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/health",
         handler=get_health,
-        summary="Whether the node is well; 503 with the reasons where it is not.",
+        summary="Check whether the node is well; 503 with the reasons if it is not.",
         group="node",
         access=Access.PUBLIC,
         answer=Health,
@@ -144,7 +144,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/version",
         handler=get_version,
-        summary="What this is.",
+        summary="Return product, version and form of the node.",
         group="node",
         access=Access.PUBLIC,
         answer=Version,
@@ -186,7 +186,7 @@ OPERATIONS: Final = (
     *assets.OPERATIONS,
 )
 
-# How the paths of the jobs API begin.
+# The first parts of the paths of the jobs API.
 _JOBS: Final = frozenset(
     first_part(operation.path) for operation in OPERATIONS if operation.access is Access.JOB_TOKEN
 )

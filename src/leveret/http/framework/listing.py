@@ -1,13 +1,13 @@
-"""Lists: what all of them can be asked for, and how a long one is answered.
+"""Lists: the query parameters that all lists take, and how a long list is sent.
 
-    columns=name,message_stats.publish   these keys only, dots lead into objects
-    sort=name, sort_reverse=true         by one key, dots as above
-    name=x, use_regex=true               those whose name has x in it, or matches it
-    page=1, page_size=100                a page, in an object that says how many there are
+    columns=name,message_stats.publish   only these keys; dots lead into objects
+    sort=name, sort_reverse=true         sort by one key; dots as above
+    name=x, use_regex=true               only names that contain x, or match it
+    page=1, page_size=100                one page, in an object with the counts
 
-Without `page` the answer is an array. The work is done in slices of `SLICE_S`, with the loop's
-other work in between, and a long array is sent as it is made: ten thousand queues neither stop the
-broker nor stand in its memory as JSON.
+Without `page` the answer is an array. The list is described in slices (`leveret.slices`), and a
+long array is sent piece by piece: ten thousand queues neither block the broker nor fill its memory
+with JSON.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -28,20 +28,20 @@ from leveret.slices import Slices
 
 PAGE_SIZE: Final = 100
 PAGE_SIZE_MAX: Final = 500
-PIECE_ITEMS_MAX: Final = 256  # encoded at once
+PIECE_ITEMS_MAX: Final = 256  # items that are encoded at once
 PAGE_DIGITS_MAX: Final = 9
-_SHORT: Final = 64  # a list that is answered at once, with its length
-_AT_A_TIME: Final = 8  # items between two looks at the time
+_SHORT: Final = 64  # items of a list that is sent as one piece, with its length
+_AT_A_TIME: Final = 8  # items between two looks at the clock
 
 LIST_QUERY: Final = (
-    Query("columns", "keys to answer, with commas between; dots lead into objects"),
+    Query("columns", "keys to return, separated by commas; dots lead into objects"),
     Query("sort", "key to sort by; dots lead into objects"),
-    Query("sort_reverse", "whether the last comes first", bool),
-    Query("name", "those with this in their name"),
+    Query("sort_reverse", "whether to reverse the order", bool),
+    Query("name", "only objects whose name contains this text"),
     Query("use_regex", "whether `name` is a regular expression", bool),
-    Query("page", "number of the page, from 1; answers an object", int),
-    Query("page_size", f"items of a page, {PAGE_SIZE} by default, {PAGE_SIZE_MAX} at most", int),
-    Query("pagination", "whether to answer a page where `page` is not given", bool),
+    Query("page", "number of the page, from 1; the answer is an object", int),
+    Query("page_size", f"items on a page; default {PAGE_SIZE}, at most {PAGE_SIZE_MAX}", int),
+    Query("pagination", "whether to return the first page if `page` is not given", bool),
 )
 
 Row = TypeVar("Row")
@@ -49,7 +49,7 @@ ColumnTree = dict[str, "ColumnTree | None"]
 
 
 class ListPage(msgspec.Struct):
-    """A page of a list."""
+    """One page of a list."""
 
     filtered_count: int
     item_count: int
@@ -61,18 +61,18 @@ class ListPage(msgspec.Struct):
 
 
 class ListQuery(msgspec.Struct):
-    """What a request wants of a list."""
+    """The query parameters of a list, decoded."""
 
     columns: ColumnTree
-    sort: list[str]  # the parts of the key; empty: as it is
+    sort: list[str]  # the parts of the key; empty: unsorted
     is_reversed: bool
-    matches: Callable[[str], bool] | None  # None: whatever the name
+    matches: Callable[[str], bool] | None  # None: all names
     page: int  # 0: no pages
     page_size: int
 
 
 def list_query_of(request: Request) -> ListQuery:
-    """What the query asks for; 400 where that makes no sense."""
+    """Return the decoded query of a list. Answer 400 if a value is invalid."""
     query = request.query_params
     page_text = query.get("page") or ("1" if flag_of(request, "pagination") else "")
     page = _number("page", page_text, None) if page_text else 0
@@ -89,7 +89,7 @@ def list_query_of(request: Request) -> ListQuery:
 
 
 def flag_of(request: Request, name: str) -> bool:
-    """A parameter that is true or false."""
+    """Return a query parameter that is true or false."""
     text = request.query_params.get(name, "false").lower()
     if text not in ("true", "false", ""):
         raise HTTPException(400, f"{name} must be true or false")
@@ -113,14 +113,11 @@ def _matcher(name: str, is_regex: bool) -> Callable[[str], bool] | None:
     return Pattern("(?i)" + name).matches
 
 
-# Columns
-
-
 def columns_of(text: str) -> ColumnTree:
-    """The keys of `a,b.c`, as a tree. Empty: all of them."""
-    wanted: ColumnTree = {}
+    """Return the keys of `a,b.c` as a tree. An empty tree means all keys."""
+    columns: ColumnTree = {}
     for path in text.split(","):
-        at = wanted
+        at = columns
         parts = path.split(".") if path else []
         for part in parts[:-1]:
             below = at.get(part)
@@ -129,11 +126,11 @@ def columns_of(text: str) -> ColumnTree:
             at = below
         if parts:
             at.setdefault(parts[-1], None)
-    return wanted
+    return columns
 
 
 def keep_columns(item: object, columns: ColumnTree) -> object:
-    """Those keys of an item; of an array those of each of its objects."""
+    """Return an object, or each object of an array, with only these keys."""
     if isinstance(item, dict):
         return {
             key: value if below is None else keep_columns(value, below)
@@ -149,12 +146,9 @@ _ABSENT: Final[Any] = object()
 
 
 def with_columns(request: Request, item: object) -> object:
-    """One object with the columns that the request asks for."""
+    """Return one object with only the columns that the request asks for."""
     columns = columns_of(request.query_params.get("columns", ""))
     return keep_columns(msgspec.to_builtins(item), columns) if columns else item
-
-
-# Answering
 
 
 async def answer_list(
@@ -163,7 +157,10 @@ async def answer_list(
     name_of: Callable[[Row], str],
     describe: Callable[[Row], object],
 ) -> Response:
-    """Answer with a description of each row; one that is described as None is gone meanwhile."""
+    """Return a response with the description of each row.
+
+    `describe` returns None for a row that has been deleted meanwhile.
+    """
     wanted = list_query_of(request)
     slices = slices_of(request)
     matches = wanted.matches
@@ -213,7 +210,7 @@ def _page(wanted: ListQuery, total: int, filtered: int, items: Sequence[object])
 
 
 def _order(item: object, path: list[str]) -> tuple[int, Any]:
-    """Where an item stands: without the key first, then numbers, then texts."""
+    """Return the sort key of an item: items without the key first, then numbers, then texts."""
     for part in path:
         item = item.get(part) if isinstance(item, dict) else getattr(item, part, None)
     if item is None:
@@ -226,16 +223,16 @@ def _order(item: object, path: list[str]) -> tuple[int, Any]:
 async def _sorted(
     rows: Sequence[Row], describe: Callable[[Row], object], wanted: ListQuery, slices: Slices
 ) -> list[object]:
-    """The descriptions in order. What they are sorted by is looked up in slices too."""
+    """Return the descriptions in order. The sort keys are read in slices too."""
     keys: list[tuple[int, Any]] = []
 
-    def noted(row: Row) -> object:
+    def describe_and_note_key(row: Row) -> object:
         item = describe(row)
         if item is not None:
             keys.append(_order(item, wanted.sort))
         return item
 
-    items = await _described(rows, noted, slices)
+    items = await _described(rows, describe_and_note_key, slices)
     order = sorted(range(len(items)), key=keys.__getitem__, reverse=wanted.is_reversed)
     return [items[index] for index in order]
 
@@ -266,9 +263,9 @@ async def _array(
 async def array_pieces(
     rows: Sequence[Row], describe: Callable[[Row], object], columns: ColumnTree, slices: Slices
 ) -> AsyncIterator[bytes]:
-    """A JSON array of the rows' descriptions, a slice at a time.
+    """Yield a JSON array of the rows' descriptions, piece by piece.
 
-    How long the client takes to read a piece is no part of the slice.
+    The time that the client takes to read a piece does not count as work.
     """
     lead = b"["
     batch: list[object] = []
@@ -288,11 +285,8 @@ async def array_pieces(
     yield lead + encode_json(batch)[1:-1] + b"]" if batch or lead == b"[" else b"]"
 
 
-# Lists of few objects, which their handlers answer as a whole
-
-
 def with_list_query(operation: Operation) -> Operation:
-    """The operation, which can be asked for columns, order and pages if it answers a list."""
+    """Add the query parameters of lists to an operation that answers a whole short list."""
     is_list = operation.method == "GET" and get_origin(operation.answer) is list
     if not is_list or operation.query:
         return operation
@@ -310,7 +304,7 @@ async def _answer_short(handler: Handler, request: Request) -> ASGIApp:
 
 
 def _name_in(item: Any) -> str:
-    """What is looked for by `name`: permissions have none, but a user."""
+    """Return the text that `name` is compared with: permissions have a user, but no name."""
     return str(item.get("name", item.get("user", "")))
 
 

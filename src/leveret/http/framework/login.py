@@ -1,4 +1,4 @@
-"""Who asks: the login of a request, and where its user may work."""
+"""Log in the user of a request."""
 
 import asyncio
 import binascii
@@ -16,7 +16,7 @@ _PROTOCOL: Final = "http"
 
 
 async def login(request: Request) -> User:
-    """Log in whoever asks; 401 where that fails, 429 where it failed too often."""
+    """Log in the user of a request. Answer 401 if that fails, 429 after too many failures."""
     credentials = _credentials(request)
     if credentials is None:
         raise HTTPException(401, "Login failed", _CHALLENGE)
@@ -24,12 +24,12 @@ async def login(request: Request) -> User:
 
 
 async def login_as(request: Request, name: str, password: str) -> User:
-    """Log in by a name and a password that the request has in its body."""
+    """Log in with the name and the password from the body of a request."""
     return await admit(request, _sent_from(request, name, password))
 
 
 async def admit(request: Request, credentials: Credentials) -> User:
-    """The user of these credentials; raises as `login` does."""
+    """Return the user of these credentials. Raise as `login` does."""
     outcome = await _ask(request, credentials)
     if isinstance(outcome, User):
         return outcome
@@ -67,7 +67,7 @@ def _basic(sent: str) -> tuple[bytes, bytes]:
 
 
 def _bearer(sent: str) -> tuple[bytes, bytes]:
-    """A token is a password that needs no name."""
+    """Return a token as a password without a name."""
     return b"", sent.strip().encode("latin-1")
 
 
@@ -77,9 +77,9 @@ _NAME_AND_PASSWORD: Final = {"basic": _basic, "bearer": _bearer}
 async def _ask(request: Request, credentials: Credentials) -> User | Refusal:
     decided: asyncio.Future[User | Refusal] = asyncio.get_running_loop().create_future()
 
-    def told(outcome: User | Refusal) -> None:
-        if not decided.done():  # the client may have gone
+    def decide(outcome: User | Refusal) -> None:
+        if not decided.done():  # the request may have been cancelled
             decided.set_result(outcome)
 
-    node_of(request).authority.login(credentials, told)
+    node_of(request).authority.login(credentials, decide)
     return await decided

@@ -1,7 +1,7 @@
-"""Answers of the HTTP front: JSON bodies, and errors in the form RabbitMQ's management API has.
+"""Responses of the HTTP front: JSON bodies, and errors in the form of RabbitMQ's management API.
 
-An error of any kind is a JSON object with `error` and `reason`. What went wrong inside is logged,
-never sent.
+Every error is a JSON object with `error` and `reason`. Causes inside the broker are logged, never
+sent.
 """
 
 import http
@@ -17,9 +17,9 @@ from starlette.types import Receive, Scope, Send
 from leveret.errors import AccessRefusedError, LeveretError, NotFoundError, StorageError
 
 _encode: Final = msgspec.json.Encoder().encode
-# RabbitMQ: the words of its management API for what clients match on.
+# RabbitMQ: the words of its management API, which clients compare.
 _ERROR_WORDS: Final = {400: "bad_request", 401: "not_authorised", 404: "Object Not Found"}
-_NOT_LOGGED_IN: Final = "not_authorized"
+_LOGIN_FAILED: Final = "not_authorized"
 
 
 class ErrorBody(msgspec.Struct):
@@ -32,15 +32,15 @@ class ErrorBody(msgspec.Struct):
 def json_response(
     body: Any, *, status: int = 200, headers: dict[str, str] | None = None
 ) -> Response:
-    """A JSON response."""
+    """Return a response with a JSON body."""
     return Response(encode_json(body), status, headers, media_type="application/json")
 
 
 def encode_json(body: Any) -> bytes:
-    """A value as JSON, whatever names are in it."""
+    """Return a value as JSON. Characters that UTF-8 cannot carry become `?`."""
     try:
         return _encode(body)
-    except UnicodeEncodeError:  # a name that somebody sent, and that is not text
+    except UnicodeEncodeError:  # a client sent a name that is not UTF-8
         shown = plain_json.dumps(msgspec.to_builtins(body), ensure_ascii=False)
         return shown.encode("utf-8", "replace")
 
@@ -50,30 +50,30 @@ async def on_http_error(request: Request, fault: Exception) -> Response:
     phrase = http.HTTPStatus(fault.status_code).phrase
     word = _ERROR_WORDS.get(fault.status_code, phrase)
     if fault.status_code == 401 and "WWW-Authenticate" in (fault.headers or {}):
-        word = _NOT_LOGGED_IN  # RabbitMQ spells the two kinds of 401 differently
+        word = _LOGIN_FAILED  # RabbitMQ spells the two kinds of 401 differently
     body = ErrorBody(word, fault.detail or phrase)
     return json_response(body, status=fault.status_code, headers=dict(fault.headers or {}))
 
 
 async def on_leveret_error(request: Request, fault: Exception) -> Response:
-    """A command that the broker refuses, or storage that cannot be used."""
+    """Answer a command that the broker refuses, or a failure of the storage."""
     assert isinstance(fault, LeveretError)
     status = status_of(request, fault)
     if status == 404:
-        return _missing(request, str(fault))
+        return _not_found(request, str(fault))
     phrase = http.HTTPStatus(status).phrase
     return json_response(ErrorBody(_ERROR_WORDS.get(status, phrase), str(fault)), status=status)
 
 
-def _missing(request: Request, reason: str) -> Response:
-    """RabbitMQ: what is asked for is not found; what something is done with has a name."""
+def _not_found(request: Request, reason: str) -> Response:
+    """RabbitMQ: PUT and POST tell what is missing; other methods say only "Not Found"."""
     if request.method in ("PUT", "POST"):
         return json_response(ErrorBody("not_found", reason), status=404)
     return json_response(ErrorBody(_ERROR_WORDS[404], "Not Found"), status=404)
 
 
 def status_of(request: Request, fault: HTTPException | LeveretError) -> int:
-    """The status by which a fault is answered."""
+    """Return the HTTP status that answers an error."""
     if isinstance(fault, HTTPException):
         return fault.status_code
     if isinstance(fault, NotFoundError):
@@ -83,18 +83,18 @@ def status_of(request: Request, fault: HTTPException | LeveretError) -> int:
     return 503 if isinstance(fault, StorageError) and request.method == "GET" else 400
 
 
-class _Silence(Response):
-    """No answer."""
+class _NoResponse(Response):
+    """Send nothing."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         pass
 
 
 async def on_client_disconnect(request: Request, fault: Exception) -> Response:
-    """The client has gone in the middle of its request: nobody would read an answer."""
-    return _Silence()
+    """Send no answer: the client has closed the connection in the middle of its request."""
+    return _NoResponse()
 
 
 async def on_unexpected_error(request: Request, fault: Exception) -> Response:
-    # Starlette raises the fault again after this answer is sent; uvicorn logs it, with traceback.
+    # Starlette raises the error again after sending this response; uvicorn logs the traceback.
     return json_response(ErrorBody("Internal Server Error", "Internal Server Error"), status=500)

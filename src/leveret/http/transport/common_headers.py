@@ -1,11 +1,11 @@
-"""The headers that every answer has: Date and Server, made anew each second."""
+"""The headers that every answer has, Date and Server, renewed each second."""
 
 import time
 from email.utils import formatdate
 
 
 class CommonHeaders:
-    """What uvicorn's ticks would keep."""
+    """The two headers of the current second. uvicorn would renew them by a timer."""
 
     def __init__(self) -> None:
         self._second = -1

@@ -1,12 +1,12 @@
-"""An express lane for small calls that come by the thousand: the hot paths of the jobs API.
+"""A fast path for small, frequent calls: the busy paths of the jobs API.
 
-uvicorn and Starlette around such a call cost several times what it does itself. The lane takes a
-request before uvicorn sees it, where all of this holds: its path is in the table, its head has
-come whole, is plain HTTP/1.1 and has nothing out of the ordinary, its body has a length that is not
-large. It runs the same endpoint with the same `Request`, and writes the answer in one piece. For
-everything else, whatever is malformed included, uvicorn goes on as if there were no lane.
+uvicorn and Starlette cost several times as much as such a call itself. The fast path takes a
+request before uvicorn sees it if all of this holds: its path is in the table, its head has arrived
+completely, the head is plain HTTP/1.1 without unusual headers, and its body has a small known
+length. It runs the same endpoint with the same `Request`, and writes the answer in one piece. All
+other requests, malformed ones included, go to uvicorn as if there were no fast path.
 
-One request at a time: what arrives during a call waits, and is bounded.
+It handles one request at a time. Bytes that arrive during a call wait, up to a limit.
 """
 
 import asyncio
@@ -26,25 +26,25 @@ from leveret.http.framework.operations import WHOLE_BODY, Handler
 from leveret.http.framework.request_counts import CLIENT_GONE, RequestCounts
 from leveret.http.transport.common_headers import CommonHeaders
 
-BODY_BYTES_MAX: Final = 1024 * 1024  # uvicorn hands on a larger one in pieces
+BODY_BYTES_MAX: Final = 1024 * 1024  # uvicorn passes on a larger body in pieces
 HEADERS_MAX: Final = 64
 log = logging.getLogger(__name__)
 _END_OF_HEAD: Final = b"\r\n\r\n"
 _NAME: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _ODD_VALUE: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _TARGET: Final = re.compile(rb"[!-~]+")
-# Headers that change how the message is read, or the connection: uvicorn knows what to do.
-_NOT_HERE: Final = frozenset((b"transfer-encoding", b"expect", b"upgrade"))
+# Headers that change how the message or the connection works: uvicorn handles them.
+_LEFT_TO_UVICORN: Final = frozenset((b"transfer-encoding", b"expect", b"upgrade"))
 _METHODS: Final = (b"GET", b"POST")
 _PHRASES: Final = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus}
 
-# A client sends much the same head again and again: what was made of it is kept.
-_KEPT: Final = 512
-_KEPT_BYTES_MAX: Final = 2_048
+# Clients repeat the same head: a cache keeps the parsed ones.
+_CACHE_HEADS: Final = 512
+_CACHED_BYTES_MAX: Final = 2_048
 
 
 class Head(NamedTuple):
-    """A head that the lane takes."""
+    """The parsed head of a request on the fast path."""
 
     method: str
     path: str
@@ -55,11 +55,11 @@ class Head(NamedTuple):
 
 
 def maybe_head(data: bytes, paths: Mapping[bytes, object]) -> Head | None:
-    """The head of a request for the lane; None where uvicorn is to look at it."""
+    """Return the head of a request for the fast path, or None to leave it to uvicorn."""
     end = data.find(_END_OF_HEAD)
     if end < 0:
         return None
-    head = _kept_head(data[:end]) if end <= _KEPT_BYTES_MAX else _head(data[:end])
+    head = _cached_head(data[:end]) if end <= _CACHED_BYTES_MAX else _head(data[:end])
     return head if head is not None and head.path.encode() in paths else None
 
 
@@ -87,7 +87,12 @@ def _headers(lines: list[bytes]) -> list[tuple[bytes, bytes]] | None:
     for line in lines:
         name, colon, value = line.partition(b":")
         name = name.lower()
-        if not colon or not _NAME.fullmatch(name) or name in _NOT_HERE or _ODD_VALUE.search(value):
+        if (
+            not colon
+            or not _NAME.fullmatch(name)
+            or name in _LEFT_TO_UVICORN
+            or _ODD_VALUE.search(value)
+        ):
             return None
         value = value.strip(b" \t")
         if name == b"connection" and value.lower() != b"keep-alive":
@@ -107,11 +112,11 @@ def _length(headers: list[tuple[bytes, bytes]]) -> int | None:
     return length if length <= BODY_BYTES_MAX else None
 
 
-_kept_head: Final = lru_cache(_KEPT)(_head)
+_cached_head: Final = lru_cache(_CACHE_HEADS)(_head)
 
 
 class FastPath:
-    """What all connections share: the endpoints, and how an answer begins."""
+    """The endpoints of the fast path, shared by all connections."""
 
     def __init__(
         self, app: Starlette, endpoints: Mapping[bytes, Handler], requests: RequestCounts
@@ -122,7 +127,7 @@ class FastPath:
         self._common_headers = CommonHeaders()
 
     async def answer(self, scope: dict[str, Any], body: bytes, gone: asyncio.Event) -> bytes:
-        """The bytes of the answer to one request; counted like every other."""
+        """Return the bytes of the answer to one request, and count the request."""
         began_s = time.perf_counter()
         status = CLIENT_GONE
         self._requests.running += 1
@@ -141,12 +146,12 @@ class FastPath:
         try:
             found = await self.endpoints[scope["raw_path"]](request)
         except Exception as fault:
-            return await self._refusal(request, fault)
-        assert isinstance(found, Response), "endpoints of the lane answer in one piece"
+            return await self._error_response(request, fault)
+        assert isinstance(found, Response), "endpoints of the fast path answer in one piece"
         return found
 
-    async def _refusal(self, request: Request, fault: Exception) -> Response:
-        """As Starlette does it: the handler of the nearest class."""
+    async def _error_response(self, request: Request, fault: Exception) -> Response:
+        """Answer an error as Starlette does: by the handler of its nearest class."""
         for kind in type(fault).__mro__:
             handler = self._app.exception_handlers.get(kind)
             if handler is not None:
@@ -168,7 +173,7 @@ class FastPath:
 
 
 class _Body:
-    """The body as ASGI hands it out: whole, then the news that the client has gone."""
+    """The body in the form of ASGI: first all of it, then the disconnect of the client."""
 
     def __init__(self, body: bytes, gone: asyncio.Event) -> None:
         self._body: bytes | None = body
