@@ -1,4 +1,4 @@
-"""Who did what, and how often logins failed."""
+"""The audit: who did what, and how often logins succeeded and failed."""
 
 from typing import Final
 
@@ -14,12 +14,12 @@ from leveret.http.framework.operations import Access, Operation, Query
 from leveret.http.framework.request_parts import node_of, part_of
 from leveret.http.framework.responses import json_response
 
-_EVENTS: Final = 100  # answered where no limit is given
+_EVENTS_DEFAULT: Final = 100
 _GROUP: Final = "audit"
 
 
 class LoginCounts(msgspec.Struct):
-    """Logins by a protocol."""
+    """Counts of logins by one protocol."""
 
     protocol: str
     auth_attempts: int
@@ -28,7 +28,7 @@ class LoginCounts(msgspec.Struct):
 
 
 class SourceLoginCounts(msgspec.Struct):
-    """Logins of a user from an address."""
+    """Counts of logins of one user from one address."""
 
     remote_address: str
     username: str
@@ -39,7 +39,7 @@ class SourceLoginCounts(msgspec.Struct):
 
 
 async def list_events(request: Request) -> Response:
-    text = request.query_params.get("limit", str(_EVENTS))
+    text = request.query_params.get("limit", str(_EVENTS_DEFAULT))
     if not (text.isascii() and text.isdigit() and len(text) < 10):
         raise HTTPException(400, "limit is not a whole number")
     return json_response(node_of(request).authority.audit.recent(min(int(text), EVENTS_MAX)))
@@ -84,17 +84,17 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/audit",
         handler=list_events,
-        summary="Who did what: logins, refusals and changes, the newest first.",
+        summary="List logins, refusals and changes, newest first.",
         group=_GROUP,
         access=Access.ADMINISTRATOR,
-        query=(Query("limit", f"events to answer, {_EVENTS} by default", int),),
+        query=(Query("limit", f"number of events; default {_EVENTS_DEFAULT}", int),),
         answer=list[Event],
     ),
     Operation(
         method="GET",
         path="/api/auth/attempts/{node}",
         handler=list_login_counts,
-        summary="How often logins succeeded and failed, by protocol.",
+        summary="Count logins that succeeded and failed, by protocol.",
         group=_GROUP,
         access=Access.MONITORING,
         answer=list[LoginCounts],
@@ -103,7 +103,7 @@ OPERATIONS: Final = (
         method="DELETE",
         path="/api/auth/attempts/{node}",
         handler=reset_login_counts,
-        summary="Begin to count logins anew.",
+        summary="Reset the counts of logins.",
         group=_GROUP,
         access=Access.ADMINISTRATOR,
         status=204,
@@ -112,7 +112,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/auth/attempts/{node}/source",
         handler=list_login_counts_by_source,
-        summary="How often logins succeeded and failed, by address and user.",
+        summary="Count logins that succeeded and failed, by address and user.",
         group=_GROUP,
         access=Access.MONITORING,
         answer=list[SourceLoginCounts],
@@ -121,7 +121,7 @@ OPERATIONS: Final = (
         method="DELETE",
         path="/api/auth/attempts/{node}/source",
         handler=reset_login_counts,
-        summary="Begin to count logins anew.",
+        summary="Reset the counts of logins.",
         group=_GROUP,
         access=Access.ADMINISTRATOR,
         status=204,

@@ -1,10 +1,11 @@
-"""Backup and restore over HTTP: streams of any length in bounded memory.
+"""Backup and restore over HTTP, as streams of any length in bounded memory.
 
-    GET  /api/backup                     the node, as an archive (docs/formats/backup.md)
-    GET  /api/backup/{vhost}/{queue}     one queue
-    POST /api/restore/{vhost}/{queue}    the archive of a queue, published into a queue of this name
+    GET  /api/backup                     an archive of the node (docs/formats/backup.md)
+    GET  /api/backup/{vhost}/{queue}     an archive of one queue
+    POST /api/restore/{vhost}/{queue}    publish the archive of a queue into a queue of this name
 
-An answer that breaks off has no `complete.json` at its end, so nobody takes it for a whole one.
+An archive ends with `complete.json`. An answer that breaks off lacks it, so it cannot be taken for
+a complete one.
 """
 
 import asyncio
@@ -22,18 +23,18 @@ from leveret.http.framework.request_parts import node_of, part_of
 from leveret.http.framework.responses import json_response
 
 MEDIA_TYPE: Final = "application/x-tar"
-STALLED_AFTER_S: Final = 60.0  # a client that reads nothing for so long gets no more
+STALLED_AFTER_S: Final = 60.0  # a client that reads nothing for this time is disconnected
 
 
 class RestoreResult(msgspec.Struct):
-    """Body of the answer to a restore."""
+    """Answer to a restore."""
 
     queue: str
     messages: int
 
 
 class _Stream(StreamingResponse):
-    """An answer that waits for its client, but not for ever: meanwhile disk space is held."""
+    """A stream with a limit on how long it waits for the client: a backup holds disk space."""
 
     async def stream_response(self, send: Send) -> None:
         async def send_in_time(message: Message) -> None:
@@ -96,7 +97,7 @@ OPERATIONS: Final = (
         method="POST",
         path="/api/restore/{vhost}/{queue}",
         handler=restore_queue,
-        summary="Publish the backup of a queue, which is the body, into a queue of this name.",
+        summary="Publish the backup in the body into a queue of this name.",
         group="backup",
         access=Access.ADMINISTRATOR,
         answer=RestoreResult,

@@ -1,9 +1,9 @@
-"""Bindings: lists in all forms, making and removing them.
+"""Bindings: list, create and delete them.
 
-A binding has no name; `properties_key` names it among those of one source and one destination:
-`~` without key and arguments, the percent-encoded key without arguments, `key~hash` with them.
-RabbitMQ: its hash is of Erlang's terms, ours of the arguments' bytes. Clients read it and send it
-back; they never compute it.
+A binding has no name. `properties_key` identifies it among the bindings of one source and one
+destination: `~` without key and arguments, the percent-encoded key without arguments, `key~hash`
+with arguments. RabbitMQ: its hash is computed from Erlang's terms, ours from the bytes of the
+arguments. Clients read the key and send it back; they never compute it.
 """
 
 from base64 import urlsafe_b64encode
@@ -59,14 +59,14 @@ class BindingInfo(msgspec.Struct):
 
 
 class NewBinding(msgspec.Struct):
-    """Body of POST: what to bind by."""
+    """Body of POST: routing key and arguments of the binding."""
 
     routing_key: str = ""
     arguments: dict[str, Any] = {}
 
 
 class BindingRow(NamedTuple):
-    """One binding, before it is shown."""
+    """One binding, before it is converted to JSON."""
 
     vhost: str
     source: str
@@ -77,7 +77,7 @@ class BindingRow(NamedTuple):
 
 
 def properties_key(routing_key: str, arguments: Table) -> str:
-    """What names a binding among those of its source and destination."""
+    """Return the key that identifies a binding between its source and destination."""
     key = quote(routing_key.encode("utf-8", "surrogateescape"), safe="").replace("~", "%7E")
     if not arguments:
         return key or "~"
@@ -110,12 +110,12 @@ def _bound(vhost: Vhost, binding: Binding) -> BindingRow:
 
 
 def _default(vhost: Vhost, queue: str) -> BindingRow:
-    """Every queue is bound to the default exchange by its name."""
+    """Return the binding of a queue to the default exchange, which every queue has."""
     return BindingRow(vhost.name, "", True, queue, queue, {})
 
 
 def bindings_in(vhost: Vhost) -> Iterator[BindingRow]:
-    """All bindings of a vhost."""
+    """Yield all bindings of a vhost."""
     for name in vhost.queues:
         yield _default(vhost, name)
     for exchange in vhost.exchanges.values():
@@ -124,7 +124,7 @@ def bindings_in(vhost: Vhost) -> Iterator[BindingRow]:
 
 
 def bindings_from(vhost: Vhost, source: str) -> Iterator[BindingRow]:
-    """The bindings of one source."""
+    """Yield the bindings from one exchange."""
     if not source:
         for name in vhost.queues:
             yield _default(vhost, name)
@@ -133,7 +133,7 @@ def bindings_from(vhost: Vhost, source: str) -> Iterator[BindingRow]:
 
 
 def bindings_to(vhost: Vhost, target: Target) -> Iterator[BindingRow]:
-    """The bindings that lead to one queue or exchange."""
+    """Yield the bindings to one queue or exchange."""
     if isinstance(target, Queue):
         yield _default(vhost, target.name)
     for exchange in vhost.sources.get(target, {}).values():
@@ -146,7 +146,7 @@ async def answer_bindings(request: Request, found: Iterator[BindingRow]) -> Resp
 
 
 def _name(bound: BindingRow) -> str:
-    """RabbitMQ's bindings have no name to look for: the destination is the nearest."""
+    """Return the text that `name` is compared with: bindings have no name, but a destination."""
     return printable(bound.destination)
 
 
@@ -174,7 +174,7 @@ async def list_queue_bindings(request: Request) -> Response:
 
 
 def _pair(request: Request, vhost: Vhost) -> tuple[str, Target | None]:
-    """Source and destination of the path; None where the destination does not exist."""
+    """Return source and destination of the path; None for a destination that does not exist."""
     kind = part_of(request, "kind")
     destination = part_of(request, "destination")
     source = exchange_name(part_of(request, "source"))
@@ -197,9 +197,9 @@ async def list_pair(request: Request) -> Response:
 
 
 def _named(request: Request, vhost: Vhost) -> BindingRow:
-    """The binding that the path names by its properties key, encoded once or twice.
+    """Return the binding that the path names by its properties key, encoded once or twice.
 
-    RabbitMQ: or by its routing key, with characters such as `*` as they are.
+    RabbitMQ: the path may also have the routing key, with characters such as `*` unencoded.
     """
     raw = request.path_params["properties_key"]
     decoded = part_of(request, "properties_key")
@@ -251,7 +251,10 @@ async def delete_binding(request: Request) -> Response:
 
 
 def _require_binding(request: Request, vhost: Vhost, source: str, target: Target, key: str) -> None:
-    """As over AMQP: write the destination, read the source; others' exclusive queues are locked."""
+    """Check permissions as AMQP does: write on the destination, read on the source.
+
+    Exclusive queues are locked for other connections, and so for HTTP.
+    """
     require_not_default(source)
     what = "queue" if isinstance(target, Queue) else "exchange"
     if what == "exchange":
@@ -270,34 +273,36 @@ OPERATIONS: Final = (
     _list(
         path="/api/bindings",
         handler=list_bindings,
-        summary="All bindings of the vhosts that the user may see.",
+        summary="List the bindings of all vhosts that the user may see.",
     ),
-    _list(path="/api/bindings/{vhost}", handler=list_bindings, summary="The bindings of a vhost."),
+    _list(
+        path="/api/bindings/{vhost}", handler=list_bindings, summary="List the bindings of a vhost."
+    ),
     _list(
         path="/api/exchanges/{vhost}/{name}/bindings/source",
         handler=list_source_bindings,
-        summary="The bindings that lead from an exchange.",
+        summary="List the bindings from an exchange.",
     ),
     _list(
         path="/api/exchanges/{vhost}/{name}/bindings/destination",
         handler=list_destination_bindings,
-        summary="The bindings that lead to an exchange.",
+        summary="List the bindings to an exchange.",
     ),
     _list(
         path="/api/queues/{vhost}/{name}/bindings",
         handler=list_queue_bindings,
-        summary="The bindings that lead to a queue.",
+        summary="List the bindings to a queue.",
     ),
     _list(
         path=_PAIR,
         handler=list_pair,
-        summary="The bindings from an exchange to a queue (q) or an exchange (e).",
+        summary="List the bindings from an exchange to a queue (q) or an exchange (e).",
     ),
     Operation(
         method="POST",
         path=_PAIR,
         handler=create_binding,
-        summary="Bind; the header Location names the binding.",
+        summary="Create a binding; the header Location names it.",
         group=_GROUP,
         body=NewBinding,
         status=201,
@@ -306,7 +311,7 @@ OPERATIONS: Final = (
         method="GET",
         path=f"{_PAIR}/{{properties_key}}",
         handler=get_binding,
-        summary="One binding.",
+        summary="Return one binding.",
         group=_GROUP,
         answer=BindingInfo,
     ),
@@ -314,7 +319,7 @@ OPERATIONS: Final = (
         method="DELETE",
         path=f"{_PAIR}/{{properties_key}}",
         handler=delete_binding,
-        summary="Remove a binding.",
+        summary="Delete a binding.",
         group=_GROUP,
         status=204,
     ),

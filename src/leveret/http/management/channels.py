@@ -1,9 +1,9 @@
 """Channels and consumers: lists, and one channel with its consumers.
 
-Ours besides RabbitMQ's fields: `next_publish_seqno` and `first_unconfirmed_seqno` of a channel, and
-what a consumer holds (`messages_unacknowledged`, `message_bytes_unacknowledged`), its `priority`,
-`prefetch_bytes` and how much it was given (`delivered`). One channel shows what it holds, by
-delivery tag.
+Fields that RabbitMQ does not have: `next_publish_seqno` and `first_unconfirmed_seqno` of a channel;
+of a consumer its unacknowledged messages (`messages_unacknowledged`,
+`message_bytes_unacknowledged`), `priority`, `prefetch_bytes` and the count of deliveries
+(`delivered`). One channel also lists its unacknowledged messages by delivery tag.
 """
 
 from collections.abc import Iterable
@@ -29,7 +29,7 @@ from leveret.http.management.connections import connection_of, visible_connectio
 from leveret.http.management.stats import PublisherStats, rates_of, session_counts, with_rates
 from leveret.wire.tables import plain_table
 
-UNACKED_SHOWN_MAX: Final = 100  # unacknowledged messages of a channel that are shown
+UNACKED_SHOWN_MAX: Final = 100  # messages of a channel that are listed
 
 
 class ConnectionDetails(msgspec.Struct):
@@ -53,7 +53,7 @@ class ChannelDetails(msgspec.Struct):
 
 
 class QueueName(msgspec.Struct):
-    """Which queue."""
+    """The queue of a consumer."""
 
     name: str
     vhost: str
@@ -72,7 +72,7 @@ class ConsumerInfo(msgspec.Struct, kw_only=True):
     prefetch_count: int
     prefetch_bytes: int
     priority: int
-    consumer_timeout: int  # ms; 0: it may hold a message for ever
+    consumer_timeout: int  # ms; 0: no limit
     arguments: dict[str, object]
     messages_unacknowledged: int
     message_bytes_unacknowledged: int
@@ -100,30 +100,30 @@ class ChannelInfo(msgspec.Struct, kw_only=True):
     messages_unconfirmed: int
     messages_uncommitted: int
     acks_uncommitted: int
-    next_publish_seqno: int | None  # null where the channel does not confirm
-    first_unconfirmed_seqno: int | None  # null where nothing is unconfirmed
+    next_publish_seqno: int | None  # null if the channel does not confirm
+    first_unconfirmed_seqno: int | None  # null if nothing is unconfirmed
     pending_raft_commands: int
     message_stats: PublisherStats
 
 
 class UnackedMessage(msgspec.Struct):
-    """A message that was delivered and is not settled."""
+    """A message that was delivered and is not yet settled."""
 
     delivery_tag: int
-    consumer_tag: str | None  # null: it was taken by a get
+    consumer_tag: str | None  # null: taken by basic.get
     queue: str
     exchange: str
     routing_key: str
     redelivered: bool
     payload_bytes: int
-    age_ms: int  # since it was delivered
+    age_ms: int  # since the delivery
 
 
 class ChannelWithConsumers(ChannelInfo, kw_only=True):
-    """One channel, who consumes on it, and what they hold."""
+    """One channel with its consumers and its unacknowledged messages."""
 
     consumer_details: list[ConsumerInfo]
-    unacknowledged: list[UnackedMessage]  # the oldest, at most `UNACKED_SHOWN_MAX`
+    unacknowledged: list[UnackedMessage]  # oldest first, at most `UNACKED_SHOWN_MAX`
     deliveries: list[dict[str, object]] = []
     publishes: list[dict[str, object]] = []
 
@@ -135,7 +135,7 @@ def channel_name(session: Session) -> str:
 def channel_info(
     node: NodeView, rates: RateSamples, now_ms: int, session: Session
 ) -> ChannelInfo | None:
-    """A channel as the API shows it; None where it is gone."""
+    """Return a channel in the form of the API, or None if it is closed."""
     connected = node.connections.snapshot(session.outlet)
     if connected is None or session.closed:
         return None
@@ -174,7 +174,7 @@ def channel_info(
 
 
 def consumer_info(node: NodeView, consumer: Consumer) -> ConsumerInfo | None:
-    """A consumer as the API shows it; None where it is gone."""
+    """Return a consumer in the form of the API, or None if it is cancelled."""
     session = consumer.session
     connected = node.connections.snapshot(session.outlet)
     queue = node.broker.slots.queues[consumer.queue]
@@ -208,14 +208,14 @@ def consumer_info(node: NodeView, consumer: Consumer) -> ConsumerInfo | None:
 
 
 def _activity(consumer: Consumer, is_single: bool) -> str:
-    """RabbitMQ: `up`, or with a single active consumer who of them is served."""
+    """RabbitMQ: `up`; with a single active consumer, `single_active` or `waiting`."""
     if not is_single:
         return "up"
     return "single_active" if consumer.active else "waiting"
 
 
 def consumer_infos(node: NodeView, consumers: Iterable[Consumer]) -> list[ConsumerInfo]:
-    """Those that are there, described."""
+    """Return the consumers that still exist, in the form of the API."""
     found = (consumer_info(node, consumer) for consumer in consumers)
     return [info for info in found if info is not None]
 
@@ -259,11 +259,13 @@ def _with_consumers(request: Request, session: Session) -> ChannelWithConsumers:
     return ChannelWithConsumers(
         **msgspec.structs.asdict(info),
         consumer_details=consumer_infos(node, session.consumers.values()),
-        unacknowledged=[_held(node, m) for m in session.unacked.messages()[:UNACKED_SHOWN_MAX]],
+        unacknowledged=[
+            _unacked_message(node, m) for m in session.unacked.messages()[:UNACKED_SHOWN_MAX]
+        ],
     )
 
 
-def _held(node: NodeView, message: Message) -> UnackedMessage:
+def _unacked_message(node: NodeView, message: Message) -> UnackedMessage:
     holder = message.holder
     queue = node.broker.slots.queues[message.queue] if message.queue >= 0 else None
     return UnackedMessage(
@@ -299,7 +301,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/channels",
         handler=list_channels,
-        summary="All channels that the user may see.",
+        summary="List all channels that the user may see.",
         group=_GROUP,
         query=LIST_QUERY,
         answer=list[ChannelInfo],
@@ -308,7 +310,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/vhosts/{vhost}/channels",
         handler=list_channels,
-        summary="The channels of a vhost.",
+        summary="List the channels of a vhost.",
         group=_GROUP,
         query=LIST_QUERY,
         answer=list[ChannelInfo],
@@ -317,7 +319,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/connections/{name}/channels",
         handler=list_connection_channels,
-        summary="The channels of a connection.",
+        summary="List the channels of a connection.",
         group=_GROUP,
         query=LIST_QUERY,
         answer=list[ChannelInfo],
@@ -326,7 +328,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/channels/{name}",
         handler=get_channel,
-        summary="One channel, with its consumers.",
+        summary="Return one channel with its consumers.",
         group=_GROUP,
         query=LIST_QUERY[:1],
         answer=ChannelWithConsumers,
@@ -335,7 +337,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/consumers",
         handler=list_consumers,
-        summary="All consumers of the vhosts that the user may see.",
+        summary="List the consumers of all vhosts that the user may see.",
         group="consumers",
         query=LIST_QUERY,
         answer=list[ConsumerInfo],
@@ -344,7 +346,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/consumers/{vhost}",
         handler=list_consumers,
-        summary="The consumers of a vhost.",
+        summary="List the consumers of a vhost.",
         group="consumers",
         query=LIST_QUERY,
         answer=list[ConsumerInfo],

@@ -1,7 +1,7 @@
-"""Connections of AMQP clients: lists, one of them, and closing them.
+"""Connections of AMQP clients: list, show and close them.
 
-Whoever is not monitoring sees connections of their own and may close those; closing others' needs
-an administrator.
+Users without the tag monitoring see and close only their own connections. Closing connections of
+other users needs the tag administrator.
 """
 
 from functools import partial
@@ -49,7 +49,7 @@ class ConnectionInfo(msgspec.Struct, kw_only=True):
     frame_max: int
     timeout: int  # heartbeat interval in seconds
     connected_at: int  # ms since 1970
-    last_heartbeat: int | None  # ms since 1970; null: none has come yet
+    last_heartbeat: int | None  # ms since 1970; null: none yet
     client_properties: dict[str, object]
     recv_oct: int
     recv_oct_details: Rate
@@ -70,7 +70,7 @@ class ConnectionInfo(msgspec.Struct, kw_only=True):
 
 
 class UserConnection(msgspec.Struct):
-    """A connection in the list of a user's."""
+    """A connection in the list of a user."""
 
     name: str
     node: str
@@ -81,7 +81,7 @@ class UserConnection(msgspec.Struct):
 def connection_info(
     node: NodeView, rates: RateSamples, now_ms: int, outlet: Outlet
 ) -> ConnectionInfo | None:
-    """A connection as the API shows it; None where it is gone."""
+    """Return a connection in the form of the API, or None if it is closed."""
     found = node.connections.snapshot(outlet)
     if found is None:
         return None
@@ -131,7 +131,7 @@ def connection_info(
 
 
 def visible_connections(request: Request) -> list[Outlet]:
-    """The connections that the user may see; those of the path's vhost where it names one."""
+    """Return the connections that the user may see, in the vhost of the path if it has one."""
     connections = node_of(request).connections
     user = user_of(request)
     wanted = seen_vhost(request).name if "vhost" in request.path_params else None
@@ -147,7 +147,7 @@ def visible_connections(request: Request) -> list[Outlet]:
 
 
 def connection_of(request: Request) -> Outlet:
-    """The connection of the path, if the user may see it."""
+    """Return the connection of the path. Answer 401 if the user may not see it."""
     connections = node_of(request).connections
     name = part_of(request, "name")
     user = user_of(request)
@@ -195,14 +195,14 @@ def _require_close(request: Request, connected: ConnectionSnapshot) -> None:
 
 
 def _reason(request: Request) -> str:
-    """Why, for the client that is closed: its close method has room for a short text."""
+    """Return the reason for the client. The close method of AMQP carries only a short text."""
     text = request.headers.get("x-reason", "") or DEFAULT_REASON
     reason = text.encode("latin-1", "replace").decode("utf-8", "replace")
     return reason.encode()[:REASON_BYTES_MAX].decode("utf-8", "ignore")
 
 
 def _connections_of(request: Request) -> list[tuple[Outlet, ConnectionSnapshot]]:
-    """The connections of the user in the path."""
+    """Return the connections of the user in the path."""
     user = user_of(request)
     wanted = part_of(request, "user")
     if wanted != user.name and not sees_all(user):
@@ -235,7 +235,7 @@ async def close_user_connections(request: Request) -> Response:
 
 
 async def list_sessions(request: Request) -> Response:
-    """AMQP 1.0 has sessions; no connection here has any."""
+    """Return an empty list: sessions belong to AMQP 1.0."""
     connection_of(request)
     return json_response([])
 
@@ -246,7 +246,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/connections",
         handler=list_connections,
-        summary="All connections that the user may see.",
+        summary="List all connections that the user may see.",
         group=_GROUP,
         query=LIST_QUERY,
         answer=list[ConnectionInfo],
@@ -255,7 +255,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/vhosts/{vhost}/connections",
         handler=list_connections,
-        summary="The connections of a vhost.",
+        summary="List the connections of a vhost.",
         group=_GROUP,
         query=LIST_QUERY,
         answer=list[ConnectionInfo],
@@ -264,7 +264,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/connections/username/{user}",
         handler=list_user_connections,
-        summary="The connections of a user.",
+        summary="List the connections of a user.",
         group=_GROUP,
         answer=list[UserConnection],
     ),
@@ -272,7 +272,7 @@ OPERATIONS: Final = (
         method="DELETE",
         path="/api/connections/username/{user}",
         handler=close_user_connections,
-        summary="Close all connections of a user, for the reason in the header X-Reason.",
+        summary="Close all connections of a user, with the reason in the header X-Reason.",
         group=_GROUP,
         status=204,
     ),
@@ -280,7 +280,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/connections/{name}",
         handler=get_connection,
-        summary="One connection.",
+        summary="Return one connection.",
         group=_GROUP,
         query=LIST_QUERY[:1],
         answer=ConnectionInfo,
@@ -289,7 +289,7 @@ OPERATIONS: Final = (
         method="DELETE",
         path="/api/connections/{name}",
         handler=close_connection,
-        summary="Close a connection by code 320, for the reason in the header X-Reason.",
+        summary="Close a connection with code 320 and the reason in the header X-Reason.",
         group=_GROUP,
         status=204,
     ),
@@ -297,7 +297,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/connections/{name}/sessions",
         handler=list_sessions,
-        summary="The AMQP 1.0 sessions of a connection: there are none.",
+        summary="List the AMQP 1.0 sessions of a connection: always empty.",
         group=_GROUP,
         answer=list[dict[str, str]],
     ),

@@ -1,4 +1,4 @@
-"""What a user must be allowed for, to declare over HTTP: the same as over AMQP."""
+"""The permissions that a user needs to declare a queue or an exchange: the same as over AMQP."""
 
 from starlette.requests import Request
 
@@ -15,7 +15,11 @@ from leveret.wire.tables import Table
 
 
 def require_may_declare_queue(request: Request, vhost: Vhost, name: str, arguments: Table) -> None:
-    """RabbitMQ: whoever sets a dead-letter exchange must be allowed to read and to write there."""
+    """Raise AccessRefusedError unless the user may declare the queue.
+
+    RabbitMQ: with a dead-letter exchange, the user also needs read on the queue and write on the
+    exchange.
+    """
     require_not_reserved("queue", name)
     require(request, CONFIGURE, vhost, "queue", name)
     if name in vhost.queues:
@@ -30,7 +34,10 @@ def require_may_declare_queue(request: Request, vhost: Vhost, name: str, argumen
 def require_may_declare_exchange(
     request: Request, vhost: Vhost, name: str, kind: str, arguments: Table
 ) -> None:
-    """The exchange, its alternate, and what a super stream brings along."""
+    """Raise AccessRefusedError unless the user may declare the exchange.
+
+    The check includes its alternate exchange and the partitions of a super stream.
+    """
     require_known_kind(kind)
     require_not_default(name)
     require(request, CONFIGURE, vhost, "exchange", name)

@@ -1,7 +1,7 @@
-"""Definitions over HTTP: everything as one document, out and in.
+"""Definitions over HTTP: export and import everything as one document.
 
-Both ways go in slices: writing or taking in ten thousand queues does not stop the loop. A document
-is taken in as a JSON body, or as the field `file` of a form, which is how pages send files.
+Both are done in slices: a document of ten thousand queues does not block the loop. An import takes
+the document as a JSON body, or as the field `file` of a form, which is how web pages send files.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ DOCUMENT_BYTES_MAX: Final = 64 * 1024 * 1024
 async def export_all(request: Request) -> Response:
     node = node_of(request)
     lists = categories(node.book, node.directory)
-    return await _written(request, head(node.book), lists)
+    return await _export(request, head(node.book), lists)
 
 
 async def export_vhost(request: Request) -> Response:
@@ -38,16 +38,18 @@ async def export_vhost(request: Request) -> Response:
     if vhost is None:
         raise HTTPException(400, "vhost_not_found")
     lists = categories_of(node.book, vhost)
-    return await _written(request, head(node.book, vhost.name), lists)
+    return await _export(request, head(node.book, vhost.name), lists)
 
 
-async def _written(request: Request, said: Row, lists: list[tuple[str, Iterator[Row]]]) -> Response:
-    """The document, written row by row."""
-    pieces = [encode_json(said)[:-1]]
+async def _export(
+    request: Request, head_row: Row, lists: list[tuple[str, Iterator[Row]]]
+) -> Response:
+    """Return the document, encoded row by row."""
+    pieces = [encode_json(head_row)[:-1]]
     for name, rows in lists:
-        written: list[bytes] = []
-        await run_in_slices(_written_rows(rows, written))
-        pieces.append(b',"%b":[%b]' % (name.encode(), b",".join(written)))
+        encoded: list[bytes] = []
+        await run_in_slices(_encode_rows(rows, encoded))
+        pieces.append(b',"%b":[%b]' % (name.encode(), b",".join(encoded)))
     pieces.append(b"}")
     headers = {"Cache-Control": "no-cache"}
     wanted = request.query_params.get("download")
@@ -56,7 +58,7 @@ async def _written(request: Request, said: Row, lists: list[tuple[str, Iterator[
     return Response(b"".join(pieces), 200, headers, media_type="application/json")
 
 
-def _written_rows(rows: Iterator[Row], into: list[bytes]) -> Iterator[None]:
+def _encode_rows(rows: Iterator[Row], into: list[bytes]) -> Iterator[None]:
     for row in rows:
         into.append(encode_json(row))
         yield
@@ -90,7 +92,7 @@ async def _import(request: Request, vhost: str | None) -> Response:
 
 
 def _file_of(kind: str, data: bytes) -> bytes:
-    """The field `file` of a form."""
+    """Return the field `file` of a form."""
     head = f"Content-Type: {kind}\r\n\r\n".encode("latin-1", "replace")
     form = BytesParser(policy=policy.HTTP).parsebytes(head + data)
     for part in form.iter_parts():
@@ -101,7 +103,7 @@ def _file_of(kind: str, data: bytes) -> bytes:
     raise HTTPException(400, "the form has no field 'file'")
 
 
-_DOWNLOAD: Final = (Query("download", "name of the file that a browser saves it as"),)
+_DOWNLOAD: Final = (Query("download", "file name for a browser that saves the document"),)
 
 
 def _operations(root: str) -> tuple[Operation, ...]:

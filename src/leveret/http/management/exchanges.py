@@ -1,4 +1,4 @@
-"""Exchanges: lists, one of them, declaring and deleting."""
+"""Exchanges: list, show, declare and delete them."""
 
 from functools import partial
 from typing import Any, Final
@@ -48,7 +48,7 @@ class ExchangeInfo(msgspec.Struct, kw_only=True):
 
 
 class ExchangeDetail(ExchangeInfo, kw_only=True):
-    """One exchange, with who publishes and where it leads: neither is kept per pair."""
+    """One exchange. `incoming` and `outgoing` are empty: counts per pair are not kept."""
 
     incoming: list[dict[str, object]] = []
     outgoing: list[dict[str, object]] = []
@@ -146,7 +146,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/exchanges",
         handler=list_exchanges,
-        summary="All exchanges of the vhosts that the user may see.",
+        summary="List the exchanges of all vhosts that the user may see.",
         group=_GROUP,
         query=LIST_QUERY,
         answer=list[ExchangeInfo],
@@ -155,7 +155,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/exchanges/{vhost}",
         handler=list_exchanges,
-        summary="The exchanges of a vhost.",
+        summary="List the exchanges of a vhost.",
         group=_GROUP,
         query=LIST_QUERY,
         answer=list[ExchangeInfo],
@@ -164,7 +164,7 @@ OPERATIONS: Final = (
         method="GET",
         path=_ONE,
         handler=get_exchange,
-        summary="One exchange; `amq.default` is the default exchange.",
+        summary="Return one exchange; `amq.default` is the default exchange.",
         group=_GROUP,
         query=LIST_QUERY[:1],
         answer=ExchangeDetail,
@@ -184,7 +184,7 @@ OPERATIONS: Final = (
         handler=delete_exchange,
         summary="Delete an exchange and its bindings.",
         group=_GROUP,
-        query=(Query("if-unused", "only where nothing is bound to it", bool),),
+        query=(Query("if-unused", "only if it has no bindings", bool),),
         status=204,
     ),
 )

@@ -1,6 +1,6 @@
-"""What management clients ask for and a single node of one version answers briefly.
+"""Short answers for requests that make sense only in a cluster of RabbitMQ.
 
-Feature flags (all of them are on), deprecated features, replicas of quorum queues (one, here),
+Feature flags (all are enabled), deprecated features, replicas of quorum queues (always one),
 rebalancing, and the login of RabbitMQ's page.
 """
 
@@ -39,7 +39,7 @@ class FeatureFlag(msgspec.Struct):
 
 
 class DeprecatedFeature(msgspec.Struct):
-    """A feature of RabbitMQ that it is giving up."""
+    """A deprecated feature of RabbitMQ."""
 
     name: str
     deprecation_phase: str
@@ -78,7 +78,7 @@ class GrowBody(msgspec.Struct):
     strategy: str = "all"
 
 
-# RabbitMQ: names that client libraries and operators' scripts look for.
+# RabbitMQ: flags that client libraries and scripts of operators look for.
 _FLAGS: Final = (
     FeatureFlag("quorum_queue", "Quorum queues"),
     FeatureFlag("stream_queue", "Streams"),
@@ -135,15 +135,12 @@ async def list_deprecated(request: Request) -> Response:
 
 
 async def list_deprecated_used(request: Request) -> Response:
-    """Of those, what somebody uses."""
+    """Return the deprecated features that are used here."""
     vhosts = node_of(request).broker.vhosts.values()
     is_used = any(
         not queue.durable and queue.owner is None for v in vhosts for queue in v.queues.values()
     )
     return json_response(_DEPRECATED[:1] if is_used else [])
-
-
-# Replicas
 
 
 async def get_quorum_status(request: Request) -> Response:
@@ -170,7 +167,7 @@ async def get_quorum_status(request: Request) -> Response:
 
 
 async def change_replicas(request: Request) -> Response:
-    """One node can have one replica: a second cannot be added, nor the last removed."""
+    """Refuse: a single node has one replica, so none can be added and the last not removed."""
     queue = queue_in(used_vhost(request), part_of(request, "name"))
     body = await body_of(request, ReplicaBody)
     if not queue.is_quorum:
@@ -188,15 +185,12 @@ async def change_all_replicas(request: Request) -> Response:
 
 
 async def rebalance(request: Request) -> Response:
-    """Every leader is on the only node."""
+    """Do nothing: every leader is on the only node."""
     return Response(status_code=204)
 
 
-# Login of RabbitMQ's page
-
-
 async def log_in(request: Request) -> Response:
-    """Check the credentials of a form. RabbitMQ keeps them in a cookie; here nothing is kept."""
+    """Check the credentials of a form. RabbitMQ: it keeps them in a cookie; we keep nothing."""
     data = await whole_body(request, LOGIN_BYTES_MAX)
     form = parse_qs(data.decode("utf-8", "replace"), keep_blank_values=True)
     name, password = (form.get(key, [""])[0] for key in ("username", "password"))
@@ -214,7 +208,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/feature-flags",
         handler=list_flags,
-        summary="Feature flags: all are on.",
+        summary="List the feature flags; all are enabled.",
         group="features",
         query=LIST_QUERY,
         answer=list[FeatureFlag],
@@ -223,7 +217,7 @@ OPERATIONS: Final = (
         method="PUT",
         path="/api/feature-flags/{name}/enable",
         handler=enable_flag,
-        summary="Turn a feature on, which it is.",
+        summary="Enable a feature flag; all are enabled already.",
         group="features",
         access=Access.ADMINISTRATOR,
         status=204,
@@ -232,7 +226,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/deprecated-features",
         handler=list_deprecated,
-        summary="Features that RabbitMQ is giving up.",
+        summary="List the deprecated features of RabbitMQ.",
         group="features",
         answer=list[DeprecatedFeature],
     ),
@@ -240,7 +234,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/deprecated-features/used",
         handler=list_deprecated_used,
-        summary="Those of them that are used here.",
+        summary="List the deprecated features that are used here.",
         group="features",
         answer=list[DeprecatedFeature],
     ),
@@ -248,7 +242,7 @@ OPERATIONS: Final = (
         method="GET",
         path=f"{_QUORUM}/{{vhost}}/{{name}}/status",
         handler=get_quorum_status,
-        summary="The replicas of a quorum queue.",
+        summary="List the replicas of a quorum queue.",
         group="quorum queues",
         answer=list[ReplicaInfo],
     ),
@@ -256,7 +250,7 @@ OPERATIONS: Final = (
         method="POST",
         path=f"{_QUORUM}/{{vhost}}/{{name}}/replicas/add",
         handler=change_replicas,
-        summary="Add a replica: refused, as there is one node.",
+        summary="Add a replica: refused, because there is one node.",
         group="quorum queues",
         access=Access.ADMINISTRATOR,
         body=ReplicaBody,
@@ -266,7 +260,7 @@ OPERATIONS: Final = (
         method="DELETE",
         path=f"{_QUORUM}/{{vhost}}/{{name}}/replicas/delete",
         handler=change_replicas,
-        summary="Remove a replica: refused, as it is the last.",
+        summary="Remove a replica: refused, because it is the last one.",
         group="quorum queues",
         access=Access.ADMINISTRATOR,
         body=ReplicaBody,
@@ -276,7 +270,7 @@ OPERATIONS: Final = (
         method="POST",
         path=f"{_QUORUM}/replicas/on/{{node}}/grow",
         handler=change_all_replicas,
-        summary="Add replicas on a node: every queue has its one.",
+        summary="Add replicas on a node: does nothing, because it is the only node.",
         group="quorum queues",
         access=Access.ADMINISTRATOR,
         body=GrowBody,
@@ -286,7 +280,7 @@ OPERATIONS: Final = (
         method="DELETE",
         path=f"{_QUORUM}/replicas/on/{{node}}/shrink",
         handler=change_all_replicas,
-        summary="Remove replicas from a node: every queue keeps its one.",
+        summary="Remove replicas from a node: does nothing, because it is the only node.",
         group="quorum queues",
         access=Access.ADMINISTRATOR,
         status=204,
@@ -295,7 +289,7 @@ OPERATIONS: Final = (
         method="POST",
         path="/api/rebalance/queues",
         handler=rebalance,
-        summary="Spread the leaders of queues over the nodes, of which there is one.",
+        summary="Spread the leaders of queues over the nodes: does nothing on one node.",
         group="quorum queues",
         access=Access.ADMINISTRATOR,
         status=204,
@@ -313,7 +307,7 @@ OPERATIONS: Final = (
         method="DELETE",
         path="/api/login",
         handler=log_out,
-        summary="End a login: nothing is kept of one.",
+        summary="Log out: does nothing, because no login is kept.",
         group="login",
         access=Access.PUBLIC,
         answer=str,

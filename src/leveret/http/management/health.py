@@ -1,7 +1,7 @@
-"""Health checks for load balancers and monitors: 200 where all is well, 503 and why where not.
+"""Health checks for load balancers and monitors: 200 if all is well, else 503 with the reason.
 
-The aliveness of a vhost can be asked for by whoever sees it. Checks of clusters and mirrors are
-always well on a single node.
+Every user who may see a vhost may check its aliveness. Checks of clusters and mirrors always
+succeed on a single node.
 """
 
 from functools import partial
@@ -20,7 +20,7 @@ from leveret.http.framework.responses import json_response
 from leveret.http.management.nodes import LOW_ON_DISK, LOW_ON_MEMORY, require_node
 
 PORT_MAX: Final = 65535
-# RabbitMQ: names by which a protocol may be asked for, and those of our listeners.
+# RabbitMQ: names of protocols in requests, and the protocols of our listeners.
 _PROTOCOLS: Final = {
     "amqp": {"amqp"},
     "amqp091": {"amqp"},
@@ -30,7 +30,7 @@ _PROTOCOLS: Final = {
     "http": {"http"},
     "https": {"https"},
 }
-# RabbitMQ: names of what is short.
+# RabbitMQ: names of resources in alarms.
 _RESOURCES: Final = {LOW_ON_MEMORY: "memory", LOW_ON_DISK: "disk space"}
 _UNIT_MS: Final = {
     "days": 86_400_000,
@@ -42,7 +42,7 @@ _WITHIN_DIGITS_MAX: Final = 6
 
 
 class CheckResult(msgspec.Struct, kw_only=True):
-    """Answer of a health check."""
+    """Answer to a health check."""
 
     status: str  # "ok" or "failed"
     reason: str | UnsetType = UNSET
@@ -82,7 +82,7 @@ async def answer_single_node(request: Request) -> Response:
 
 
 async def check_leaders(request: Request) -> Response:
-    """Every quorum queue is led by this node."""
+    """Answer ok: this node leads every quorum queue."""
     if "vhost" in request.path_params:
         seen_vhost(request)
     return json_response(OK)
@@ -129,22 +129,24 @@ async def check_protocol(request: Request) -> Response:
 
 
 async def check_connections(request: Request) -> Response:
-    """Whether the node has descriptors left for more connections."""
+    """Check whether the node has file descriptors left for more connections."""
     machine = node_of(request).machine()
     if machine.descriptors_max == 0 or machine.descriptors_used < machine.descriptors_max:
         return json_response(OK)
-    return _failed(CheckResult(status="failed", reason="no descriptors are left for connections"))
+    return _failed(
+        CheckResult(status="failed", reason="no file descriptors are left for connections")
+    )
 
 
 async def check_node(request: Request) -> Response:
-    """RabbitMQ's check of former times: alarms, and that the node answers at all."""
+    """RabbitMQ: the check of older versions. Check the alarms."""
     if "node" in request.path_params:
         require_node(request)
     return await check_alarms(request)
 
 
 async def check_aliveness(request: Request) -> Response:
-    """RabbitMQ declares a queue for this and publishes to it; here an answer is as good."""
+    """RabbitMQ: it declares a queue and publishes to it. For us the answer itself is proof."""
     seen_vhost(request)
     return json_response(OK)
 
@@ -159,95 +161,105 @@ _check: Final = partial(
 _CHECKS: Final = "/api/health/checks"
 _LEADERS: Final = f"{_CHECKS}/quorum-queues-without-elected-leaders"
 OPERATIONS: Final = (
-    _check(path=f"{_CHECKS}/alarms", handler=check_alarms, summary="No alarm is in force."),
+    _check(
+        path=f"{_CHECKS}/alarms", handler=check_alarms, summary="Check that no alarm is in force."
+    ),
     _check(
         path=f"{_CHECKS}/local-alarms",
         handler=check_alarms,
-        summary="No alarm is in force on this node.",
+        summary="Check that no alarm is in force on this node.",
     ),
     _check(
         path=f"{_CHECKS}/metadata-store/initialized",
         handler=answer_ok,
-        summary="The node knows its definitions.",
+        summary="Check that the node has loaded its definitions.",
     ),
     _check(
         path=f"{_CHECKS}/metadata-store/initialized/with-data",
         handler=answer_ok,
-        summary="The node knows its definitions, and there are some.",
+        summary="Check that the node has loaded its definitions, and that there are some.",
     ),
     _check(
         path=f"{_CHECKS}/certificate-expiration/{{within}}/{{unit}}",
         handler=check_certificates,
-        summary="No certificate ends within so many days, weeks, months or years.",
+        summary="Check that no certificate ends within a number of days, weeks, months or years.",
     ),
     _check(
         path=f"{_CHECKS}/port-listener/{{port}}",
         handler=check_port,
-        summary="The node listens on a port.",
+        summary="Check that the node listens on a port.",
     ),
     _check(
         path=f"{_CHECKS}/protocol-listener/{{protocols}}",
         handler=check_protocol,
-        summary="The node listens for one of some protocols, with commas between.",
+        summary="Check that the node listens for one of these protocols, separated by commas.",
     ),
-    _check(path=f"{_CHECKS}/virtual-hosts", handler=answer_ok, summary="All vhosts run."),
+    _check(
+        path=f"{_CHECKS}/virtual-hosts", handler=answer_ok, summary="Check that all vhosts run."
+    ),
     _check(
         path=f"{_LEADERS}/all-vhosts",
         handler=check_leaders,
-        summary="Every quorum queue has a leader.",
+        summary="Check that every quorum queue has a leader.",
     ),
     _check(
         path=f"{_LEADERS}/all-vhosts/pattern/{{pattern}}",
         handler=check_leaders,
-        summary="Every quorum queue whose name matches has a leader.",
+        summary="Check that every quorum queue with a matching name has a leader.",
     ),
     _check(
         path=f"{_LEADERS}/vhost/{{vhost}}",
         handler=check_leaders,
-        summary="Every quorum queue of a vhost has a leader.",
+        summary="Check that every quorum queue of a vhost has a leader.",
     ),
     _check(
         path=f"{_LEADERS}/vhost/{{vhost}}/pattern/{{pattern}}",
         handler=check_leaders,
-        summary="Every quorum queue of a vhost whose name matches has a leader.",
+        summary="Check that every quorum queue of a vhost with a matching name has a leader.",
     ),
     _check(
         path=f"{_CHECKS}/node-is-quorum-critical",
         handler=answer_single_node,
-        summary="No quorum queue would lose its majority without this node.",
+        summary="Check that no quorum queue would lose its majority without this node.",
     ),
     _check(
         path=f"{_CHECKS}/node-is-mirror-sync-critical",
         handler=answer_single_node,
-        summary="No mirrored queue would lose messages without this node.",
+        summary="Check that no mirrored queue would lose messages without this node.",
     ),
     _check(
         path=f"{_CHECKS}/is-in-service",
         handler=answer_ok,
-        summary="The node is not being drained.",
+        summary="Check that the node is not being drained.",
     ),
     _check(
         path=f"{_CHECKS}/below-node-connection-limit",
         handler=check_connections,
-        summary="The node can take more connections.",
+        summary="Check that the node can accept more connections.",
     ),
     _check(
         path=f"{_CHECKS}/ready-to-serve-clients",
         handler=answer_ok,
-        summary="The node listens and serves.",
+        summary="Check that the node listens and serves.",
     ),
     _check(
         path=f"{_CHECKS}/reached-target-cluster-size",
         handler=answer_ok,
-        summary="The cluster has as many nodes as it shall have.",
+        summary="Check that the cluster has its target number of nodes.",
     ),
-    _check(path="/api/healthchecks/node", handler=check_node, summary="The node is well."),
-    _check(path="/api/healthchecks/node/{node}", handler=check_node, summary="One node is well."),
+    _check(
+        path="/api/healthchecks/node", handler=check_node, summary="Check that the node is well."
+    ),
+    _check(
+        path="/api/healthchecks/node/{node}",
+        handler=check_node,
+        summary="Check that one node is well.",
+    ),
     Operation(
         method="GET",
         path="/api/aliveness-test/{vhost}",
         handler=check_aliveness,
-        summary="A vhost works.",
+        summary="Check that a vhost works.",
         group="health",
         answer=CheckResult,
     ),

@@ -1,4 +1,4 @@
-"""Limits of vhosts and of users over HTTP."""
+"""Limits of vhosts and of users."""
 
 from typing import Final
 
@@ -14,7 +14,7 @@ from leveret.http.framework.permissions import vhost_of, visible_vhosts
 from leveret.http.framework.request_parts import node_of, part_of, user_of
 from leveret.http.framework.responses import json_response
 
-_SEE_USERS: Final = {"administrator", "monitoring"}
+_MAY_SEE_OTHERS: Final = {"administrator", "monitoring"}
 
 
 class VhostLimits(msgspec.Struct):
@@ -32,7 +32,7 @@ class UserLimits(msgspec.Struct):
 
 
 class LimitBody(msgspec.Struct):
-    """A limit; negative is none."""
+    """A limit; a negative value removes it."""
 
     value: int
 
@@ -85,8 +85,8 @@ async def list_user_limits(request: Request) -> Response:
 async def get_user_limits(request: Request) -> Response:
     node = node_of(request)
     name = part_of(request, "user")
-    asking = user_of(request)
-    if asking.name != name and not _SEE_USERS.intersection(asking.tags):
+    user = user_of(request)
+    if user.name != name and not _MAY_SEE_OTHERS.intersection(user.tags):
         raise HTTPException(401, "User not authorised to see the limits of others")
     if node.directory.users.get(name) is None:
         raise NotFoundError("no such user")
@@ -123,7 +123,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/vhost-limits",
         handler=list_vhost_limits,
-        summary="The limits of all vhosts that the user may see.",
+        summary="List the limits of all vhosts that the user may see.",
         group="limits",
         answer=list[VhostLimits],
     ),
@@ -131,7 +131,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/vhost-limits/{vhost}",
         handler=get_vhost_limits,
-        summary="The limits of a vhost.",
+        summary="Return the limits of a vhost.",
         group="limits",
         answer=list[VhostLimits],
     ),
@@ -149,7 +149,7 @@ OPERATIONS: Final = (
         method="DELETE",
         path="/api/vhost-limits/{vhost}/{name}",
         handler=delete_vhost_limit,
-        summary="Lift a limit of a vhost.",
+        summary="Remove a limit of a vhost.",
         group="limits",
         access=Access.ADMINISTRATOR,
         status=204,
@@ -158,7 +158,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/user-limits",
         handler=list_user_limits,
-        summary="The limits of all users.",
+        summary="List the limits of all users.",
         group="limits",
         access=Access.ADMINISTRATOR,
         answer=list[UserLimits],
@@ -167,7 +167,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/user-limits/{user}",
         handler=get_user_limits,
-        summary="The limits of a user.",
+        summary="Return the limits of a user.",
         group="limits",
         answer=list[UserLimits],
     ),
@@ -185,7 +185,7 @@ OPERATIONS: Final = (
         method="DELETE",
         path="/api/user-limits/{user}/{name}",
         handler=delete_user_limit,
-        summary="Lift a limit of a user.",
+        summary="Remove a limit of a user.",
         group="limits",
         access=Access.ADMINISTRATOR,
         status=204,

@@ -1,7 +1,8 @@
-"""Publishing and getting messages over HTTP, for trying things out and for tools.
+"""Publish and get messages over HTTP, for experiments and tools.
 
 A publish is answered when the message is safe, as a confirm would be. A get takes messages from the
-queue for as long as the answer takes to make: they are given back or are gone, as `ackmode` says.
+queue while the answer is made. Afterwards they are returned to the queue or removed, as `ackmode`
+says.
 """
 
 import binascii
@@ -50,9 +51,9 @@ from leveret.slices import run_in_slices
 from leveret.wire.properties import Properties, decode_properties, encode_header
 
 GET_COUNT_MAX: Final = 10_000
-GET_BYTES_MAX: Final = 64 * 1024 * 1024  # of bodies in one answer
+GET_BYTES_MAX: Final = 64 * 1024 * 1024  # limit of the bodies in one answer
 
-# RabbitMQ: an error of AMQP is shown with its code and name.
+# RabbitMQ: an AMQP error is shown with its code and name.
 _CODES: Final = (
     (NotFoundError, "404 NOT_FOUND"),
     (AccessRefusedError, "403 ACCESS_REFUSED"),
@@ -66,7 +67,7 @@ Short = Annotated[str, Meta(max_length=255)]
 
 
 class NewProperties(msgspec.Struct):
-    """Properties of a message; those that are left out are not set."""
+    """Properties of a message; omitted ones are not set."""
 
     content_type: Short | None = None
     content_encoding: Short | None = None
@@ -94,7 +95,7 @@ class PublishBody(msgspec.Struct):
 
 
 class PublishResult(msgspec.Struct):
-    """Whether anybody took the message."""
+    """Whether the message was routed to a queue."""
 
     routed: bool
 
@@ -111,10 +112,7 @@ class GetBody(msgspec.Struct):
     count: Number
     ackmode: AckMode
     encoding: Literal["auto", "base64"]
-    truncate: Number | None = None  # bytes of each body
-
-
-# Publishing
+    truncate: Number | None = None  # limit of each body, in bytes
 
 
 async def publish_message(request: Request) -> Response:
@@ -157,7 +155,7 @@ def _require_keys(request: Request, vhost: Vhost, name: str, keys: list[str]) ->
 def _publish(
     node: NodeView, vhost: Vhost, name: str, key: str, content: Content, payload: bytes
 ) -> tuple[bool, int]:
-    """Publish in a turn of its own; whether it went to the log, and what became of it."""
+    """Publish in one turn. Return whether the log has the message, and the result."""
     with node.turn():
         exchange = vhost.exchange(name)
         turn = node.broker.turn
@@ -207,9 +205,6 @@ def _amqp_text(fault: LeveretError) -> str:
     return str(fault)
 
 
-# Getting
-
-
 async def get_messages(request: Request) -> Response:
     vhost = used_vhost(request)
     body = await body_of(request, GetBody)
@@ -229,7 +224,7 @@ async def get_messages(request: Request) -> Response:
 
 
 class _Taking:
-    """Messages that are taken from a queue by one request, in slices."""
+    """Take messages from a queue for one request, in slices."""
 
     def __init__(self, node: NodeView, queue: Queue, user: str, wanted: GetBody) -> None:
         self._node = node
@@ -240,13 +235,13 @@ class _Taking:
         outlet = Outlet()
         outlet.name = f"HTTP get by {user}"
         self._session = Session(outlet, node.broker.turn)
-        self._is_whole = False
+        self._is_complete = False
         self.shown: list[GotMessage] = []
 
     async def take(self, count: int) -> None:
         """Take up to `count` messages, as long as the queue has any."""
         await run_in_slices(self._steps(count), self._node.turn)
-        self._is_whole = True
+        self._is_complete = True
 
     def _steps(self, count: int) -> Iterator[None]:
         size = 0
@@ -274,12 +269,12 @@ class _Taking:
         )
 
     def settle(self) -> None:
-        """What was taken goes where `ackmode` says; back, where the request broke off."""
+        """Settle the messages as `ackmode` says, or return them if the request broke off."""
         slots, session = self._node.broker.slots, self._session
         with self._node.turn():
             if not session.unacked.count:
                 pass
-            elif not self._is_whole or self._mode == "ack_requeue_true":
+            elif not self._is_complete or self._mode == "ack_requeue_true":
                 recover(slots, session)
             elif self._mode == "ack_requeue_false":
                 ack(slots, session, 0, True)
@@ -293,7 +288,7 @@ OPERATIONS: Final = (
         method="POST",
         path="/api/exchanges/{vhost}/{name}/publish",
         handler=publish_message,
-        summary="Publish a message; answered when it is safe.",
+        summary="Publish a message; the answer comes when it is safe.",
         group="exchanges",
         body=PublishBody,
         answer=PublishResult,
@@ -303,7 +298,7 @@ OPERATIONS: Final = (
         method="POST",
         path="/api/queues/{vhost}/{name}/get",
         handler=get_messages,
-        summary="Take messages and give them back, or not, as `ackmode` says; see also peek.",
+        summary="Take messages and return or remove them, as `ackmode` says; see also peek.",
         group="queues",
         body=GetBody,
         answer=list[GotMessage],

@@ -1,11 +1,11 @@
-"""Metrics over HTTP, as RabbitMQ's Prometheus plugin has them, and the figures of the loop.
+"""Metrics over HTTP, as RabbitMQ's Prometheus plugin has them, and delays of the event loop.
 
 GET /metrics                                sums over all objects
 GET /metrics/per-object                     lines for each object
 GET /metrics/detailed?family=&vhost=&queue= some groups of families, for some objects
-GET /api/loop                               how late the loop runs, how long syncs take
+GET /api/loop                               delays of the event loop and of the log
 
-Scrapers of this machine need no login; the setting `metrics_login` says who does.
+Scrapers on the same machine need no login. The setting `metrics_login` changes that.
 """
 
 from collections.abc import AsyncIterator
@@ -36,10 +36,10 @@ async def get_per_object(request: Request) -> Response:
 
 
 async def get_detailed(request: Request) -> Response:
-    asked = request.query_params
-    groups = frozenset(asked.getlist("family"))
-    vhosts = frozenset(asked.getlist("vhost"))
-    queues = tuple(asked.getlist("queue"))
+    query = request.query_params
+    groups = frozenset(query.getlist("family"))
+    vhosts = frozenset(query.getlist("vhost"))
+    queues = tuple(query.getlist("queue"))
     if len(groups) + len(vhosts) + len(queues) > FILTERS_MAX:
         raise HTTPException(400, f"at most {FILTERS_MAX} parameters")
     metrics = node_of(request).metrics
@@ -55,9 +55,9 @@ def _answer(pieces: AsyncIterator[bytes]) -> Response:
 
 
 _DETAILED_QUERY: Final = (
-    Query("family", "a group of families, as often as wanted"),
-    Query("vhost", "a vhost, as often as wanted; without it, all"),
-    Query("queue", "the name of a queue, with * and ?, as often as wanted"),
+    Query("family", "a group of families; may be repeated"),
+    Query("vhost", "a vhost; may be repeated; default: all"),
+    Query("queue", "the name of a queue, with * and ?; may be repeated"),
 )
 
 OPERATIONS: Final = (
@@ -65,7 +65,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/metrics",
         handler=get_metrics,
-        summary="Metrics for Prometheus, added up over all objects.",
+        summary="Return metrics for Prometheus, as sums over all objects.",
         group="metrics",
         access=Access.METRICS,
         media=MEDIA_TYPE,
@@ -74,7 +74,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/metrics/per-object",
         handler=get_per_object,
-        summary="Metrics for Prometheus, object by object.",
+        summary="Return metrics for Prometheus, for each object.",
         group="metrics",
         access=Access.METRICS,
         media=MEDIA_TYPE,
@@ -83,7 +83,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/metrics/detailed",
         handler=get_detailed,
-        summary="Some families of metrics, for some vhosts and queues.",
+        summary="Return some families of metrics, for some vhosts and queues.",
         group="metrics",
         access=Access.METRICS,
         query=_DETAILED_QUERY,
@@ -93,7 +93,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/loop",
         handler=get_loop,
-        summary="How late the event loop runs, and how long syncs of the log take.",
+        summary="Return the delays of the event loop and the times of log syncs.",
         group="node",
         access=Access.MONITORING,
         answer=LoopStats,

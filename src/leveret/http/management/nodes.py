@@ -1,7 +1,8 @@
-"""Nodes: there is one, and it is described in RabbitMQ's words.
+"""Nodes in RabbitMQ's form. There is one node.
 
-What only Erlang has (processes, reductions, Mnesia, file handles of a cache) is 0 or left out;
-`proc_used` counts what does a process's work there: connections, channels and queues.
+Fields that only Erlang has (processes, reductions, Mnesia, the cache of file handles) are 0 or
+left out. `proc_used` counts the objects that are processes in RabbitMQ: connections, channels and
+queues.
 """
 
 from typing import Any, Final
@@ -36,7 +37,7 @@ class Application(msgspec.Struct):
 
 
 class NodeContext(msgspec.Struct):
-    """Where this API is."""
+    """An address of this API."""
 
     description: str
     ip: str
@@ -45,7 +46,7 @@ class NodeContext(msgspec.Struct):
 
 
 class MemoryParts(msgspec.Struct):
-    """What the memory of the node is used for, in bytes."""
+    """How the memory of the node is used, in bytes."""
 
     queue_procs: int  # held by messages
     other_proc: int
@@ -54,7 +55,7 @@ class MemoryParts(msgspec.Struct):
 
 
 class MemoryShares(msgspec.Struct):
-    """The same, in percent."""
+    """How the memory of the node is used, in percent."""
 
     queue_procs: int
     other_proc: int
@@ -124,7 +125,7 @@ class NodeInfo(msgspec.Struct, kw_only=True):
     contexts: list[NodeContext]
     db_dir: str
     config_files: list[str] = []
-    log_files: list[str] = []  # it logs to stderr
+    log_files: list[str] = []  # none: the node logs to stderr
     net_ticktime: int = 60
     memory: MemoryParts | UnsetType = UNSET  # with `memory=true`
 
@@ -141,7 +142,7 @@ _CHURN: Final = (
 
 
 def node_info(node: NodeView, rates: RateSamples) -> NodeInfo:
-    """The node as it is now."""
+    """Return the state of the node, as of now."""
     machine = node.machine()
     sockets = len(node.connections.outlets())
     channels = sum(len(node.connections.sessions(o)) for o in node.connections.outlets())
@@ -246,7 +247,7 @@ async def get_node(request: Request) -> Response:
 
 
 def require_node(request: Request) -> None:
-    """404 unless the path names this node."""
+    """Answer 404 unless the path names this node."""
     if part_of(request, "node") != node_of(request).node_name:
         raise HTTPException(404, "Not Found")
 
@@ -269,7 +270,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/nodes",
         handler=list_nodes,
-        summary="The nodes of the cluster.",
+        summary="List the nodes of the cluster.",
         group=_GROUP,
         access=Access.MONITORING,
         query=LIST_QUERY,
@@ -279,17 +280,17 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/nodes/{node}",
         handler=get_node,
-        summary="One node.",
+        summary="Return one node.",
         group=_GROUP,
         access=Access.MONITORING,
-        query=(*LIST_QUERY[:1], Query("memory", "whether to say what memory is used for", bool)),
+        query=(*LIST_QUERY[:1], Query("memory", "whether to add how memory is used", bool)),
         answer=NodeInfo,
     ),
     Operation(
         method="GET",
         path="/api/nodes/{node}/memory",
         handler=get_memory,
-        summary="What the memory of a node is used for, in bytes.",
+        summary="Return how the memory of a node is used, in bytes.",
         group=_GROUP,
         access=Access.MONITORING,
         answer=NodeMemory,
@@ -298,7 +299,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/nodes/{node}/memory/relative",
         handler=get_memory_shares,
-        summary="What the memory of a node is used for, in percent.",
+        summary="Return how the memory of a node is used, in percent.",
         group=_GROUP,
         access=Access.MONITORING,
         answer=NodeMemoryShares,

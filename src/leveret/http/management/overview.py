@@ -1,4 +1,4 @@
-"""The node at a glance: overview, its name, version, settings, and what monitoring pages ask."""
+"""The node at a glance: overview, settings, and the requests of monitoring pages."""
 
 from typing import Final
 
@@ -44,7 +44,7 @@ class ListenerInfo(msgspec.Struct):
 
 
 class Context(msgspec.Struct):
-    """Where this API is."""
+    """An address of this API."""
 
     description: str
     node: str
@@ -54,7 +54,7 @@ class Context(msgspec.Struct):
 
 
 class TypeInfo(msgspec.Struct):
-    """A type of exchange, or a way to log in."""
+    """An exchange type, or an authentication mechanism."""
 
     name: str
     description: str
@@ -62,7 +62,7 @@ class TypeInfo(msgspec.Struct):
 
 
 class ObjectTotals(msgspec.Struct):
-    """How many of each there are."""
+    """Counts of the objects of the node."""
 
     connections: int
     channels: int
@@ -76,9 +76,9 @@ class Overview(msgspec.Struct, kw_only=True):
 
     product_name: str
     product_version: str
-    rabbitmq_version: str  # whose behaviour this is
+    rabbitmq_version: str  # the version that Leveret behaves like
     management_version: str
-    erlang_version: str  # there is none: the Python that runs it
+    erlang_version: str  # the version of Python
     erlang_full_version: str
     cluster_name: str
     node: str
@@ -101,7 +101,7 @@ class Overview(msgspec.Struct, kw_only=True):
 
 
 class Extension(msgspec.Struct):
-    """A script that a management page would load."""
+    """A script of a plugin for the management page."""
 
     javascript: str
 
@@ -130,28 +130,28 @@ def _contexts(node: NodeView) -> list[Context]:
 
 
 def vhost_stats(node: NodeView, rates: RateSamples, vhost: Vhost) -> PublisherStats:
-    """What happened to the messages of a vhost."""
+    """Return the message counts of a vhost, with rates."""
     counts = total_counts(counts_of_vhost(node, vhost))
     found = rates.of(("vhost", vhost.name), counts, node.now_ms())
     return with_rates(PublisherStats, counts, found)
 
 
 def counts_of_vhost(node: NodeView, vhost: Vhost) -> Counts:
-    """All that is counted in a vhost, its live connections included."""
+    """Return all counts of a vhost, including its live connections."""
     counts = vhost_counts(vhost)
     node.connections.add_counts(counts, vhost.name)
     return counts
 
 
 def vhost_bytes(node: NodeView, rates: RateSamples, vhost: Vhost) -> ByteRates:
-    """Bytes that went to and from the clients of a vhost."""
+    """Return the bytes received from and sent to the clients of a vhost."""
     counts = counts_of_vhost(node, vhost)
     sums = (counts.received_bytes, counts.sent_bytes)
     return with_rates(ByteRates, sums, rates.of(("bytes", vhost.name), sums, node.now_ms()))
 
 
 def vhost_totals(node: NodeView, rates: RateSamples, vhost: Vhost) -> QueueTotals:
-    """How many messages a vhost has."""
+    """Return how many messages a vhost has."""
     return _totals(node, rates, ("depth", vhost.name), [vhost_depths(vhost)])
 
 
@@ -182,7 +182,7 @@ def _object_totals(request: Request, vhosts: list[Vhost], depths: list[Depths]) 
 
 
 async def get_overview(request: Request) -> Response:
-    """What a user may see of it: all, or the vhosts that they may open."""
+    """Return totals of everything, or of the vhosts that the user may see."""
     node, rates = node_of(request), rates_of(request)
     vhosts = visible_vhosts(request)
     depths = [vhost_depths(vhost) for vhost in vhosts]
@@ -222,7 +222,7 @@ async def list_extensions(request: Request) -> Response:
 
 
 async def get_config(request: Request) -> Response:
-    """Every option with its value; secrets are not told."""
+    """Return every option with its value; secrets are hidden."""
     settings = node_of(request).settings
     values = {name: getattr(settings, name) for name in options()}
     return json_response({name: _shown(value) for name, value in values.items()})
@@ -245,7 +245,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/overview",
         handler=get_overview,
-        summary="The node at a glance: totals and rates, of what the user may see.",
+        summary="Return totals and rates of the objects that the user may see.",
         group=_GROUP,
         query=LIST_QUERY[:1],
         answer=Overview,
@@ -254,7 +254,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/extensions",
         handler=list_extensions,
-        summary="Scripts of plugins for the management page: there are none.",
+        summary="List the scripts of plugins for the management page: always empty.",
         group=_GROUP,
         answer=list[Extension],
     ),
@@ -262,7 +262,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/config/effective",
         handler=get_config,
-        summary="Every option of the node with its value; secrets are not told.",
+        summary="Return every option of the node with its value; secrets are hidden.",
         group=_GROUP,
         access=Access.ADMINISTRATOR,
         answer=dict[str, object],
@@ -271,7 +271,7 @@ OPERATIONS: Final = (
         method="DELETE",
         path="/api/reset",
         handler=reset,
-        summary="Forget the samples that rates are computed from.",
+        summary="Forget the samples from which rates are computed.",
         group=_GROUP,
         access=Access.ADMINISTRATOR,
         status=204,
@@ -280,7 +280,7 @@ OPERATIONS: Final = (
         method="DELETE",
         path="/api/reset/{node}",
         handler=reset,
-        summary="Forget the samples that rates are computed from.",
+        summary="Forget the samples from which rates are computed.",
         group=_GROUP,
         access=Access.ADMINISTRATOR,
         status=204,

@@ -1,4 +1,4 @@
-"""Runtime parameters, global parameters and the cluster's name over HTTP."""
+"""Runtime parameters, global parameters and the name of the cluster."""
 
 from typing import Any, Final
 
@@ -37,7 +37,7 @@ class GlobalParameterInfo(msgspec.Struct):
 
 
 class ValueBody(msgspec.Struct):
-    """A value, of whatever form."""
+    """Any JSON value."""
 
     value: Any
 
@@ -78,7 +78,7 @@ async def get_parameter(request: Request) -> Response:
 
 async def put_parameter(request: Request) -> Response:
     node = node_of(request)
-    component, vhost, name = _settable(request)
+    component, vhost, name = _parts_to_change(request)
     if vhost not in node.broker.vhosts:
         return vhost_not_found()
     body = await object_of(request)
@@ -92,7 +92,7 @@ async def put_parameter(request: Request) -> Response:
 
 async def delete_parameter(request: Request) -> Response:
     node = node_of(request)
-    parts = _settable(request)
+    parts = _parts_to_change(request)
     with node.turn():
         was_there = node.book.parameters.drop(*parts)
     if not was_there:
@@ -106,8 +106,11 @@ def _parts(request: Request) -> tuple[str, str, str]:
     return part_of(request, "component"), governed_vhost(request), part_of(request, "name")
 
 
-def _settable(request: Request) -> tuple[str, str, str]:
-    """The same, to change it: what limits others is for administrators, by whatever path."""
+def _parts_to_change(request: Request) -> tuple[str, str, str]:
+    """Return component, vhost and name of a parameter to change.
+
+    Operator policies and vhost limits are for administrators, under this path too.
+    """
     component, vhost, name = _parts(request)
     if component in (OPERATOR_POLICY, VHOST_LIMITS) and ADMINISTRATOR not in user_of(request).tags:
         raise HTTPException(401, "Not administrator user")
@@ -171,7 +174,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/parameters",
         handler=list_parameters,
-        summary="All runtime parameters of the vhosts that the user may open.",
+        summary="List the runtime parameters of all vhosts that the user may open.",
         group="parameters",
         access=Access.POLICYMAKER,
         answer=list[ParameterInfo],
@@ -180,7 +183,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/parameters/{component}",
         handler=list_parameters,
-        summary="The runtime parameters of a component.",
+        summary="List the runtime parameters of a component.",
         group="parameters",
         access=Access.POLICYMAKER,
         answer=list[ParameterInfo],
@@ -189,7 +192,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/parameters/{component}/{vhost}",
         handler=list_vhost_parameters,
-        summary="The runtime parameters of a component in a vhost.",
+        summary="List the runtime parameters of a component in a vhost.",
         group="parameters",
         access=Access.POLICYMAKER,
         answer=list[ParameterInfo],
@@ -198,7 +201,7 @@ OPERATIONS: Final = (
         method="GET",
         path=_ONE,
         handler=get_parameter,
-        summary="One runtime parameter.",
+        summary="Return one runtime parameter.",
         group="parameters",
         access=Access.POLICYMAKER,
         answer=ParameterInfo,
@@ -226,7 +229,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/global-parameters",
         handler=list_globals,
-        summary="All global parameters.",
+        summary="List all global parameters.",
         group="parameters",
         access=Access.POLICYMAKER,
         answer=list[GlobalParameterInfo],
@@ -235,7 +238,7 @@ OPERATIONS: Final = (
         method="GET",
         path=_GLOBAL,
         handler=get_global,
-        summary="One global parameter.",
+        summary="Return one global parameter.",
         group="parameters",
         access=Access.POLICYMAKER,
         answer=GlobalParameterInfo,
@@ -263,7 +266,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/cluster-name",
         handler=get_cluster_name,
-        summary="The name of the cluster.",
+        summary="Return the name of the cluster.",
         group="parameters",
         answer=ClusterName,
     ),
@@ -271,7 +274,7 @@ OPERATIONS: Final = (
         method="PUT",
         path="/api/cluster-name",
         handler=put_cluster_name,
-        summary="Name the cluster.",
+        summary="Set the name of the cluster.",
         group="parameters",
         access=Access.ADMINISTRATOR,
         body=ClusterName,

@@ -1,4 +1,4 @@
-"""Permissions and topic permissions over HTTP, in the shapes of RabbitMQ's management API."""
+"""Permissions and topic permissions, in the form of RabbitMQ's management API."""
 
 from typing import Final
 
@@ -16,7 +16,7 @@ _GROUP: Final = "permissions"
 
 
 class Permission(msgspec.Struct):
-    """What a user may do in a vhost."""
+    """The permissions of a user in a vhost."""
 
     user: str
     vhost: str
@@ -26,7 +26,7 @@ class Permission(msgspec.Struct):
 
 
 class TopicPermission(msgspec.Struct):
-    """Which routing keys of a topic exchange a user may use."""
+    """The routing keys of a topic exchange that a user may use."""
 
     user: str
     vhost: str
@@ -36,7 +36,7 @@ class TopicPermission(msgspec.Struct):
 
 
 class TopicBody(msgspec.Struct):
-    """Which routing keys of a topic exchange a user may publish and bind with."""
+    """Patterns of the routing keys that a user may publish to and bind with."""
 
     exchange: str
     write: str
@@ -151,7 +151,7 @@ def _exchange(request: Request) -> str | None:
 
 
 def _existing(request: Request) -> tuple[str, str]:
-    """Vhost and user of the path, which must be there to be given something."""
+    """Return vhost and user of the path. Raise PreconditionFailedError if one does not exist."""
     node = node_of(request)
     vhost, user = part_of(request, "vhost"), part_of(request, "user")
     if vhost not in node.broker.vhosts or node.directory.users.get(user) is None:
@@ -164,7 +164,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/permissions",
         handler=list_permissions,
-        summary="What all users may do.",
+        summary="List the permissions of all users.",
         group=_GROUP,
         access=Access.ADMINISTRATOR,
         answer=list[Permission],
@@ -173,7 +173,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/permissions/{vhost}/{user}",
         handler=get_permission,
-        summary="What a user may do in a vhost.",
+        summary="Return the permissions of a user in a vhost.",
         group=_GROUP,
         access=Access.ADMINISTRATOR,
         answer=Permission,
@@ -182,7 +182,7 @@ OPERATIONS: Final = (
         method="PUT",
         path="/api/permissions/{vhost}/{user}",
         handler=put_permission,
-        summary="Let a user into a vhost, and say what they may configure, write to and read from.",
+        summary="Set what a user may configure, write to and read from in a vhost.",
         group=_GROUP,
         access=Access.ADMINISTRATOR,
         body=PermissionPatterns,
@@ -192,7 +192,7 @@ OPERATIONS: Final = (
         method="DELETE",
         path="/api/permissions/{vhost}/{user}",
         handler=delete_permission,
-        summary="Keep a user out of a vhost.",
+        summary="Remove all permissions of a user in a vhost.",
         group=_GROUP,
         access=Access.ADMINISTRATOR,
         status=204,
@@ -201,7 +201,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/users/{user}/permissions",
         handler=list_permissions_of_user,
-        summary="What a user may do: an administrator may ask for anybody, others for themselves.",
+        summary="List the permissions of a user. Only administrators see other users.",
         group=_GROUP,
         answer=list[Permission],
     ),
@@ -209,7 +209,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/vhosts/{vhost}/permissions",
         handler=list_permissions_of_vhost,
-        summary="Who may do what in a vhost.",
+        summary="List the permissions of all users in a vhost.",
         group=_GROUP,
         access=Access.ADMINISTRATOR,
         answer=list[Permission],
@@ -218,7 +218,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/topic-permissions",
         handler=list_topic_permissions,
-        summary="Which routing keys of topic exchanges users may use.",
+        summary="List the routing keys of topic exchanges that users may use.",
         group=_GROUP,
         access=Access.ADMINISTRATOR,
         answer=list[TopicPermission],
@@ -227,7 +227,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/topic-permissions/{vhost}/{user}",
         handler=get_topic_permissions,
-        summary="Which routing keys a user may use in a vhost.",
+        summary="List the routing keys that a user may use in a vhost.",
         group=_GROUP,
         access=Access.ADMINISTRATOR,
         answer=list[TopicPermission],
@@ -236,7 +236,7 @@ OPERATIONS: Final = (
         method="PUT",
         path="/api/topic-permissions/{vhost}/{user}",
         handler=put_topic_permission,
-        summary="Say which routing keys of a topic exchange a user may publish and bind with.",
+        summary="Set the routing keys of a topic exchange that a user may use.",
         group=_GROUP,
         access=Access.ADMINISTRATOR,
         body=TopicBody,
@@ -246,7 +246,7 @@ OPERATIONS: Final = (
         method="DELETE",
         path="/api/topic-permissions/{vhost}/{user}",
         handler=delete_topic_permissions,
-        summary="Lift all restrictions of routing keys of a user in a vhost.",
+        summary="Remove all restrictions on routing keys of a user in a vhost.",
         group=_GROUP,
         access=Access.ADMINISTRATOR,
         status=204,
@@ -255,7 +255,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/topic-permissions/{vhost}/{user}/{exchange}",
         handler=get_topic_permissions,
-        summary="Which routing keys of a topic exchange a user may use.",
+        summary="List the routing keys of a topic exchange that a user may use.",
         group=_GROUP,
         access=Access.ADMINISTRATOR,
         answer=list[TopicPermission],
@@ -264,7 +264,7 @@ OPERATIONS: Final = (
         method="DELETE",
         path="/api/topic-permissions/{vhost}/{user}/{exchange}",
         handler=delete_topic_permissions,
-        summary="Lift the restriction of routing keys of a topic exchange.",
+        summary="Remove the restriction on routing keys of a topic exchange.",
         group=_GROUP,
         access=Access.ADMINISTRATOR,
         status=204,
@@ -273,7 +273,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/users/{user}/topic-permissions",
         handler=list_topic_permissions_of_user,
-        summary="Which routing keys a user may use: administrators ask for anybody.",
+        summary="List the routing keys that a user may use. Only administrators see other users.",
         group=_GROUP,
         answer=list[TopicPermission],
     ),
@@ -281,7 +281,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/vhosts/{vhost}/topic-permissions",
         handler=list_topic_permissions_of_vhost,
-        summary="Which routing keys users may use in a vhost.",
+        summary="List the routing keys that users may use in a vhost.",
         group=_GROUP,
         access=Access.ADMINISTRATOR,
         answer=list[TopicPermission],

@@ -1,4 +1,4 @@
-"""Policies and operator policies over HTTP."""
+"""Policies and operator policies."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -24,7 +24,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class PolicyBody(msgspec.Struct, rename={"apply_to": "apply-to"}):
-    """What a policy says."""
+    """Body of PUT: a policy without vhost and name."""
 
     pattern: str
     definition: dict[str, object]
@@ -43,11 +43,11 @@ class PolicyInfo(msgspec.Struct, rename={"apply_to": "apply-to"}):
     priority: float
 
 
-def _user(node: NodeView) -> PolicyBook:
+def _policies(node: NodeView) -> PolicyBook:
     return node.book.policies
 
 
-def _operator(node: NodeView) -> PolicyBook:
+def _operator_policies(node: NodeView) -> PolicyBook:
     return node.book.operator_policies
 
 
@@ -59,29 +59,29 @@ async def wait_for_policies(node: NodeView) -> None:
         await asyncio.sleep(0)
 
 
-def _list_all(book_of: PoliciesOf) -> Handler:
+def _list_all(policies_of: PoliciesOf) -> Handler:
     async def list_all(request: Request) -> Response:
         governed = governed_vhosts(request)
-        found = book_of(node_of(request)).all()
+        found = policies_of(node_of(request)).all()
         return json_response([policy_row(*row) for row in found if row[0] in governed])
 
     return list_all
 
 
-def _list_vhost(book_of: PoliciesOf) -> Handler:
+def _list_vhost(policies_of: PoliciesOf) -> Handler:
     async def list_vhost(request: Request) -> Response:
         node = node_of(request)
         vhost = governed_vhost(request)
         node.broker.vhost(vhost)
-        return json_response([policy_row(*row) for row in book_of(node).all(vhost)])
+        return json_response([policy_row(*row) for row in policies_of(node).all(vhost)])
 
     return list_vhost
 
 
-def _get(book_of: PoliciesOf) -> Handler:
+def _get(policies_of: PoliciesOf) -> Handler:
     async def get(request: Request) -> Response:
         vhost, name = governed_vhost(request), part_of(request, "name")
-        value = book_of(node_of(request)).get(vhost, name)
+        value = policies_of(node_of(request)).get(vhost, name)
         if value is None:
             raise NotFoundError("no such policy")
         return json_response(policy_row(vhost, name, value))
@@ -89,7 +89,7 @@ def _get(book_of: PoliciesOf) -> Handler:
     return get
 
 
-def _put(book_of: PoliciesOf) -> Handler:
+def _put(policies_of: PoliciesOf) -> Handler:
     async def put(request: Request) -> Response:
         node = node_of(request)
         vhost, name = governed_vhost(request), part_of(request, "name")
@@ -98,7 +98,7 @@ def _put(book_of: PoliciesOf) -> Handler:
         body = await object_of(request)
         require_keys(body, "pattern", "definition")
         if not name:
-            raise HTTPException(400, "a policy has a name")
+            raise HTTPException(400, "a policy needs a name")
         value = {
             "pattern": body["pattern"],
             "apply-to": body.get("apply-to", "all"),
@@ -106,7 +106,7 @@ def _put(book_of: PoliciesOf) -> Handler:
             "priority": body.get("priority", 0),
         }
         with node.turn():
-            is_new = book_of(node).put(vhost, name, value)
+            is_new = policies_of(node).put(vhost, name, value)
         await wait_for_policies(node)
         await node.synced()
         return change_response(is_new)
@@ -114,12 +114,12 @@ def _put(book_of: PoliciesOf) -> Handler:
     return put
 
 
-def _delete(book_of: PoliciesOf) -> Handler:
+def _delete(policies_of: PoliciesOf) -> Handler:
     async def delete(request: Request) -> Response:
         node = node_of(request)
         vhost, name = governed_vhost(request), part_of(request, "name")
         with node.turn():
-            was_there = book_of(node).drop(vhost, name)
+            was_there = policies_of(node).drop(vhost, name)
         if not was_there:
             raise NotFoundError("no such policy")
         await wait_for_policies(node)
@@ -129,30 +129,32 @@ def _delete(book_of: PoliciesOf) -> Handler:
     return delete
 
 
-def _operations(root: str, what: str, access: Access, book_of: PoliciesOf) -> tuple[Operation, ...]:
+def _operations(
+    root: str, what: str, access: Access, policies_of: PoliciesOf
+) -> tuple[Operation, ...]:
     one = f"{root}/{{vhost}}/{{name}}"
     return (
         Operation(
             method="GET",
             path=root,
-            handler=_list_all(book_of),
-            summary=f"All {what} of the vhosts that the user may open.",
+            handler=_list_all(policies_of),
+            summary=f"List the {what} of all vhosts that the user may open.",
             group="policies",
             answer=list[PolicyInfo],
         ),
         Operation(
             method="GET",
             path=f"{root}/{{vhost}}",
-            handler=_list_vhost(book_of),
-            summary=f"The {what} of a vhost.",
+            handler=_list_vhost(policies_of),
+            summary=f"List the {what} of a vhost.",
             group="policies",
             answer=list[PolicyInfo],
         ),
         Operation(
             method="GET",
             path=one,
-            handler=_get(book_of),
-            summary=f"One of the {what}.",
+            handler=_get(policies_of),
+            summary=f"Return one of the {what}.",
             group="policies",
             access=access,
             answer=PolicyInfo,
@@ -160,8 +162,8 @@ def _operations(root: str, what: str, access: Access, book_of: PoliciesOf) -> tu
         Operation(
             method="PUT",
             path=one,
-            handler=_put(book_of),
-            summary=f"Set one of the {what}; answers when it is in force.",
+            handler=_put(policies_of),
+            summary=f"Set one of the {what}; the answer comes when it is in force.",
             group="policies",
             access=access,
             body=PolicyBody,
@@ -170,8 +172,8 @@ def _operations(root: str, what: str, access: Access, book_of: PoliciesOf) -> tu
         Operation(
             method="DELETE",
             path=one,
-            handler=_delete(book_of),
-            summary=f"Delete one of the {what}; answers when it is no longer in force.",
+            handler=_delete(policies_of),
+            summary=f"Delete one of the {what}; the answer comes when it is no longer in force.",
             group="policies",
             access=access,
             status=204,
@@ -180,6 +182,8 @@ def _operations(root: str, what: str, access: Access, book_of: PoliciesOf) -> tu
 
 
 OPERATIONS: Final = (
-    *_operations("/api/policies", "policies", Access.POLICYMAKER, _user),
-    *_operations("/api/operator-policies", "operator policies", Access.ADMINISTRATOR, _operator),
+    *_operations("/api/policies", "policies", Access.POLICYMAKER, _policies),
+    *_operations(
+        "/api/operator-policies", "operator policies", Access.ADMINISTRATOR, _operator_policies
+    ),
 )

@@ -1,12 +1,13 @@
-"""Queues as the management API shows them.
+"""Queues in the form of the management API.
 
-Field names are RabbitMQ's. Ours besides: `messages_unacked`, `durability` (whether a confirm waits
-for the disk), `messages_scheduled`, `messages_damaged` and `damage` (what cannot be read, and why),
-and what became of messages that were not consumed (`messages_expired` …). What only Erlang has
-(reductions, garbage collections of processes) is left out.
+Field names are RabbitMQ's. Fields that RabbitMQ does not have: `messages_unacked`, `durability`
+(whether a confirm waits for the disk), `messages_scheduled`, `messages_damaged` and `damage`
+(unreadable messages, and why), and the counts of messages that were not consumed
+(`messages_expired` …). Fields that only Erlang has (reductions, garbage collections of processes)
+are left out.
 
-`queue_info` is called once for each of ten thousand queues in a list: it must stay cheap, and what
-it makes is kept from the garbage collector, which would walk all of it (`gc=False`: no cycles).
+`queue_info` is called for each of ten thousand queues in a list, so it must stay cheap. Its results
+are hidden from the garbage collector, which would walk all of them (`gc=False`: no cycles).
 """
 
 from typing import Final
@@ -28,7 +29,7 @@ from leveret.http.management.stats import QueueStats, queue_counts, with_rates
 from leveret.wire.properties import decode_properties
 from leveret.wire.tables import plain_table
 
-_GAUGES: Final = 3  # messages, ready, unacknowledged: they go down too
+_GAUGES: Final = 3  # messages, ready, unacknowledged: these may go down
 _NO_DAMAGE: Final[list[str]] = []
 
 
@@ -45,7 +46,7 @@ class QueueInfo(msgspec.Struct, kw_only=True, gc=False):
     node: str
     state: str
     consumers: int
-    consumer_capacity: float  # share of the consumers that could take a message now
+    consumer_capacity: float  # share of the consumers that can take a message now
     consumer_utilisation: float
     messages: int
     messages_details: Rate
@@ -69,12 +70,12 @@ class QueueInfo(msgspec.Struct, kw_only=True, gc=False):
     message_bytes_unacknowledged: int
     memory: int
     durability: str
-    paused: bool  # nothing is delivered until it is resumed
+    paused: bool  # True: nothing is delivered until it is resumed
     message_stats: QueueStats
     exclusive_consumer_tag: str | None = None
     single_active_consumer_tag: str | None = None
-    owner_pid_details: "OwnerDetails | UnsetType" = UNSET  # of an exclusive queue
-    leader: str | UnsetType = UNSET  # of quorum queues and streams, as the next two
+    owner_pid_details: "OwnerDetails | UnsetType" = UNSET  # only of an exclusive queue
+    leader: str | UnsetType = UNSET  # this and the next two: only of quorum queues and streams
     members: list[str] | UnsetType = UNSET
     online: list[str] | UnsetType = UNSET
     policy: str | None = None
@@ -83,7 +84,7 @@ class QueueInfo(msgspec.Struct, kw_only=True, gc=False):
 
 
 class OwnerDetails(msgspec.Struct):
-    """The connection that an exclusive queue belongs to."""
+    """The connection that owns an exclusive queue."""
 
     name: str
     peer_host: str
@@ -111,20 +112,20 @@ class QueueBrief(msgspec.Struct, kw_only=True, gc=False):
     arguments: dict[str, object]
     node: str
     state: str
-    messages: int | UnsetType = UNSET  # with `enable_queue_totals`, as the next two
+    messages: int | UnsetType = UNSET  # this and the next two: only with `enable_queue_totals`
     messages_ready: int | UnsetType = UNSET
     messages_unacknowledged: int | UnsetType = UNSET
     policy: str | None = None
 
 
 def total_messages(queue: Queue) -> int:
-    """Ready and in flight; what a reader of a stream holds is still in the stream."""
+    """Return the messages ready and in flight. Deliveries of a stream are still in the stream."""
     ready = queue.message_count()
     return ready if isinstance(queue, Stream) else ready + queue.unacked
 
 
 def queue_info(node: NodeView, rates: RateSamples, now_ms: int, queue: Queue) -> QueueInfo | None:
-    """A queue as the API shows it; None where it is gone."""
+    """Return a queue in the form of the API, or None if it is deleted."""
     if queue.deleted:
         return None
     ready, unacked, total = queue.message_count(), queue.unacked, total_messages(queue)
@@ -208,9 +209,9 @@ def _add_owner(node: NodeView, info: QueueInfo, outlet: Outlet) -> None:
 
 
 def queue_detail(node: NodeView, rates: RateSamples, now_ms: int, queue: Queue) -> QueueDetail:
-    """A queue with what only one of them is asked for."""
+    """Return a queue with the fields that only the request for one queue has."""
     info = queue_info(node, rates, now_ms, queue)
-    assert info is not None, "the caller has just found it"
+    assert info is not None, "the caller has just found the queue"
     return QueueDetail(
         **msgspec.structs.asdict(info),
         consumer_details=consumer_infos(node, queue.consumers),
@@ -219,7 +220,7 @@ def queue_detail(node: NodeView, rates: RateSamples, now_ms: int, queue: Queue) 
 
 
 def _head_timestamp(queue: Queue) -> int | None:
-    """The time that the publisher gave the next message, if it did."""
+    """Return the timestamp property of the next message, or None."""
     if queue.ready.count == 0:
         return None
     found: list[Message] = peek(queue, 1, 1)
@@ -227,7 +228,7 @@ def _head_timestamp(queue: Queue) -> int | None:
 
 
 def queue_brief(node: NodeView, with_totals: bool, queue: Queue) -> QueueBrief | None:
-    """A queue as lists without statistics show it; None where it is gone."""
+    """Return a queue without statistics, or None if it is deleted."""
     if queue.deleted:
         return None
     return QueueBrief(

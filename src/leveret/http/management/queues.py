@@ -1,6 +1,6 @@
-"""Queues over HTTP: lists, one of them, declaring, deleting, purging, and a look at messages.
+"""Queues: list, show, declare, delete and purge them.
 
-What a queue looks like is in `queue_info`; `messages` publishes and gets.
+`queue_info` has the JSON form of a queue; `messages` publishes and gets messages.
 """
 
 from functools import partial
@@ -44,13 +44,13 @@ class NewQueue(msgspec.Struct):
 
 
 class PurgeResult(msgspec.Struct):
-    """Answer of a purge."""
+    """Answer to a purge."""
 
     messages_deleted: int
 
 
 class QueueAction(msgspec.Struct):
-    """Body of POST …/actions: mirrors to synchronise, of which there are none."""
+    """Body of POST …/actions: synchronise mirrors. There are no mirrors."""
 
     action: Literal["sync", "cancel_sync"]
 
@@ -133,8 +133,8 @@ _GROUP: Final = "queues"
 _ONE: Final = "/api/queues/{vhost}/{name}"
 _LIST_QUERY: Final = (
     *LIST_QUERY,
-    Query("disable_stats", "whether to leave out all statistics", bool),
-    Query("enable_queue_totals", "whether to count messages where statistics are left out", bool),
+    Query("disable_stats", "whether to omit all statistics", bool),
+    Query("enable_queue_totals", "whether to count messages if statistics are omitted", bool),
 )
 _list: Final = partial(
     Operation,
@@ -145,14 +145,14 @@ _list: Final = partial(
     answer=list[QueueInfo],
 )
 OPERATIONS: Final = (
-    _list(path="/api/queues", summary="All queues of the vhosts that the user may see."),
-    _list(path="/api/queues/detailed", summary="All queues, as the list without this has them."),
-    _list(path="/api/queues/{vhost}", summary="The queues of a vhost."),
+    _list(path="/api/queues", summary="List the queues of all vhosts that the user may see."),
+    _list(path="/api/queues/detailed", summary="List all queues, in the same form as /api/queues."),
+    _list(path="/api/queues/{vhost}", summary="List the queues of a vhost."),
     Operation(
         method="GET",
         path=_ONE,
         handler=get_queue,
-        summary="One queue, with its consumers.",
+        summary="Return one queue with its consumers.",
         group=_GROUP,
         query=LIST_QUERY[:1],
         answer=QueueDetail,
@@ -170,11 +170,11 @@ OPERATIONS: Final = (
         method="DELETE",
         path=_ONE,
         handler=delete_queue,
-        summary="Delete a queue with its messages.",
+        summary="Delete a queue and its messages.",
         group=_GROUP,
         query=(
-            Query("if-unused", "only where it has no consumers", bool),
-            Query("if-empty", "only where it has no messages", bool),
+            Query("if-unused", "only if it has no consumers", bool),
+            Query("if-empty", "only if it has no messages", bool),
         ),
         status=204,
     ),
@@ -182,7 +182,7 @@ OPERATIONS: Final = (
         method="DELETE",
         path=f"{_ONE}/contents",
         handler=purge_queue,
-        summary="Drop all ready messages of a queue.",
+        summary="Remove all ready messages of a queue.",
         group=_GROUP,
         answer=PurgeResult,
     ),
@@ -190,7 +190,7 @@ OPERATIONS: Final = (
         method="POST",
         path=f"{_ONE}/actions",
         handler=act_on_queue,
-        summary="Actions on mirrors, of which there are none: accepted, and nothing is done.",
+        summary="Accept an action on mirrors and do nothing: there are no mirrors.",
         group=_GROUP,
         body=QueueAction,
         status=204,

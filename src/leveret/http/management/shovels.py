@@ -1,12 +1,13 @@
-"""Shovels over HTTP, as RabbitMQ shows them. They are made and changed as runtime parameters.
+"""Shovels in RabbitMQ's form. They are created and changed as runtime parameters.
 
-    GET    /api/shovels                              all that the user may see
-    GET    /api/shovels/{vhost}                      those of a vhost
-    GET    /api/shovels/vhost/{vhost}/{name}         one
-    DELETE /api/shovels/vhost/{vhost}/{name}         end it, and forget it
-    DELETE /api/shovels/vhost/{vhost}/{name}/restart end it, and begin anew
+    GET    /api/shovels                              list all that the user may see
+    GET    /api/shovels/{vhost}                      list the shovels of a vhost
+    GET    /api/shovels/vhost/{vhost}/{name}         return one
+    DELETE /api/shovels/vhost/{vhost}/{name}         stop it and delete it
+    DELETE /api/shovels/vhost/{vhost}/{name}/restart restart it
 
-Addresses are shown without passwords. Ours besides: `messages`, how many were carried.
+Addresses are shown without passwords. RabbitMQ does not have the field `messages`, the number of
+messages carried.
 """
 
 from datetime import UTC, datetime
@@ -33,7 +34,7 @@ class ShovelInfo(msgspec.Struct, kw_only=True, omit_defaults=True):
     node: str
     type: str
     state: str  # starting, running, terminated
-    timestamp: str  # since when
+    timestamp: str  # when the state began
     src_protocol: str
     dest_protocol: str
     src_uri: str
@@ -113,7 +114,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/shovels",
         handler=list_shovels,
-        summary="All shovels that the user may see.",
+        summary="List all shovels that the user may see.",
         group="shovels",
         access=Access.MONITORING,
         answer=list[ShovelInfo],
@@ -122,7 +123,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/shovels/{vhost}",
         handler=list_vhost_shovels,
-        summary="The shovels of a vhost.",
+        summary="List the shovels of a vhost.",
         group="shovels",
         access=Access.MONITORING,
         answer=list[ShovelInfo],
@@ -131,7 +132,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/shovels/vhost/{vhost}/{name}",
         handler=get_shovel,
-        summary="One shovel.",
+        summary="Return one shovel.",
         group="shovels",
         access=Access.MONITORING,
         answer=ShovelInfo,
@@ -140,7 +141,7 @@ OPERATIONS: Final = (
         method="DELETE",
         path="/api/shovels/vhost/{vhost}/{name}",
         handler=delete_shovel,
-        summary="End a shovel, and forget it.",
+        summary="Stop a shovel and delete it.",
         group="shovels",
         access=Access.POLICYMAKER,
         status=204,
@@ -149,7 +150,7 @@ OPERATIONS: Final = (
         method="DELETE",
         path="/api/shovels/vhost/{vhost}/{name}/restart",
         handler=restart_shovel,
-        summary="End a shovel, and begin anew.",
+        summary="Restart a shovel.",
         group="shovels",
         access=Access.POLICYMAKER,
         status=204,

@@ -1,10 +1,10 @@
-"""Counts of messages with their rates, in the shapes that RabbitMQ's API has for them.
+"""Counts of messages with their rates, in the form of RabbitMQ's API.
 
-A count and its `…_details` always come together, and all keys are always there, 0 where nothing
-happened (RabbitMQ leaves them out until something does; clients that know RabbitMQ take both).
+A count and its `…_details` always come together, and all keys are always present, with 0 if nothing
+happened. RabbitMQ: it omits a key until something happens; its clients accept both.
 
-In each struct the counts come first and the details after, in the same order: that is how they are
-built from what `RateSamples` gives.
+In each struct the counts come first and the details after them, in the same order, because
+`with_rates` builds them so from the results of `RateSamples`.
 """
 
 from collections.abc import Callable, Iterable
@@ -23,7 +23,7 @@ Stats = TypeVar("Stats")
 
 
 class QueueStats(msgspec.Struct, gc=False):
-    """What happened to the messages of a queue."""
+    """Counts of the messages of a queue."""
 
     publish: int
     deliver: int
@@ -46,7 +46,7 @@ class QueueStats(msgspec.Struct, gc=False):
 
 
 class PublisherStats(msgspec.Struct, gc=False):
-    """What happened to messages, seen from publishers and consumers: channels, vhosts, the node."""
+    """Counts of the messages of a channel, a vhost or the node."""
 
     publish: int
     confirm: int
@@ -75,7 +75,7 @@ class PublisherStats(msgspec.Struct, gc=False):
 
 
 class ExchangeStats(msgspec.Struct, gc=False):
-    """Messages that came to an exchange, and copies that it led to queues."""
+    """Messages published to an exchange, and copies that it routed to queues."""
 
     publish_in: int
     publish_out: int
@@ -84,7 +84,7 @@ class ExchangeStats(msgspec.Struct, gc=False):
 
 
 class ChurnRates(msgspec.Struct, gc=False):
-    """How many connections, channels and queues come and go."""
+    """Counts of connections, channels and queues that were opened and closed."""
 
     connection_created: int
     connection_closed: int
@@ -103,7 +103,7 @@ class ChurnRates(msgspec.Struct, gc=False):
 
 
 class QueueTotals(msgspec.Struct, gc=False):
-    """How many messages there are."""
+    """Counts of the messages that exist now."""
 
     messages: int
     messages_ready: int
@@ -114,7 +114,7 @@ class QueueTotals(msgspec.Struct, gc=False):
 
 
 class ByteRates(msgspec.Struct, gc=False):
-    """Bytes to and from clients."""
+    """Bytes received from and sent to clients."""
 
     recv_oct: int
     send_oct: int
@@ -123,13 +123,13 @@ class ByteRates(msgspec.Struct, gc=False):
 
 
 def rates_of(request: Request) -> RateSamples:
-    """The samples that all requests of the application share."""
+    """Return the samples that all requests share."""
     rates: RateSamples = request.app.state.rates
     return rates
 
 
 def queue_counts(queue: Queue) -> tuple[int, ...]:
-    """In the order of QueueStats."""
+    """Return the counts in the order of QueueStats."""
     delivered, no_ack = queue.delivered, queue.delivered_no_ack
     got, got_no_ack = queue.got, queue.got_no_ack
     return (
@@ -146,7 +146,7 @@ def queue_counts(queue: Queue) -> tuple[int, ...]:
 
 
 def session_counts(session: Session, opened: ChannelSnapshot) -> tuple[int, ...]:
-    """In the order of PublisherStats. Every delivery and every get took a tag."""
+    """Return the counts in the order of PublisherStats. Deliveries and gets each use one tag."""
     got = session.got + session.got_no_ack
     return (
         session.published,
@@ -165,7 +165,7 @@ def session_counts(session: Session, opened: ChannelSnapshot) -> tuple[int, ...]
 
 
 def total_counts(counts: Counts) -> tuple[int, ...]:
-    """In the order of PublisherStats."""
+    """Return the counts in the order of PublisherStats."""
     delivered = counts.delivered + counts.delivered_no_ack
     return (
         counts.published,
@@ -184,7 +184,7 @@ def total_counts(counts: Counts) -> tuple[int, ...]:
 
 
 def churn_counts(churn: Churn) -> tuple[int, ...]:
-    """In the order of ChurnRates."""
+    """Return the counts in the order of ChurnRates."""
     return (
         churn.connections_opened,
         churn.connections_closed,
@@ -197,5 +197,5 @@ def churn_counts(churn: Churn) -> tuple[int, ...]:
 
 
 def with_rates(kind: Callable[..., Stats], counts: Iterable[int], rates: Iterable[Rate]) -> Stats:
-    """One of the structs above, of its counts and their rates in order."""
+    """Return one of the structs above, from its counts and their rates in order."""
     return kind(*counts, *rates)

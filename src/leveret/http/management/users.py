@@ -1,7 +1,7 @@
-"""Users over HTTP, in the shapes of RabbitMQ's management API.
+"""Users, in the form of RabbitMQ's management API.
 
-An administrator may do everything here; others see themselves. A password is hashed in a thread,
-because that takes long on purpose.
+An administrator may do everything here; other users see only themselves. Passwords are hashed in a
+thread, because hashing is slow on purpose.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ class UserInfo(msgspec.Struct):
 
 
 class PermissionPatterns(msgspec.Struct):
-    """What a user may do in a vhost: regular expressions over names."""
+    """Permissions of a user in a vhost: regular expressions over names."""
 
     configure: str
     write: str
@@ -52,32 +52,32 @@ class PermissionPatterns(msgspec.Struct):
 
 
 class UserLimitsBody(msgspec.Struct, rename="kebab", omit_defaults=True):
-    """How much a user may have open."""
+    """Limits of a user."""
 
     max_connections: int | None = None
     max_channels: int | None = None
 
 
 class UserBody(msgspec.Struct):
-    """A user to make or change: with a password, with its hash, or with neither."""
+    """A user to create or change: with a password, with its hash, or with neither."""
 
-    tags: str | list[str] | None = None  # a list, or a text with commas
+    tags: str | list[str] | None = None  # a list, or a text separated by commas
     password: str | None = None
     password_hash: str | None = None
     hashing_algorithm: str | None = None
-    administrator: bool | None = None  # instead of tags, as very old clients send it
-    permissions: dict[str, PermissionPatterns] | None = None  # of a new user, by vhost
+    administrator: bool | None = None  # sent by very old clients instead of tags
+    permissions: dict[str, PermissionPatterns] | None = None  # for a new user, by vhost
     limits: UserLimitsBody | None = None
 
 
 class UserNames(msgspec.Struct):
-    """Users to delete."""
+    """Names of users to delete."""
 
     users: list[str]
 
 
 class WhoAmI(msgspec.Struct):
-    """Who asks."""
+    """The user who sent the request."""
 
     name: str
     tags: list[str]
@@ -157,10 +157,10 @@ async def get_hashed_password(request: Request) -> Response:
 
 
 def seen_account(request: Request) -> Account:
-    """The user of the path: anybody for an administrator, for others themselves."""
+    """Return the user of the path. Only administrators may see other users."""
     name = part_of(request, "user")
-    asking = user_of(request)
-    if ADMINISTRATOR not in asking.tags and asking.name != name:
+    user = user_of(request)
+    if ADMINISTRATOR not in user.tags and user.name != name:
         raise HTTPException(401, "User not authorised to see other users")
     account = node_of(request).directory.users.get(name)
     if account is None:
@@ -188,7 +188,10 @@ def _tags(body: UserBody) -> tuple[str, ...]:
 
 
 async def _password(body: UserBody) -> PasswordHash:
-    """RabbitMQ: neither a password nor a hash takes the password away."""
+    """Return the hash of the new password.
+
+    RabbitMQ: a body without password and hash removes the password.
+    """
     if body.password is not None and body.password_hash is not None:
         raise PreconditionFailedError("both_password_and_password_hash_are_provided")
     if body.password_hash is not None:
@@ -199,7 +202,7 @@ async def _password(body: UserBody) -> PasswordHash:
 
 
 def _require_grantable(node: NodeView, body: UserBody) -> None:
-    """Refuse permissions that cannot be given before anything is changed."""
+    """Raise if a permission cannot be given, before anything is changed."""
     for vhost, patterns in (body.permissions or {}).items():
         if vhost not in node.broker.vhosts:
             raise PreconditionFailedError("vhost_or_user_not_found")
@@ -207,7 +210,7 @@ def _require_grantable(node: NodeView, body: UserBody) -> None:
 
 
 def _put_limits(node: NodeView, name: str, limits: UserLimitsBody) -> None:
-    """Set the limits that are given; others stay as they are."""
+    """Set the given limits; others are unchanged."""
     register = node.broker.register
     kept = plain_json.loads(register.get(USER_LIMIT, name) or "{}")
     given = {MAX_CONNECTIONS: limits.max_connections, MAX_CHANNELS: limits.max_channels}
@@ -221,7 +224,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/whoami",
         handler=get_whoami,
-        summary="Who asks, and with which tags.",
+        summary="Return the user who sent the request, with their tags.",
         group=_GROUP,
         answer=WhoAmI,
     ),
@@ -229,7 +232,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/users",
         handler=list_users,
-        summary="All users.",
+        summary="List all users.",
         group=_GROUP,
         access=Access.ADMINISTRATOR,
         answer=list[UserInfo],
@@ -238,7 +241,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/users/without-permissions",
         handler=list_users_without_permissions,
-        summary="Users who may not enter any vhost.",
+        summary="List the users without access to any vhost.",
         group=_GROUP,
         access=Access.ADMINISTRATOR,
         answer=list[UserInfo],
@@ -247,7 +250,7 @@ OPERATIONS: Final = (
         method="POST",
         path="/api/users/bulk-delete",
         handler=delete_users,
-        summary="Delete several users; those that do not exist are passed over.",
+        summary="Delete several users; names that do not exist are ignored.",
         group=_GROUP,
         access=Access.ADMINISTRATOR,
         body=UserNames,
@@ -257,7 +260,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/users/{user}",
         handler=get_user,
-        summary="One user: an administrator may ask for anybody, others for themselves.",
+        summary="Return one user. Only administrators see other users.",
         group=_GROUP,
         answer=UserInfo,
     ),
@@ -275,7 +278,7 @@ OPERATIONS: Final = (
         method="DELETE",
         path="/api/users/{user}",
         handler=delete_user,
-        summary="Delete a user with their permissions; their connections are closed.",
+        summary="Delete a user and their permissions, and close their connections.",
         group=_GROUP,
         access=Access.ADMINISTRATOR,
         status=204,
@@ -284,7 +287,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/auth/hash_password/{password}",
         handler=get_hashed_password,
-        summary="The hash of a password, as `password_hash` of a user takes it.",
+        summary="Return the hash of a password, for `password_hash` of a user.",
         group=_GROUP,
         access=Access.ADMINISTRATOR,
         answer=HashedPassword,

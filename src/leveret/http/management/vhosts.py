@@ -1,4 +1,4 @@
-"""Vhosts over HTTP: list, make, change, protect, delete."""
+"""Vhosts: list, create, change, protect and delete them."""
 
 from typing import Final
 
@@ -47,7 +47,7 @@ class VhostInfo(msgspec.Struct):
 
 
 class VhostBody(msgspec.Struct, omit_defaults=True):
-    """What may be said of a vhost."""
+    """Body of PUT."""
 
     description: str = ""
     tags: str | list[str] = ""
@@ -57,7 +57,7 @@ class VhostBody(msgspec.Struct, omit_defaults=True):
 
 
 class Protection(msgspec.Struct):
-    """Whether a vhost cannot be deleted."""
+    """Whether a vhost is protected from deletion."""
 
     protected_from_deletion: bool
 
@@ -78,11 +78,11 @@ async def put_vhost(request: Request) -> Response:
     node = node_of(request)
     name = part_of(request, "vhost")
     body = await object_of(request)
-    # RabbitMQ: 3.11 had this name for it. A description or tags that are not given are none.
+    # RabbitMQ: 3.11 called it defaultqueuetype. Omitted description and tags become empty.
     kind = body.get("default_queue_type", body.get("defaultqueuetype"))
-    said = {"description": "", "tags": [], **body, "default_queue_type": kind}
+    definition = {"description": "", "tags": [], **body, "default_queue_type": kind}
     with node.turn():
-        is_new = node.book.vhosts.put(name, said)
+        is_new = node.book.vhosts.put(name, definition)
         user = user_of(request).name
         if is_new and node.directory.users.get(user) is not None:
             node.directory.permissions.put(name, user, _EVERYTHING, _EVERYTHING, _EVERYTHING)
@@ -129,7 +129,7 @@ async def _set_protection(request: Request, is_protected: bool) -> Response:
 
 
 async def start_vhost(request: Request) -> Response:
-    """RabbitMQ: starts a vhost that failed on a node. Ours run as long as their node does."""
+    """RabbitMQ: it restarts a vhost that failed. Our vhosts run as long as their node."""
     node = node_of(request)
     node.broker.vhost(part_of(request, "vhost"))
     name = part_of(request, "node")
@@ -173,7 +173,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/vhosts",
         handler=list_vhosts,
-        summary="All vhosts that the user may see.",
+        summary="List all vhosts that the user may see.",
         group="vhosts",
         answer=list[VhostInfo],
     ),
@@ -181,7 +181,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/vhosts/{vhost}",
         handler=get_vhost,
-        summary="One vhost.",
+        summary="Return one vhost.",
         group="vhosts",
         access=Access.ADMINISTRATOR,
         answer=VhostInfo,
@@ -190,7 +190,7 @@ OPERATIONS: Final = (
         method="PUT",
         path="/api/vhosts/{vhost}",
         handler=put_vhost,
-        summary="Make a vhost, or change what is said of it.",
+        summary="Create or change a vhost.",
         group="vhosts",
         access=Access.ADMINISTRATOR,
         body=VhostBody,
@@ -200,7 +200,7 @@ OPERATIONS: Final = (
         method="DELETE",
         path="/api/vhosts/{vhost}",
         handler=delete_vhost,
-        summary="Delete a vhost with all that is in it; its connections are closed.",
+        summary="Delete a vhost with all its objects, and close its connections.",
         group="vhosts",
         access=Access.ADMINISTRATOR,
         status=204,
@@ -209,7 +209,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/vhosts/{vhost}/deletion/protection",
         handler=get_protection,
-        summary="Whether the vhost is protected from deletion.",
+        summary="Return whether the vhost is protected from deletion.",
         group="vhosts",
         access=Access.ADMINISTRATOR,
         answer=Protection,
@@ -227,7 +227,7 @@ OPERATIONS: Final = (
         method="DELETE",
         path="/api/vhosts/{vhost}/deletion/protection",
         handler=unprotect,
-        summary="Let the vhost be deleted.",
+        summary="Remove the protection of the vhost from deletion.",
         group="vhosts",
         access=Access.ADMINISTRATOR,
         status=204,
@@ -236,7 +236,7 @@ OPERATIONS: Final = (
         method="POST",
         path="/api/vhosts/{vhost}/start/{node}",
         handler=start_vhost,
-        summary="Start the vhost on a node; it runs already.",
+        summary="Start the vhost on a node: does nothing, because it runs already.",
         group="vhosts",
         access=Access.ADMINISTRATOR,
         status=204,
