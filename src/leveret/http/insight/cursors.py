@@ -31,7 +31,7 @@ def encode_cursor(cursor: Cursor) -> CursorFields:
 
 
 def decode_cursor(encoded: CursorFields) -> Cursor:
-    """The cursor that was encoded; 400 where it cannot be one."""
+    """Return the cursor of these fields. Answer 400 if they are out of range."""
     cursor = Cursor()
     state, cursor.name, *keys = encoded
     if not 0 <= state <= len(STATES) or any(abs(key) > _KEY_MAX for key in keys):
@@ -42,12 +42,12 @@ def decode_cursor(encoded: CursorFields) -> Cursor:
 
 
 def write_cursor(value: object) -> str:
-    """Anything that JSON can carry, as the text of a cursor."""
+    """Return the text of a cursor that holds a JSON value."""
     return urlsafe_b64encode(msgspec.json.encode(value)).decode()
 
 
 def read_cursor(text: str, kind: Any) -> Any:
-    """What was written; 400 where the text is no cursor."""
+    """Return the value in the text of a cursor. Answer 400 if the text is not a cursor."""
     try:
         return msgspec.json.decode(urlsafe_b64decode(text), type=kind)
     except (binascii.Error, ValueError, RecursionError):
@@ -55,4 +55,6 @@ def read_cursor(text: str, kind: Any) -> Any:
 
 
 def bad_cursor() -> HTTPException:
-    return HTTPException(400, "the cursor is not one that a request of this kind has answered")
+    return HTTPException(
+        400, "the cursor does not come from an earlier answer to this kind of request"
+    )

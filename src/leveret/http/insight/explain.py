@@ -1,4 +1,4 @@
-"""Why does it not move? Explanations of queues and of single messages.
+"""Explain why a queue or a message does not move.
 
 GET  /api/queues/{vhost}/{name}/explain
 GET  /api/queues/{vhost}/{name}/messages/{id}/explain
@@ -46,19 +46,19 @@ class ReasonInfo(msgspec.Struct):
 
 
 class ExplanationInfo(msgspec.Struct):
-    """Body of an explanation."""
+    """Answer to an explanation."""
 
-    moving: bool  # a message that is ready now would be delivered now; for one message: this one
+    moving: bool  # of a queue: a ready message would be delivered now; of a message: it would be
     reasons: list[ReasonInfo]
 
 
 async def explain_one_queue(request: Request) -> Response:
     node = node_of(request)
     queue = queue_of(request)
-    with node.turn():  # for the time of day
+    with node.turn():  # sets the current time
         found = explain_queue(queue, list(node.alarms()))
-    _add_pause(found, node.broker.register, queue)
-    _add_leases(found, node.leases.of(queue))
+    _add_pause_details(found, node.broker.register, queue)
+    _add_lease_details(found, node.leases.of(queue))
     return json_response(_shown(found))
 
 
@@ -72,26 +72,26 @@ async def explain_one_message(request: Request) -> Response:
             _shown(Explanation(False, [Reason(NOT_FOUND, text, {"id": str(number)})]))
         )
     seq = seq_of_copy(number)
-    held = await _find_held(request, queue, seq)
+    unacked = await _find_unacked(request, queue, seq)
     with node.turn():
         stuck = node.broker.vhost(queue.vhost).stuck
-        if held is None:
+        if unacked is None:
             found = explain_message(queue, stuck, seq, None, None)
         else:
-            found = explain_message(queue, stuck, seq, held.message, held.session)
-    _add_pause(found, node.broker.register, queue)
+            found = explain_message(queue, stuck, seq, unacked.message, unacked.session)
+    _add_pause_details(found, node.broker.register, queue)
     return json_response(_shown(found))
 
 
-def _add_pause(found: Explanation, register: Register, queue: Queue) -> None:
-    """Say since when a queue is paused, and by whom."""
+def _add_pause_details(found: Explanation, register: Register, queue: Queue) -> None:
+    """Add since when a queue is paused, and by which user."""
     for reason in found.reasons:
         if reason.code == PAUSED:
             reason.details.update(pause_note(register, queue))
 
 
-def _add_leases(found: Explanation, leases: list[Lease]) -> None:
-    """Say which readers hold messages in epochs."""
+def _add_lease_details(found: Explanation, leases: list[Lease]) -> None:
+    """Add which readers hold messages in epochs."""
     shown = [
         {"reader": lease.reader, "messages": int(lease.session.unacked.count)}
         for lease in leases
@@ -102,8 +102,8 @@ def _add_leases(found: Explanation, leases: list[Lease]) -> None:
             reason.details["leases"] = shown
 
 
-async def _find_held(request: Request, queue: Queue, seq: int) -> Found | None:
-    """A message in flight, by its number."""
+async def _find_unacked(request: Request, queue: Queue, seq: int) -> Found | None:
+    """Return a message in flight by its number, or None."""
     node = node_of(request)
     wanted = Filter()
     wanted.require_states([UNACKED])
@@ -115,7 +115,7 @@ async def _find_held(request: Request, queue: Queue, seq: int) -> Found | None:
         await slices.rest_if_over()
         walk.step(_STEP, 1, 1)
     found = walk.take()
-    if found and found[0].message.holder is not None:  # it may have been settled meanwhile
+    if found and found[0].message.holder is not None:  # it may be settled meanwhile
         return found[0]
     return None
 
@@ -136,7 +136,7 @@ OPERATIONS: Final = (
         method="GET",
         path=f"{_PATH}/explain",
         handler=explain_one_queue,
-        summary="Why the messages of a queue do not move.",
+        summary="Explain why the messages of a queue do not move.",
         group="insight",
         answer=ExplanationInfo,
     ),
@@ -144,7 +144,7 @@ OPERATIONS: Final = (
         method="GET",
         path=f"{_PATH}/messages/{{id}}/explain",
         handler=explain_one_message,
-        summary="Why one message does not move.",
+        summary="Explain why one message does not move.",
         group="insight",
         access=Access.ANY_USER,
         answer=ExplanationInfo,

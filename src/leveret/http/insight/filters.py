@@ -17,20 +17,20 @@ AGE_MS_MAX: Final = 1 << 53
 
 
 class FilterBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Which messages: all conditions that are given must hold."""
+    """Conditions on messages. All given conditions must hold."""
 
-    states: list[str] | None = None  # ready, scheduled, unacked, stuck; all
-    properties: dict[str, object] = {}  # equal, by name: message_id, correlation_id, type …
-    headers: dict[str, object] = {}  # equal; dots lead into tables and lists
-    json: dict[str, object] = {}  # equal, by path: $.order.id, $.items[0].sku
-    text: str | None = None  # somewhere in the body
+    states: list[str] | None = None  # ready, scheduled, unacked, stuck; None: all
+    properties: dict[str, object] = {}  # values by name: message_id, correlation_id, type …
+    headers: dict[str, object] = {}  # values by name; dots lead into tables and lists
+    json: dict[str, object] = {}  # values by path: $.order.id, $.items[0].sku
+    text: str | None = None  # anywhere in the body
     routing_key: str | None = None
     older_than_ms: int | None = None
     newer_than_ms: int | None = None
 
 
 def filter_of(wanted: FilterBody) -> Filter:
-    """The filter that a body describes."""
+    """Return the filter that a body describes."""
     made = Filter()
     if wanted.states is not None:
         made.require_states(wanted.states)
@@ -53,7 +53,7 @@ def filter_of(wanted: FilterBody) -> Filter:
 
 
 class _JsonConditions:
-    """All conditions on the body."""
+    """All conditions on the JSON body of a message."""
 
     def __init__(self, wanted: dict[str, object]) -> None:
         if len(wanted) > CONDITIONS_MAX:

@@ -20,36 +20,36 @@ _ID_DIGITS_MAX: Final = 19
 
 
 class HolderInfo(msgspec.Struct, omit_defaults=True):
-    """Who holds a message in flight."""
+    """The consumer or channel that holds a message in flight."""
 
     connection: str
     channel: int
-    consumer_tag: str  # empty: it was taken by basic.get
+    consumer_tag: str  # empty: taken by basic.get
     user: str
 
 
 class MessageInfo(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """One message."""
+    """One message in any state."""
 
-    id: str  # names this copy for as long as it is in its queue
+    id: str  # identifies this copy while it is in its queue
     state: str  # ready, scheduled, unacked, stuck
     exchange: str
     routing_key: str
     redelivered: bool
-    deliveries: int  # how often it has been delivered so far
+    deliveries: int  # deliveries so far
     properties: dict[str, object]
     payload_bytes: int
     payload: str
     payload_encoding: str  # string, base64
-    age_ms: int | None = None  # since it came, or by its timestamp; left out where nothing tells
-    message_count: int | None = None  # of a look: ready messages behind this one
-    due_at_ms: int | None = None  # scheduled
-    holder: HolderInfo | None = None  # unacked
-    held_ms: int | None = None  # unacked: since the delivery
+    age_ms: int | None = None  # since it arrived, or by its timestamp; omitted if unknown
+    message_count: int | None = None  # only of peek: ready messages behind this one
+    due_at_ms: int | None = None  # only if scheduled
+    holder: HolderInfo | None = None  # only if unacked
+    held_ms: int | None = None  # only if unacked: since the delivery
 
 
 def found_info(queue: Queue, found: Found, truncate: int, is_binary: bool) -> MessageInfo:
-    """A message that a walk has found."""
+    """Return the info of a message that a walk has found."""
     shown = message_info(queue, found.message, found.state, truncate, is_binary)
     if found.state == SCHEDULED:
         shown.due_at_ms = found.time_ms
@@ -92,12 +92,12 @@ def holder_info(holder: Holder | None, session: Session) -> HolderInfo:
 
 
 def message_id(queue: Queue, seq: int) -> str:
-    """The id of a copy: the number of its queue in the log, and its own there."""
+    """Return the id of a copy: the number of its queue, and its own number there."""
     return str(copy_id(queue.ledger.id, seq))
 
 
 def parse_id(text: str) -> int:
-    """An id as a number; 400 where it is none."""
+    """Return an id as a number. Answer 400 if it is not a number."""
     if not (text.isascii() and text.isdigit()) or len(text) > _ID_DIGITS_MAX:
         raise HTTPException(400, f"the id of a message is a number, not {text[:40]!r}")
     return min(int(text), _ID_MAX)

@@ -1,9 +1,9 @@
-"""Pausing queues and resuming them.
+"""Pause and resume queues.
 
-PUT     /api/queues/{vhost}/{name}/pause    nothing is delivered from now on
-DELETE  /api/queues/{vhost}/{name}/pause    deliveries go on
+PUT     /api/queues/{vhost}/{name}/pause    stop deliveries
+DELETE  /api/queues/{vhost}/{name}/pause    resume deliveries
 
-Needs the permission *configure* on the queue. The answer comes when the change is on disk.
+Both need the permission *configure* on the queue. The answer comes when the change is on disk.
 """
 
 from typing import Final
@@ -42,7 +42,7 @@ OPERATIONS: Final = (
         method="PUT",
         path=_PATH,
         handler=pause_queue,
-        summary="Deliver nothing from a queue until it is resumed; over restarts too.",
+        summary="Stop deliveries from a queue until it is resumed, also after restarts.",
         group="insight",
         status=204,
     ),
@@ -50,7 +50,7 @@ OPERATIONS: Final = (
         method="DELETE",
         path=_PATH,
         handler=resume_queue,
-        summary="Let a queue deliver again.",
+        summary="Resume deliveries from a queue.",
         group="insight",
         status=204,
     ),

@@ -1,11 +1,11 @@
-"""Looking into queues: peek, search, and what is in flight. Nothing changes by a look.
+"""Look into queues without changing them: peek, search, and messages in flight.
 
 GET   /api/queues/{vhost}/{name}/peek      ready messages, in the order of delivery
-POST  /api/queues/{vhost}/{name}/search    messages in any state that meet a filter
-GET   /api/queues/{vhost}/{name}/unacked   messages in flight, and who holds them
+POST  /api/queues/{vhost}/{name}/search    messages in any state that match a filter
+GET   /api/queues/{vhost}/{name}/unacked   messages in flight, and their holders
 
-Unlike RabbitMQ's `get`, which takes messages and gives them back. All of it needs the permission
-*read* on the queue.
+RabbitMQ: its `get` takes messages and returns them to the queue, which changes them. All three need
+the permission *read* on the queue.
 """
 
 from typing import Final, Literal
@@ -46,21 +46,21 @@ _OFFSET_MAX: Final = (1 << 53) - 1
 
 
 class SearchBody(FilterBody, kw_only=True):
-    """Body of a search: a filter, and which page of what it finds."""
+    """Body of a search: a filter, and the part of the results to return."""
 
     limit: int = 100  # messages in the answer
-    cursor: str | None = None  # of the answer before, to go on from there
-    truncate: int | None = None  # bytes of each body
+    cursor: str | None = None  # of the previous answer, to continue there
+    truncate: int | None = None  # limit of each body, in bytes
     encoding: Literal["auto", "base64"] = "auto"
 
 
 class SearchResult(msgspec.Struct):
-    """What a search has found."""
+    """The messages found, and a cursor to continue."""
 
     items: list[MessageInfo]
-    scanned: int  # messages that this request has looked at
-    total: int  # messages in the queue, in the states that were asked for
-    cursor: str | None  # null: that was all
+    scanned: int  # messages that this request has read
+    total: int  # messages of the queue in the requested states
+    cursor: str | None  # null: the search is complete
 
 
 async def peek_queue(request: Request) -> Response:
@@ -72,7 +72,7 @@ async def peek_queue(request: Request) -> Response:
     is_binary = query.get("encoding", "auto") == "base64"
     from_end = query.get("from_end", "false") == "true"
     node = node_of(request)
-    with node.turn():  # for the time of day
+    with node.turn():  # sets the current time
         total = int(queue.message_count())
     if isinstance(queue, Stream):
         stuck = node.broker.vhost(queue.vhost).stuck
@@ -93,9 +93,9 @@ async def search_queue(request: Request) -> Response:
         raise PreconditionFailedError(f"'limit' is a number from 1 to {SEARCH_LIMIT_MAX}")
     if body.truncate is not None and body.truncate < 0:
         raise PreconditionFailedError("'truncate' is a number of bytes")
-    page = await _walk(request, queue, filter_of(body), body.limit, body.cursor)
+    found = await _walk(request, queue, filter_of(body), body.limit, body.cursor)
     truncate = PEEK_BYTES_MAX if body.truncate is None else body.truncate
-    return json_response(page.shown(truncate, body.encoding == "base64"))
+    return json_response(found.result(truncate, body.encoding == "base64"))
 
 
 async def list_unacked(request: Request) -> Response:
@@ -105,18 +105,18 @@ async def list_unacked(request: Request) -> Response:
     wanted = Filter()
     wanted.require_states([UNACKED])
     cursor = request.query_params.get("cursor") or None
-    page = await _walk(request, queue, wanted, max(limit, 1), cursor)
-    return json_response(page.shown(truncate, False))
+    found = await _walk(request, queue, wanted, max(limit, 1), cursor)
+    return json_response(found.result(truncate, False))
 
 
 async def _walk(
     request: Request, queue: Queue, wanted: Filter, limit: int, cursor: str | None
 ) -> "_Found":
-    """Walk from a cursor until enough is found or the request has taken its time."""
+    """Walk from a cursor until enough is found or the time of the request is over."""
     node = node_of(request)
     start = decode_cursor(read_cursor(cursor, CursorFields)) if cursor is not None else Cursor()
     vhost = node.broker.vhost(queue.vhost)
-    with node.turn():  # for the time of day
+    with node.turn():  # sets the current time
         walk = Walk(queue, vhost.stuck, wanted, node.sessions(), start)
     slices = slices_of(request)
     walk.step(STEP, limit, PEEK_BYTES_MAX)
@@ -129,14 +129,14 @@ async def _walk(
 
 
 class _Found:
-    """The end of a walk."""
+    """The result of a walk."""
 
     def __init__(self, queue: Queue, walk: Walk) -> None:
         self._queue = queue
         self._walk = walk
         self._found: list[Found] = walk.take()
 
-    def shown(self, truncate: int, is_binary: bool) -> SearchResult:
+    def result(self, truncate: int, is_binary: bool) -> SearchResult:
         walk = self._walk
         return SearchResult(
             items=[found_info(self._queue, found, truncate, is_binary) for found in self._found],
@@ -159,7 +159,7 @@ def _total(queue: Queue, states: list[str]) -> int:
 def _peek_stream(
     stream: Stream, stuck: Stuck, count: int, offset: int, from_end: bool
 ) -> list[Message]:
-    """Messages of a stream; the first one that it still has is at 0."""
+    """Return messages of a stream. Offset 0 is the first message that it still has."""
     first = int(stream.first_offset) + offset
     if from_end:
         first = max(int(stream.end_offset) - offset - count, int(stream.first_offset))
@@ -175,21 +175,21 @@ def _peek_stream(
 
 
 _PATH: Final = "/api/queues/{vhost}/{name}"
-_TRUNCATE: Final = Query("truncate", "bytes of each body", int)
+_TRUNCATE: Final = Query("truncate", "limit of each body, in bytes", int)
 OPERATIONS: Final = (
     Operation(
         method="GET",
         path=f"{_PATH}/peek",
         handler=peek_queue,
-        summary="Look at ready messages in the order of delivery; nothing changes.",
+        summary="Return ready messages in the order of delivery; nothing changes.",
         group="insight",
         access=Access.ANY_USER,
         query=(
-            Query("count", "how many", int),
-            Query("offset", "how many to pass over first", int),
+            Query("count", "limit of messages", int),
+            Query("offset", "how many to skip", int),
             _TRUNCATE,
             Query("encoding", "auto, or base64"),
-            Query("from_end", "true: the newest", bool),
+            Query("from_end", "true: the newest messages", bool),
         ),
         answer=list[MessageInfo],
     ),
@@ -197,7 +197,7 @@ OPERATIONS: Final = (
         method="POST",
         path=f"{_PATH}/search",
         handler=search_queue,
-        summary="Search the messages of a queue, in every state; nothing changes.",
+        summary="Search the messages of a queue in all states; nothing changes.",
         group="insight",
         access=Access.ANY_USER,
         body=SearchBody,
@@ -208,12 +208,12 @@ OPERATIONS: Final = (
         method="GET",
         path=f"{_PATH}/unacked",
         handler=list_unacked,
-        summary="Messages that are delivered and not settled, and who holds them.",
+        summary="List the messages that are delivered and not settled, with their holders.",
         group="insight",
         access=Access.ANY_USER,
         query=(
-            Query("limit", "how many", int),
-            Query("cursor", "of the answer before"),
+            Query("limit", "limit of messages", int),
+            Query("cursor", "cursor of the previous answer"),
             _TRUNCATE,
         ),
         answer=SearchResult,

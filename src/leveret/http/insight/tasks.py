@@ -1,14 +1,14 @@
 """Tasks over HTTP: move, copy, delete and redrive messages of a queue. See docs/tasks.md.
 
-    POST   /api/tasks         begin one; with `dry_run` only tell what it would do
-    GET    /api/tasks         those that run, and the last that ended
-    GET    /api/tasks/{id}    one, with its progress
-    DELETE /api/tasks/{id}    cancel it; what is done stays done
+    POST   /api/tasks         start a task; with `dry_run`, only report what it would do
+    GET    /api/tasks         list running and recently ended tasks
+    GET    /api/tasks/{id}    show one task and its progress
+    DELETE /api/tasks/{id}    cancel a task; finished work stays done
 
-A user needs *read* on the source and *write* on every target. Users see their own tasks; those with
-the tag `monitoring` see all, and administrators may cancel all.
+A user needs *read* on the source and *write* on every target. Users see their own tasks. Users with
+the tag `monitoring` see all tasks, and administrators may cancel all tasks.
 
-Shovels are shown among them, as tasks of the kind `shovel` that end when they are cancelled.
+Shovels are listed too, as tasks of the kind `shovel`. Cancelling one deletes the shovel.
 """
 
 from typing import Final, Literal
@@ -37,27 +37,25 @@ SHOVEL: Final = "shovel"
 
 
 class TaskPlace(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
-    """A queue, or an exchange."""
+    """A queue or an exchange."""
 
     vhost: str
     queue: str | None = None
     exchange: str | None = None
-    routing_key: str | None = None  # None: each message's own
+    routing_key: str | None = None  # None: the key of each message
 
 
 class TaskBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What is to be done."""
+    """Body of POST: the task to start."""
 
     kind: Literal["move", "copy", "delete", "redrive"]
     vhost: str
     queue: str
-    ids: list[str] | None = None  # messages by id; None: all
+    ids: list[str] | None = None  # ids of messages; None: all
     filter: FilterBody | None = None
-    to: TaskPlace | None = (
-        None  # may be left out for delete, and for redrive: the death record tells
-    )
+    to: TaskPlace | None = None  # omitted for delete; for redrive the default is the death record
     limit: int | None = None  # messages
-    rate: float | None = None  # messages a second
+    rate: float | None = None  # messages per second
     keep_attempts: bool = False
     dry_run: bool = False
 
@@ -83,7 +81,7 @@ class TaskInfo(msgspec.Struct, kw_only=True):
 
 
 class DryRunTarget(msgspec.Struct):
-    """So many messages would go to a queue."""
+    """How many messages would go to a queue."""
 
     vhost: str
     queue: str
@@ -91,7 +89,7 @@ class DryRunTarget(msgspec.Struct):
 
 
 class DryRunInfo(msgspec.Struct):
-    """What a task would do."""
+    """Answer to `dry_run`: what the task would do."""
 
     matched: int
     targets: list[DryRunTarget]
@@ -114,7 +112,7 @@ async def start_task(request: Request) -> Response:
 async def list_tasks(request: Request) -> Response:
     user = user_of(request)
     node = node_of(request)
-    found = [_shovel_info(shovel) for shovel in node.shovels.all() if _watches(user, shovel)]
+    found = [_shovel_info(shovel) for shovel in node.shovels.all() if _may_see_shovel(user, shovel)]
     found += [task_info(task) for task in node.tasks.all() if _may_see(user, task)]
     return json_response(found)
 
@@ -132,7 +130,7 @@ async def cancel_task(request: Request) -> Response:
     if shovel is not None:
         if not {"administrator", "policymaker"}.intersection(user.tags):
             raise HTTPException(401, "Not policymaker user")
-        _require_open(user, shovel.vhost)
+        _require_vhost_access(user, shovel.vhost)
         await node_of(request).shovels.delete(shovel.vhost, shovel.name)
         return Response(status_code=204)
     task = _task_of(request)
@@ -168,16 +166,13 @@ def task_info(task: Task) -> TaskInfo:
         ended_at_ms=task.ended_at_ms,
         user=task.user,
         error=task.error,
-        source=_spot(task.source),
-        target=_spot(task.target) if task.target is not None else None,
+        source=_task_place(task.source),
+        target=_task_place(task.target) if task.target is not None else None,
     )
 
 
-def _spot(place: Place) -> TaskPlace:
+def _task_place(place: Place) -> TaskPlace:
     return TaskPlace(place.vhost, place.queue or None, place.exchange, place.routing_key)
-
-
-# Shovels
 
 
 def _shovel_id(shovel: ShovelState) -> str:
@@ -185,19 +180,19 @@ def _shovel_id(shovel: ShovelState) -> str:
 
 
 def _shovel_of(request: Request) -> ShovelState | None:
-    """The shovel that an id is of, if it is of one."""
+    """Return the shovel of the path, or None if the id is not that of a shovel."""
     kind, _, rest = part_of(request, "id").partition(":")
     if kind != SHOVEL:
         return None
     vhost, _, name = rest.partition(":")
     shovel = node_of(request).shovels.get(unquote(vhost), unquote(name))
-    if not _watches(user_of(request), shovel):
+    if not _may_see_shovel(user_of(request), shovel):
         raise NotFoundError("no such task")
     return shovel
 
 
-def _watches(user: User, shovel: ShovelState) -> bool:
-    """Whether a user may see a shovel here: whoever could set it, or watches all."""
+def _may_see_shovel(user: User, shovel: ShovelState) -> bool:
+    """Return True for users who may create the shovel, and for users with monitoring."""
     tags = {"administrator", "monitoring", "policymaker"}
     return not tags.isdisjoint(user.tags) and user.may_see(shovel.vhost)
 
@@ -224,12 +219,9 @@ def _shovel_info(shovel: ShovelState) -> TaskInfo:
     )
 
 
-# What is ordered
-
-
 def _order(node: NodeView, user: User, body: TaskBody) -> Order:
-    """The order, checked: it makes sense, and the user may give it."""
-    _require_open(user, body.vhost)
+    """Return the order of a task, after all checks of its fields and of the permissions."""
+    _require_vhost_access(user, body.vhost)
     queue = node.broker.vhost(body.vhost).queue(body.queue, None)
     if not user.may(READ, body.vhost, "queue", body.queue):
         raise HTTPException(401, "User not authorised to read from the queue")
@@ -255,7 +247,7 @@ def _order(node: NodeView, user: User, body: TaskBody) -> Order:
 
 
 def _seqs(ids: list[str], queue: int) -> list[int]:
-    """The sequence numbers of ids, each once, which must all be of one queue."""
+    """Return the sequence numbers of ids, each once. All ids must belong to one queue."""
     seqs: dict[int, None] = {}
     for text in ids:
         if not text.isdecimal() or not text.isascii() or len(text) > ID_DIGITS_MAX:
@@ -279,7 +271,7 @@ def _target(node: NodeView, user: User, body: TaskBody) -> Place | None:
         return None
     if (to.queue is None) == (to.exchange is None):
         raise HTTPException(400, "'to' has either 'queue' or 'exchange'")
-    _require_open(user, to.vhost)
+    _require_vhost_access(user, to.vhost)
     vhost = node.broker.vhost(to.vhost)
     if to.queue is not None:
         if vhost.queue(to.queue, None) is node.broker.vhost(body.vhost).queue(body.queue, None):
@@ -292,7 +284,7 @@ def _target(node: NodeView, user: User, body: TaskBody) -> Place | None:
     return Place(to.vhost, "", to.exchange, to.routing_key)
 
 
-def _require_open(user: User, vhost: str) -> None:
+def _require_vhost_access(user: User, vhost: str) -> None:
     if not user.may_open(vhost):
         raise HTTPException(401, "User not authorised to access virtual host")
 
@@ -307,7 +299,7 @@ OPERATIONS: Final = (
         method="POST",
         path="/api/tasks",
         handler=start_task,
-        summary="Move, copy, delete or redrive messages; with dry_run, tell what would happen.",
+        summary="Move, copy, delete or redrive messages; with dry_run, only report the effects.",
         group="tasks",
         body=TaskBody,
         answer=TaskInfo,
@@ -317,7 +309,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/tasks",
         handler=list_tasks,
-        summary="Tasks that run, and the last that ended, the newest first.",
+        summary="List running and recently ended tasks, newest first.",
         group="tasks",
         answer=list[TaskInfo],
     ),
@@ -325,7 +317,7 @@ OPERATIONS: Final = (
         method="GET",
         path="/api/tasks/{id}",
         handler=get_task,
-        summary="One task, with its progress.",
+        summary="Return one task with its progress.",
         group="tasks",
         answer=TaskInfo,
     ),
@@ -333,7 +325,7 @@ OPERATIONS: Final = (
         method="DELETE",
         path="/api/tasks/{id}",
         handler=cancel_task,
-        summary="Cancel a task; what it has done stays done.",
+        summary="Cancel a task; finished work stays done.",
         group="tasks",
         status=204,
     ),

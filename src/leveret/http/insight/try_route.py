@@ -1,4 +1,4 @@
-"""Where would a message go? A routing without a publish.
+"""Find out where a message would go, without publishing it.
 
 POST  /api/exchanges/{vhost}/{name}/route
 """
@@ -20,22 +20,22 @@ from leveret.http.framework.responses import json_response
 from leveret.wire.properties import Properties, encode_header
 from leveret.wire.tables import NAME_BYTES_MAX, table_of
 
-_DEFAULT: Final = "amq.default"  # RabbitMQ's name of the default exchange in paths
+_DEFAULT: Final = "amq.default"  # RabbitMQ: the name of the default exchange in paths
 
 
 class RouteBody(msgspec.Struct):
-    """Body of the request: the message that is not published."""
+    """Body of the request: routing key and headers of the message."""
 
     routing_key: str = ""
     headers: dict[str, object] = {}
 
 
 class RouteResult(msgspec.Struct):
-    """Who would get it."""
+    """The queues and exchanges that the message would reach."""
 
     queues: list[str]
-    exchanges: list[str]  # on the way, besides the first
-    held_by: list[str]  # delayed exchanges that would keep it until its time
+    exchanges: list[str]  # passed on the way, without the first
+    held_by: list[str]  # delayed exchanges that would hold it until it is due
     alternate: bool  # an alternate exchange was needed
     routed: bool
 
@@ -61,7 +61,7 @@ def _key(routing_key: str) -> str:
     try:
         size = len(routing_key.encode("utf-8", "surrogateescape"))
     except UnicodeEncodeError:
-        raise HTTPException(400, "the routing key is no text") from None
+        raise HTTPException(400, "the routing key is not UTF-8 text") from None
     if size > NAME_BYTES_MAX:
         raise HTTPException(400, f"a routing key has at most {NAME_BYTES_MAX} bytes")
     return routing_key
@@ -81,7 +81,7 @@ OPERATIONS: Final = (
         method="POST",
         path="/api/exchanges/{vhost}/{name}/route",
         handler=find_route,
-        summary="Where a message would go; nothing is published.",
+        summary="Return where a message would go; nothing is published.",
         group="insight",
         body=RouteBody,
         answer=RouteResult,

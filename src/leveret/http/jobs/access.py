@@ -37,15 +37,15 @@ from leveret.job_service.store import Store
 
 ALL: Final = "*"
 MEDIA: Final = "application/problem+json"
-RETRY_AFTER_S: Final = 1  # where nothing else is known
-CLIENT_GONE: Final = 499  # nobody reads the answer
-_GONE: Final = "Client Gone"
-_INSIDE: Final = "the service has a fault, which its log tells"
+RETRY_AFTER_S: Final = 1  # if nothing else is known
+CLIENT_GONE: Final = 499  # the client has disconnected
+_CLIENT_GONE_TITLE: Final = "Client Gone"
+_INTERNAL_ERROR: Final = "internal error; see the log of the node"
 _CHALLENGE: Final = 'Bearer realm="jobs"'
 _BAD_TOKEN: Final = 'Bearer realm="jobs", error="invalid_token"'
 
 _encode: Final = msgspec.json.Encoder().encode
-# Statuses by fault; the first class that fits counts.
+# Statuses by error class; the first class that matches counts.
 _STATUSES: Final[tuple[tuple[type[LeveretError], int], ...]] = (
     (JobsInvalidError, 400),
     (JobsRateLimitError, 429),
@@ -61,18 +61,18 @@ _STATUSES: Final[tuple[tuple[type[LeveretError], int], ...]] = (
 
 
 class Problem(msgspec.Struct, omit_defaults=True):
-    """Body of every refusal of the jobs service."""
+    """Body of every error of the jobs service."""
 
     type: str
     title: str
     status: int
     detail: str
     item: int | None = None  # index of the job in its batch
-    field: str = ""  # what of it is wrong
+    field: str = ""  # the invalid field
 
 
 class NamespaceRefusedError(HTTPException):
-    """The token does not name a namespace that the call, or an item of it, is for."""
+    """The token gives no access to the namespace of the call or of one of its items."""
 
     def __init__(self, namespace: str, item: int | None) -> None:
         super().__init__(403, f"the token is not good for the namespace {namespace}")
@@ -80,7 +80,7 @@ class NamespaceRefusedError(HTTPException):
 
 
 class Call:
-    """A call that was let in."""
+    """A call that was admitted."""
 
     def __init__(self, request: Request, store: Store, namespaces: frozenset[str]) -> None:
         self.request = request
@@ -94,7 +94,7 @@ class Call:
         return ALL in self.namespaces or namespace in self.namespaces
 
     def require(self, namespace: str, item: int | None = None) -> None:
-        """403 unless the call may use a namespace."""
+        """Answer 403 unless the call may use a namespace."""
         if not self.may_use(namespace):
             raise NamespaceRefusedError(namespace, item)
 
@@ -103,11 +103,11 @@ JobHandler = Callable[[Call], Awaitable[Response]]
 
 
 def job_call(handler: JobHandler) -> Callable[[Request], Awaitable[Response]]:
-    """A handler of the service, behind its door."""
+    """Wrap a handler of the service: check access, and answer errors as problem documents."""
 
     async def answer(request: Request) -> Response:
         try:
-            namespaces = await _admitted(request)
+            namespaces = await _namespaces_of(request)
             store: Store = await node_of(request).jobs.store()
             return await handler(Call(request, store, namespaces))
         except NamespaceRefusedError as fault:
@@ -115,7 +115,7 @@ def job_call(handler: JobHandler) -> Callable[[Request], Awaitable[Response]]:
         except HTTPException as fault:
             return problem(fault.status_code, fault.detail, headers=dict(fault.headers or {}))
         except LeveretError as fault:
-            return _refused(fault)
+            return _error_response(fault)
 
     return answer
 
@@ -124,14 +124,14 @@ ErrorHandler = Callable[[Request, Exception], Awaitable[Response]]
 
 
 def with_problem_bodies(first_parts: frozenset[str], usual: ErrorHandler) -> ErrorHandler:
-    """Answers errors as usual, but where a path begins as those of the service do."""
+    """Return an error handler that answers problem documents for paths of the jobs API."""
 
     async def answer(request: Request, fault: Exception) -> Response:
         if first_part(request.scope["path"]) not in first_parts:
             return await usual(request, fault)
         if isinstance(fault, HTTPException):
             return problem(fault.status_code, fault.detail, headers=dict(fault.headers or {}))
-        return problem(500, _INSIDE)
+        return problem(500, _INTERNAL_ERROR)
 
     return answer
 
@@ -140,20 +140,20 @@ def first_part(path: str) -> str:
     return path.split("/", 2)[1] if path.startswith("/") else ""
 
 
-async def _admitted(request: Request) -> frozenset[str]:
-    """The namespaces that whoever asks may use; 401 where that is nobody."""
+async def _namespaces_of(request: Request) -> frozenset[str]:
+    """Return the namespaces that the client may use. Answer 401 without a valid token or login."""
     scheme, _, sent = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "basic":
         user = await login(request)
         if ADMINISTRATOR not in user.tags:
-            raise HTTPException(403, "a login must be that of an administrator")
+            raise HTTPException(403, "the user must be an administrator")
         return frozenset((ALL,))
     if scheme.lower() != "bearer" or not sent.strip():
         raise HTTPException(401, "a token is needed", {"WWW-Authenticate": _CHALLENGE})
     return node_of(request).jobs.namespaces(sent.strip())
 
 
-def _refused(fault: LeveretError) -> Response:
+def _error_response(fault: LeveretError) -> Response:
     status = next((code for kind, code in _STATUSES if isinstance(fault, kind)), 500)
     headers: dict[str, str] = {}
     if status == 401:
@@ -174,8 +174,8 @@ def problem(
     field: str = "",
     headers: dict[str, str] | None = None,
 ) -> Response:
-    """A refusal."""
-    title = _GONE if status == CLIENT_GONE else http.HTTPStatus(status).phrase
+    """Return a problem document."""
+    title = _CLIENT_GONE_TITLE if status == CLIENT_GONE else http.HTTPStatus(status).phrase
     kind = f"urn:leveret:jobs:{title.lower().replace(' ', '-')}"
     body = Problem(kind, title, status, detail, item, field)
     return Response(_encode(body), status, headers, media_type=MEDIA)

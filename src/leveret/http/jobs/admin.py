@@ -1,4 +1,4 @@
-"""The jobs API for operators: single jobs, the dead, topics, figures, schedules."""
+"""The jobs API for operators: single jobs, dead jobs, topics, statistics, schedules, tokens."""
 
 import asyncio
 from datetime import timedelta
@@ -49,7 +49,7 @@ from leveret.job_service import limits
 from leveret.job_service.cron import Cron
 
 DEAD_DEFAULT: Final = 100
-TOKEN_S: Final = 600  # how long a token for the page lasts
+TOKEN_S: Final = 600  # lifetime of a token for the web page
 BODY_BYTES_MAX: Final = PAYLOAD_BYTES_MAX * 4 // 3 + 65_536
 
 
@@ -100,19 +100,19 @@ async def list_dead(call: Call) -> Response:
 
 @job_call
 async def redrive(call: Call) -> Response:
-    body, ids = await _dead(call)
+    body, ids = await _dead_jobs_of(call)
     return json_response(RedriveResult(await call.store.redrive(body.namespace, body.topic, ids)))
 
 
 @job_call
 async def delete_dead(call: Call) -> Response:
-    body, ids = await _dead(call)
+    body, ids = await _dead_jobs_of(call)
     return json_response(
         DeleteResult(await call.store.delete_dead(body.namespace, body.topic, ids))
     )
 
 
-async def _dead(call: Call) -> tuple[DeadJobsBody, list[int] | None]:
+async def _dead_jobs_of(call: Call) -> tuple[DeadJobsBody, list[int] | None]:
     body: DeadJobsBody = decode_body(await whole_body(call.request), DeadJobsBody)
     limits.require_topic(body.namespace, body.topic)
     call.require(body.namespace)
@@ -120,9 +120,6 @@ async def _dead(call: Call) -> tuple[DeadJobsBody, list[int] | None]:
         return body, None
     limits.require_within("ids", len(body.ids), 1, BATCH_MAX, "the number of ids")
     return body, [id_of(id, "ids", item) for item, id in enumerate(body.ids)]
-
-
-# Topics
 
 
 def _topic_of(call: Call) -> tuple[str, str]:
@@ -159,9 +156,6 @@ async def get_stats(call: Call) -> Response:
     return json_response([one for some in found for one in some])
 
 
-# Schedules
-
-
 @job_call
 async def list_schedules(call: Call) -> Response:
     namespace = call.request.query_params.get("namespace")
@@ -176,12 +170,12 @@ async def list_schedules(call: Call) -> Response:
 async def put_schedule(call: Call) -> Response:
     namespace, name = _schedule_of(call)
     schedule: Schedule = decode_body(await whole_body(call.request, BODY_BYTES_MAX), Schedule)
-    for field, said, meant in (
+    for field, given, expected in (
         ("namespace", schedule.namespace, namespace),
         ("name", schedule.name, name),
     ):
-        if said != meant:
-            raise JobsInvalidError(f"{field} is not that of the path", field)
+        if given != expected:
+            raise JobsInvalidError(f"{field} differs from the path", field)
     limits.require_topic(namespace, schedule.topic)
     limits.require_within("priority", schedule.priority, PRIORITY_MIN, PRIORITY_MAX)
     if len(schedule.payload) > PAYLOAD_BYTES_MAX:
@@ -207,11 +201,8 @@ def _schedule_of(call: Call) -> tuple[str, str]:
     return namespace, name
 
 
-# Tokens
-
-
 async def create_token(request: Request) -> Response:
-    """A token in the name of whoever is logged in, for as much as they may use."""
+    """Return a token for the logged-in user, with all namespaces that they may use."""
     node, user = node_of(request), user_of(request)
     namespaces = [ALL]
     if ADMINISTRATOR not in user.tags:
@@ -248,13 +239,13 @@ _SETTLED: Final = {
 }
 
 OPERATIONS: Final = (
-    _operation("POST", "/cancel", cancel, "Drop jobs that are ready or scheduled.", **_SETTLED),
+    _operation("POST", "/cancel", cancel, "Remove jobs that are ready or scheduled.", **_SETTLED),
     _operation("POST", "/deliver-now", deliver_now, "Make scheduled jobs ready.", **_SETTLED),
     _operation(
         "GET",
         "/job",
         get_job,
-        "One job in whatever state, with its failures.",
+        "Return one job in any state, with its failures.",
         query=(*TOPIC_QUERY, Query("id", "the id of the job", required=True)),
         answer=JobInfo,
     ),
@@ -262,11 +253,11 @@ OPERATIONS: Final = (
         "GET",
         "/dead",
         list_dead,
-        "Dead jobs with their failures, in the order of their ids.",
+        "List dead jobs with their failures, in the order of their ids.",
         query=(
             *TOPIC_QUERY,
-            Query("after", "only those beyond this id"),
-            Query("limit", f"at most so many; {DEAD_DEFAULT} without it", int),
+            Query("after", "only jobs with a higher id"),
+            Query("limit", f"limit of jobs; default {DEAD_DEFAULT}", int),
         ),
         answer=list[JobInfo],
     ),
@@ -274,7 +265,7 @@ OPERATIONS: Final = (
         "POST",
         "/dead/redrive",
         redrive,
-        "Make dead jobs ready again, with fresh retries.",
+        "Make dead jobs ready again, with all their retries.",
         body=DeadJobsBody,
         answer=RedriveResult,
     ),
@@ -286,21 +277,25 @@ OPERATIONS: Final = (
         body=DeadJobsBody,
         answer=DeleteResult,
     ),
-    _operation("GET", _TOPIC, get_settings, "How a topic treats jobs.", answer=TopicSettings),
-    _operation("PUT", _TOPIC, put_settings, "Set up a topic.", body=TopicSettings, status=204),
+    _operation(
+        "GET", _TOPIC, get_settings, "Return the settings of a topic.", answer=TopicSettings
+    ),
+    _operation(
+        "PUT", _TOPIC, put_settings, "Set the settings of a topic.", body=TopicSettings, status=204
+    ),
     _operation(
         "GET",
         "/stats",
         get_stats,
-        "Topics at a glance: of one namespace, or of all that the token is good for.",
-        query=(Query("namespace", "only this one"),),
+        "Return statistics of topics: of one namespace, or of all that the token allows.",
+        query=(Query("namespace", "only this namespace"),),
         answer=list[TopicStats],
     ),
     _operation(
         "GET",
         "/schedules",
         list_schedules,
-        "The schedules of a namespace.",
+        "List the schedules of a namespace.",
         query=(Query("namespace", "the namespace", required=True),),
         answer=list[Schedule],
     ),
@@ -308,16 +303,16 @@ OPERATIONS: Final = (
         "PUT",
         _SCHEDULE,
         put_schedule,
-        "Put a job in again and again, by a cron expression.",
+        "Create jobs repeatedly, by a cron expression.",
         body=Schedule,
         status=204,
     ),
-    _operation("DELETE", _SCHEDULE, delete_schedule, "End a schedule."),
+    _operation("DELETE", _SCHEDULE, delete_schedule, "Delete a schedule."),
     Operation(
         method="POST",
         path="/api/jobs/token",
         handler=create_token,
-        summary="A token of the jobs service for the one who is logged in.",
+        summary="Return a token of the jobs service for the logged-in user.",
         group="jobs",
         answer=TokenInfo,
     ),

@@ -1,7 +1,7 @@
-"""The bodies of the jobs API, as JSON has them, and their way to and from the store's own.
+"""JSON bodies of the jobs API, and their conversion to and from the types of the store.
 
-Payloads are base64, times ISO 8601 with a zone, spans of time seconds. Ids are numbers of 63 bits,
-taken as text too, for those who keep numbers as doubles.
+Payloads are base64, times ISO 8601 with a zone, durations seconds. Ids are numbers of 63 bits. They
+are also accepted as text, for clients that store numbers as doubles.
 """
 
 import re
@@ -27,7 +27,7 @@ _DIGITS_MAX: Final = 19
 
 
 class NewJobBody(msgspec.Struct, forbid_unknown_fields=True):
-    """A job to put in."""
+    """A job to enqueue."""
 
     namespace: str
     topic: str
@@ -50,7 +50,7 @@ class NewJobBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class LeasedJobInfo(msgspec.Struct, omit_defaults=True):
-    """A job that was handed out."""
+    """A leased job."""
 
     id: int
     token: int
@@ -64,23 +64,23 @@ class LeasedJobInfo(msgspec.Struct, omit_defaults=True):
 
 
 class SettleBody(msgspec.Struct, forbid_unknown_fields=True):
-    """A job to settle, extend, cancel or wake; each call takes what it needs of it."""
+    """A job to settle, extend, cancel or deliver now. Each call uses some of the fields."""
 
     id: Id
     namespace: str
     topic: str
     token: Id | None = None
-    error: str = ""  # of nack: what went wrong
-    delay: float | None = None  # of nack, in s: instead of the topic's backoff
-    dead: bool = False  # of nack: no further attempt, whatever retries are left
-    lease: float | None = None  # of extend, in s: instead of the topic's lease
+    error: str = ""  # for nack: what went wrong
+    delay: float | None = None  # for nack, in seconds: instead of the backoff of the topic
+    dead: bool = False  # for nack: no further attempt, even if retries are left
+    lease: float | None = None  # for extend, in seconds: instead of the lease of the topic
 
 
 class SettleResult(msgspec.Struct, omit_defaults=True):
-    """What became of it."""
+    """The outcome for one job."""
 
     outcome: str
-    lease_expires_at: datetime | None = None  # of extend
+    lease_expires_at: datetime | None = None  # after extend
 
 
 class FailureInfo(msgspec.Struct):
@@ -92,7 +92,7 @@ class FailureInfo(msgspec.Struct):
 
 
 class JobInfo(msgspec.Struct, omit_defaults=True):
-    """A job as an operator sees it."""
+    """A job in any state, for operators."""
 
     id: int
     state: str
@@ -108,7 +108,7 @@ class JobInfo(msgspec.Struct, omit_defaults=True):
 
 
 class DeadJobsBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Which dead jobs of a topic; all without ids."""
+    """Some dead jobs of a topic, or all if there are no ids."""
 
     namespace: str
     topic: str
@@ -116,26 +116,26 @@ class DeadJobsBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class RedriveResult(msgspec.Struct):
-    """How many were made ready."""
+    """How many dead jobs were made ready."""
 
     redriven: int
 
 
 class DeleteResult(msgspec.Struct):
-    """How many were deleted."""
+    """How many dead jobs were deleted."""
 
     deleted: int
 
 
 class TokenInfo(msgspec.Struct):
-    """A token for the one who is logged in."""
+    """A token for the logged-in user."""
 
     token: str
     expires_at: datetime
 
 
 def decode_body(data: bytes, kind: Any) -> Any:
-    """A body of a type; JobsInvalidError names item and field of what does not fit."""
+    """Return a body of a type. Raise JobsInvalidError with the item and field that do not fit."""
     try:
         return _decoder(kind).decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
@@ -143,7 +143,7 @@ def decode_body(data: bytes, kind: Any) -> Any:
 
 
 def _unreadable(text: str) -> JobsInvalidError:
-    """What msgspec says, with item and field where it names them."""
+    """Return the error for a text of msgspec, with item and field if the text names them."""
     place, named = _PATH.search(text), _NAMED.match(text)
     item = int(place[1]) if place is not None and place[1] else None
     field = place[2] or "" if place is not None else ""
@@ -164,7 +164,7 @@ def ms_of(time: datetime) -> int:
 
 
 def id_of(value: Id, field: str = "id", item: int | None = None) -> int:
-    """An id or token that was sent as a number or as text."""
+    """Return an id or token that was sent as a number or as text."""
     if isinstance(value, str) and value.isascii() and value.isdecimal():
         value = int(value) if len(value) <= _DIGITS_MAX else ID_MAX + 1
     if not isinstance(value, int) or not 0 <= value <= ID_MAX:

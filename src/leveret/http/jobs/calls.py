@@ -1,7 +1,7 @@
-"""The jobs API: put in, take, settle.
+"""The jobs API for clients and workers: enqueue, dequeue, ack, nack, extend.
 
-Calls that settle take one object, and answer 404 or 409 where it is not done, or an array, and
-answer what became of each: 200 where all are done, 207 otherwise.
+Calls that settle jobs take one object or an array. For one object they answer 404 or 409 if it
+failed. For an array they answer the outcome of each job: 200 if all are done, else 207.
 """
 
 import asyncio
@@ -38,18 +38,18 @@ from leveret.job_model import (
 )
 from leveret.job_service import limits
 
-# Base64 takes four bytes for three; names and numbers come on top.
+# Base64 needs four bytes for three; names and numbers are added.
 BODY_BYTES_MAX: Final = BATCH_BYTES_MAX * 4 // 3 + BATCH_MAX * 2_048
 ONE_OR_MANY: Final = SettleBody | list[SettleBody]
 _STATUSES: Final = {Outcome.UNKNOWN: 404, Outcome.STALE: 409}
 _DETAILS: Final = {
     Outcome.UNKNOWN: "there is no such job in this topic",
-    Outcome.STALE: "the lease is over, or another one holds the job",
+    Outcome.STALE: "the lease has ended, or another worker holds the job",
 }
 
-KNOWN: Final = "Jobs-Known"  # header of the answer: jobs that were there already, by their keys
+KNOWN: Final = "Jobs-Known"  # header of the answer: how many jobs existed already, by their keys
 
-# What a call does with jobs of one topic that it treats alike, and when their leases then end.
+# Settles jobs of one topic with the same parameters. Returns each outcome and the end of the lease.
 Action = Callable[[Call, SettleBody, list[Handle]], Awaitable[list[tuple[Outcome, int]]]]
 
 
@@ -67,7 +67,7 @@ async def enqueue(call: Call) -> Response:
 
 
 def _first_of_each(jobs: list[NewJob]) -> dict[str, int]:
-    """The index of the first job of each namespace."""
+    """Return the index of the first job of each namespace."""
     found: dict[str, int] = {}
     for index, job in enumerate(jobs):
         found.setdefault(job.namespace, index)
@@ -76,35 +76,35 @@ def _first_of_each(jobs: list[NewJob]) -> dict[str, int]:
 
 @job_call
 async def dequeue(call: Call) -> Response:
-    if call.request.method == "HEAD":  # whose answer has no body: nobody would see the jobs
+    if call.request.method == "HEAD":  # its answer has no body: the jobs would be lost
         raise HTTPException(405, "jobs are taken by GET", {"Allow": "GET"})
     query = call.request.query_params
     namespace, topic = topic_of(call)
     limit = number_of(query.get("limit"), "limit", DEQUEUE_DEFAULT)
     limits.require_within("limit", limit, 1, BATCH_MAX)
-    lease_ms = span_ms_of(query.get("lease"), "lease")
+    lease_ms = duration_ms_of(query.get("lease"), "lease")
     limits.require_lease(lease_ms)
-    wait_ms = span_ms_of(query.get("wait"), "wait") or 0
+    wait_ms = duration_ms_of(query.get("wait"), "wait") or 0
     limits.require_wait(wait_ms)
     jobs = await call.store.dequeue(namespace, topic, limit, lease_ms, 0)
     if wait_ms and not jobs:
         taking = call.store.dequeue(namespace, topic, limit, lease_ms, wait_ms)
-        jobs = await _unless_gone(call.request, taking)
+        jobs = await _unless_disconnected(call.request, taking)
     return json_response([leased_job_info(job) for job in jobs])
 
 
-async def _unless_gone(
+async def _unless_disconnected(
     request: Request, taking: Coroutine[Any, Any, list[LeasedJob]]
 ) -> list[LeasedJob]:
-    """What a call waits for, unless whoever asked has gone: then nobody is handed anything."""
+    """Return the jobs of a waiting call. If the client disconnects, cancel it: no job is leased."""
     async with asyncio.TaskGroup() as tasks:
         task = tasks.create_task(_outcome_of(taking))
-        gone = tasks.create_task(_gone(request))
+        gone = tasks.create_task(_wait_for_disconnect(request))
         await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
         task.cancel()  # changes nothing where it is done
         gone.cancel()
     if task.cancelled():
-        raise HTTPException(CLIENT_GONE, "nobody waits any more")
+        raise HTTPException(CLIENT_GONE, "the client has disconnected")
     outcome = task.result()
     if isinstance(outcome, JobsError):
         raise outcome
@@ -114,14 +114,14 @@ async def _unless_gone(
 async def _outcome_of(
     taking: Coroutine[Any, Any, list[LeasedJob]],
 ) -> list[LeasedJob] | JobsError:
-    """The jobs, or why there are none: a fault would end the group of tasks."""
+    """Return the jobs, or the error: a raised error would end the task group."""
     try:
         return await taking
     except JobsError as fault:
         return fault
 
 
-async def _gone(request: Request) -> None:
+async def _wait_for_disconnect(request: Request) -> None:
     message = await request.receive()
     while message["type"] != "http.disconnect":
         message = await request.receive()
@@ -143,7 +143,7 @@ async def nack(call: Call) -> Response:
     async def fail(
         call: Call, first: SettleBody, handles: list[Handle]
     ) -> list[tuple[Outcome, int]]:
-        delay_ms = _span_ms(first.delay, "delay")
+        delay_ms = _duration_ms(first.delay, "delay")
         found = await call.store.nack(
             first.namespace, first.topic, handles, first.error, delay_ms, first.dead
         )
@@ -157,14 +157,14 @@ async def extend(call: Call) -> Response:
     async def more(
         call: Call, first: SettleBody, handles: list[Handle]
     ) -> list[tuple[Outcome, int]]:
-        lease_ms = _span_ms(first.lease, "lease")
+        lease_ms = _duration_ms(first.lease, "lease")
         return await call.store.extend(first.namespace, first.topic, handles, lease_ms)
 
     return await settle(call, more)
 
 
 async def settle(call: Call, act: Action) -> Response:
-    """Do something with the jobs that the body names, and answer what became of each."""
+    """Apply an action to the jobs in the body, and answer the outcome of each."""
     body = decode_body(await whole_body(call.request, BODY_BYTES_MAX), ONE_OR_MANY)
     is_batch = isinstance(body, list)
     wanted: list[SettleBody] = body if isinstance(body, list) else [body]
@@ -185,10 +185,10 @@ async def settle(call: Call, act: Action) -> Response:
 def _handle(call: Call, one: SettleBody, item: int | None) -> Handle:
     try:
         limits.require_topic(one.namespace, one.topic)
-        delay_ms = _span_ms(one.delay, "delay")
+        delay_ms = _duration_ms(one.delay, "delay")
         if delay_ms is not None:
             limits.require_within("delay", delay_ms, 0, BACKOFF_MS_MAX)
-        limits.require_lease(_span_ms(one.lease, "lease"))
+        limits.require_lease(_duration_ms(one.lease, "lease"))
     except JobsInvalidError as fault:
         fault.item = item
         raise
@@ -200,27 +200,24 @@ def _handle(call: Call, one: SettleBody, item: int | None) -> Handle:
 def _groups(
     wanted: list[SettleBody], handles: list[Handle]
 ) -> list[tuple[SettleBody, list[Handle]]]:
-    """Neighbours that are treated alike."""
+    """Group consecutive jobs with the same parameters."""
     groups: list[tuple[SettleBody, list[Handle]]] = []
     for one, handle in zip(wanted, handles, strict=True):
-        if groups and _alike(groups[-1][0], one):
+        if groups and _has_same_parameters(groups[-1][0], one):
             groups[-1][1].append(handle)
         else:
             groups.append((one, [handle]))
     return groups
 
 
-def _alike(a: SettleBody, b: SettleBody) -> bool:
+def _has_same_parameters(a: SettleBody, b: SettleBody) -> bool:
     return (a.namespace, a.topic, a.error, a.delay, a.dead, a.lease) == (
         (b.namespace, b.topic, b.error, b.delay, b.dead, b.lease)
     )
 
 
-# The query
-
-
 def topic_of(call: Call) -> tuple[str, str]:
-    """Namespace and topic, which the call may use."""
+    """Return namespace and topic of the query. Answer 403 if the call may not use them."""
     query = call.request.query_params
     names = {}
     for field in ("namespace", "topic"):
@@ -232,25 +229,25 @@ def topic_of(call: Call) -> tuple[str, str]:
     return names["namespace"], names["topic"]
 
 
-def number_of(text: str | None, field: str, otherwise: int) -> int:
+def number_of(text: str | None, field: str, default: int) -> int:
     if text is None:
-        return otherwise
+        return default
     if not (text.isascii() and text.isdecimal() and len(text) <= 19):
         raise JobsInvalidError(f"{field} is a whole number, not {text}", field)
     return int(text)
 
 
-def span_ms_of(text: str | None, field: str) -> int | None:
-    """Seconds, as milliseconds."""
+def duration_ms_of(text: str | None, field: str) -> int | None:
+    """Return a number of seconds as milliseconds."""
     if text is None:
         return None
     try:
-        return _span_ms(float(text), field)
+        return _duration_ms(float(text), field)
     except ValueError:
         raise JobsInvalidError(f"{field} is a number of seconds, not {text}", field) from None
 
 
-def _span_ms(seconds: float | None, field: str) -> int | None:
+def _duration_ms(seconds: float | None, field: str) -> int | None:
     if seconds is None:
         return None
     try:
@@ -294,7 +291,7 @@ OPERATIONS: Final = (
         method="POST",
         path="/enqueue",
         handler=enqueue,
-        summary="Put in a batch of jobs, all or none; their ids in the same order.",
+        summary="Enqueue a batch of jobs, all or none; the answer has their ids in order.",
         group="jobs",
         access=Access.JOB_TOKEN,
         body=list[NewJobBody],
@@ -307,21 +304,23 @@ OPERATIONS: Final = (
         method="GET",
         path="/dequeue",
         handler=dequeue,
-        summary="Take the most urgent jobs of a topic under a lease.",
+        summary="Lease the most urgent jobs of a topic.",
         group="jobs",
         access=Access.JOB_TOKEN,
         query=(
             *TOPIC_QUERY,
-            Query("limit", f"at most so many; {DEQUEUE_DEFAULT} without it", int),
-            Query("wait", "wait for a job, so many seconds", float),
-            Query("lease", "how long they are leased, in seconds; else the topic's", float),
+            Query("limit", f"limit of jobs; default {DEQUEUE_DEFAULT}", int),
+            Query("wait", "seconds to wait for a job", float),
+            Query(
+                "lease", "length of the lease in seconds; default: the setting of the topic", float
+            ),
         ),
         answer=list[LeasedJobInfo],
         failures=REFUSALS,
         failure_media=MEDIA,
         is_audited=False,
     ),
-    _settling("/ack", ack, "Jobs are done."),
-    _settling("/nack", nack, "Jobs have failed: they come again later, or are dead."),
-    _settling("/extend", extend, "Keep the leases of jobs for longer."),
+    _settling("/ack", ack, "Ack jobs: they are done."),
+    _settling("/nack", nack, "Nack jobs: they have failed and are retried later, or become dead."),
+    _settling("/extend", extend, "Extend the leases of jobs."),
 )

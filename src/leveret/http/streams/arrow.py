@@ -1,8 +1,8 @@
 """The answer to a bulk read: an Arrow IPC stream, relayed from the worker with back-pressure.
 
-The status is decided by the worker's first rows. What fails later breaks the connection off: the
-client sees an answer without its end, never a short one that looks whole. A client that takes
-nothing for a while is broken off too.
+The first rows of the worker decide the status. A later failure breaks the connection off, so that
+the client sees an incomplete answer and never a short one that looks complete. A client that reads
+nothing for a while is disconnected too.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ _WORDS: Final = {
 
 
 class RangeGone(msgspec.Struct):
-    """Body of 410: where the stream begins now."""
+    """Body of 410, with the first offset that the stream still has."""
 
     error: str
     reason: str
@@ -50,18 +50,18 @@ class RangeGone(msgspec.Struct):
 
 
 class ArrowResponse:
-    """Relays one read."""
+    """Relay one read."""
 
     def __init__(self, reads: BulkReads, shown: str) -> None:
         self._reads = reads
-        self._shown = shown  # what is read, for the log file
+        self._shown = shown  # name of the source in the log file
 
     def open(self) -> AbstractAsyncContextManager[Read]:
-        """Ask the worker."""
+        """Begin the read in the worker."""
         raise NotImplementedError
 
     def failure(self, fault: ReadError) -> Response:
-        """The answer where nothing could be read."""
+        """Return the response if nothing could be read."""
         status = _STATUSES[fault.why]
         return json_response(ErrorBody(_WORDS[status], str(fault)), status=status)
 
@@ -91,11 +91,11 @@ class ArrowResponse:
                 raise ReadError(frames.FAILED, "the client does not read") from None
             if await client.is_disconnected():
                 raise ReadError(frames.FAILED, "the client has gone")
-            await asyncio.sleep(0)  # a fast worker and a fast client must not keep the loop
+            await asyncio.sleep(0)  # a fast worker and a fast client must not block the loop
 
 
 class StreamArrowResponse(ArrowResponse):
-    """A range of a stream."""
+    """Relay a range of a stream."""
 
     def __init__(self, reads: BulkReads, stream: Stream, request: Request) -> None:
         super().__init__(reads, f"stream '{stream.name}'")
@@ -116,7 +116,7 @@ class StreamArrowResponse(ArrowResponse):
 
 
 class QueueArrowResponse(ArrowResponse):
-    """Messages of a queue."""
+    """Relay messages of a queue."""
 
     def __init__(self, reads: BulkReads, request: Request, packs: AsyncIterator[Pack]) -> None:
         super().__init__(reads, f"queue '{request.stream}'")
@@ -133,17 +133,17 @@ def _start() -> Message:
 
 
 def range_gone(stream: Stream, offset: int) -> RangeGone:
-    """Why a range cannot be read any more."""
+    """Return the body of 410: retention has removed the beginning of the range."""
     first = int(stream.first_offset)
     reason = f"retention has passed offset {offset}: the stream begins with {first}"
     return RangeGone(_WORDS[410], reason, first)
 
 
 async def _break_off(scope: Scope, receive: Receive) -> None:
-    """Drop the connection with everything that waits to be sent."""
+    """Close the connection at once, without sending the buffered bytes."""
     abort = scope.get("state", {}).get("abort")
     if abort is None:
-        return  # the server sees that the answer has no end, and closes
+        return  # the server sees an answer without an end, and closes
     abort()
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -1,13 +1,13 @@
-"""Messages of a queue in bulk: leased by a reader in epochs, or only looked at. See docs/spark.md.
+"""Messages of a queue in bulk: leased by a reader in epochs, or only read. See docs/spark.md.
 
-GET     /api/queues/{vhost}/{name}/leases                    who holds what
-GET     /api/queues/{vhost}/{name}/leases/{reader}           one reader
-DELETE  /api/queues/{vhost}/{name}/leases/{reader}           gives back what is not acked
-POST    /api/queues/{vhost}/{name}/leases/{reader}/ack       epochs up to one are done
-POST    /api/queues/{vhost}/{name}/leases/{reader}/{epoch}   takes messages, or finds those it has
-GET     /api/queues/{vhost}/{name}/leases/{reader}/{epoch}   these messages as Arrow
+GET     /api/queues/{vhost}/{name}/leases                    list the readers
+GET     /api/queues/{vhost}/{name}/leases/{reader}           show one reader
+DELETE  /api/queues/{vhost}/{name}/leases/{reader}           return unacked messages to the queue
+POST    /api/queues/{vhost}/{name}/leases/{reader}/ack       ack all epochs up to one
+POST    /api/queues/{vhost}/{name}/leases/{reader}/{epoch}   take messages as an epoch
+GET     /api/queues/{vhost}/{name}/leases/{reader}/{epoch}   the messages of an epoch, as Arrow
 GET     /api/queues/{vhost}/{name}/numbers                   the numbers of all ready messages
-POST    /api/queues/{vhost}/{name}/batches                   messages by number as Arrow; they stay
+POST    /api/queues/{vhost}/{name}/batches                   messages by number, as Arrow; they stay
 """
 
 import asyncio
@@ -38,41 +38,41 @@ from leveret.http.streams.streams import columns_of
 from leveret.leases import Epoch, Lease
 from leveret.leases.keeping import EPOCH_BYTES_MAX, EPOCH_MESSAGES_MAX, LeaseBusyError
 
-EPOCH_MAX: Final = (1 << 53) - 1  # a number that every reader of JSON can hold
-MESSAGES: Final = 100_000  # of an epoch, where nobody says how many
-BYTES: Final = 64 * 1024 * 1024
-_STEP_MESSAGES: Final = 1000  # that are looked at in a turn
+EPOCH_MAX: Final = (1 << 53) - 1  # the largest integer that every JSON parser reads exactly
+MESSAGES_DEFAULT: Final = 100_000  # in an epoch
+BYTES_DEFAULT: Final = 64 * 1024 * 1024
+_STEP_MESSAGES: Final = 1000  # messages that are read in one turn
 _STEP_BYTES: Final = 1024 * 1024
-_STEP_NUMBERS: Final = 4096  # that are made runs of in a turn
+_STEP_NUMBERS: Final = 4096  # numbers that are merged into runs before a yield
 
 
 class EpochInfo(msgspec.Struct):
-    """An epoch."""
+    """One epoch of a lease."""
 
     epoch: int
     messages: int
     bytes: int  # of their bodies
-    missing: int  # messages that a restart has lost
+    missing: int  # messages lost by a restart
 
 
 class LeaseInfo(msgspec.Struct):
-    """What a reader holds."""
+    """The epochs that a reader holds."""
 
     reader: str
     user: str
-    acked: int  # epochs up to this one are done
+    acked: int  # the last epoch that is acked
     messages: int
     epochs: list[EpochInfo]
 
 
 class SettledCount(msgspec.Struct):
-    """What an ack, or giving back, has settled."""
+    """How many messages were settled."""
 
     messages: int
 
 
 class MessageNumbers(msgspec.Struct):
-    """Ready messages in the order of delivery, as runs: first and last number of each."""
+    """Numbers of ready messages in the order of delivery, as runs: first and last number."""
 
     messages: int
     runs: list[tuple[int, int]]
@@ -89,7 +89,7 @@ async def get_lease(request: Request) -> Response:
 
 async def end_lease(request: Request) -> Response:
     lease = _lease_of(request)
-    with _not_now():
+    with _busy_as_503():
         count = await node_of(request).leases.end(lease.queue, lease.reader)
     return json_response(SettledCount(count))
 
@@ -99,7 +99,7 @@ async def ack_epochs(request: Request) -> Response:
     upto = number_of(request.query_params, "upto", -1, EPOCH_MAX)
     if upto < 0:
         raise HTTPException(400, "'upto' is the last epoch that is done")
-    with _not_now():
+    with _busy_as_503():
         count = await node_of(request).leases.ack(lease.queue, lease.reader, upto)
     return json_response(SettledCount(count))
 
@@ -107,13 +107,13 @@ async def ack_epochs(request: Request) -> Response:
 async def take_epoch(request: Request) -> Response:
     queue = permitted_queue(request, READ)
     query = request.query_params
-    with _not_now():
+    with _busy_as_503():
         epoch = await node_of(request).leases.take(
             queue,
             part_of(request, "reader"),
             _epoch_number(request),
-            max(number_of(query, "count", MESSAGES, EPOCH_MESSAGES_MAX), 1),
-            max(number_of(query, "max_bytes", BYTES, EPOCH_BYTES_MAX), 1),
+            max(number_of(query, "count", MESSAGES_DEFAULT, EPOCH_MESSAGES_MAX), 1),
+            max(number_of(query, "max_bytes", BYTES_DEFAULT, EPOCH_BYTES_MAX), 1),
             user_of(request).name,
         )
     return json_response(_epoch_info(epoch))
@@ -141,7 +141,7 @@ async def get_numbers(request: Request) -> Response:
 
 
 async def merge_into_runs(seqs: Sequence[int]) -> list[tuple[int, int]]:
-    """Ascending stretches without a gap. A queue may have millions: others in between."""
+    """Merge numbers into runs without a gap. Yield the loop: a queue may have millions."""
     runs: list[tuple[int, int]] = []
     for start in range(0, len(seqs), _STEP_NUMBERS):
         for seq in seqs[start : start + _STEP_NUMBERS]:
@@ -160,7 +160,7 @@ async def read_numbers(request: Request) -> QueueArrowResponse:
     if total > EPOCH_MESSAGES_MAX or not all(0 <= first <= last for first, last in wanted.runs):
         raise HTTPException(400, f"'runs' are numbers in pairs, up to {EPOCH_MESSAGES_MAX} of them")
     seqs = [seq for first, last in wanted.runs for seq in range(first, last + 1)]
-    return _answer(request, queue, _looked_at(node_of(request), queue, seqs))
+    return _answer(request, queue, _read_messages(node_of(request), queue, seqs))
 
 
 def _plain_queue(request: Request) -> Queue:
@@ -181,8 +181,8 @@ async def _packs(rows: list[tuple[int, Message]]) -> AsyncIterator[Pack]:
         await asyncio.sleep(0)
 
 
-async def _looked_at(node: NodeView, queue: Queue, seqs: list[int]) -> AsyncIterator[Pack]:
-    """The messages of these numbers that are still ready, some in each turn."""
+async def _read_messages(node: NodeView, queue: Queue, seqs: list[int]) -> AsyncIterator[Pack]:
+    """Yield the messages with these numbers that are still ready, some in each turn."""
     at = 0
     while at < len(seqs) and not queue.deleted:
         with node.turn():
@@ -203,8 +203,8 @@ def _lease_of(request: Request) -> Lease:
 
 
 @contextmanager
-def _not_now() -> Iterator[None]:
-    """Who comes while something is done with the lease comes again."""
+def _busy_as_503() -> Iterator[None]:
+    """Answer 503 if another request works on the lease: the client tries again."""
     try:
         yield
     except LeaseBusyError as fault:
@@ -230,13 +230,13 @@ def _lease_info(lease: Lease) -> LeaseInfo:
 
 _PATH: Final = "/api/queues/{vhost}/{name}"
 _LEASE: Final = f"{_PATH}/leases/{{reader}}"
-_COLUMNS: Final = Query("columns", "names of columns, with commas between")
+_COLUMNS: Final = Query("columns", "names of columns, separated by commas")
 OPERATIONS: Final = (
     Operation(
         method="GET",
         path=f"{_PATH}/leases",
         handler=list_leases,
-        summary="Who holds messages of a queue in epochs.",
+        summary="List the readers that hold messages of a queue in epochs.",
         group="leases",
         access=Access.ANY_USER,
         answer=list[LeaseInfo],
@@ -245,7 +245,7 @@ OPERATIONS: Final = (
         method="GET",
         path=_LEASE,
         handler=get_lease,
-        summary="What a reader holds.",
+        summary="Return the epochs that a reader holds.",
         group="leases",
         access=Access.ANY_USER,
         answer=LeaseInfo,
@@ -254,7 +254,7 @@ OPERATIONS: Final = (
         method="DELETE",
         path=_LEASE,
         handler=end_lease,
-        summary="Give back what is not acked, and forget the reader.",
+        summary="Return unacked messages to the queue, and forget the reader.",
         group="leases",
         access=Access.ANY_USER,
         answer=SettledCount,
@@ -263,10 +263,10 @@ OPERATIONS: Final = (
         method="POST",
         path=f"{_LEASE}/ack",
         handler=ack_epochs,
-        summary="Epochs up to one are done.",
+        summary="Ack all epochs up to one.",
         group="leases",
         access=Access.ANY_USER,
-        query=(Query("upto", "the last epoch that is done", int, required=True),),
+        query=(Query("upto", "the last epoch to ack", int, required=True),),
         answer=SettledCount,
         is_audited=False,
     ),
@@ -274,12 +274,12 @@ OPERATIONS: Final = (
         method="POST",
         path=f"{_LEASE}/{{epoch}}",
         handler=take_epoch,
-        summary="Take messages as an epoch; one that is there stays as it is.",
+        summary="Take messages as an epoch; an epoch that exists is unchanged.",
         group="leases",
         access=Access.ANY_USER,
         query=(
-            Query("count", "how many messages at most", int),
-            Query("max_bytes", "about how many bytes of bodies at most", int),
+            Query("count", "limit of messages", int),
+            Query("max_bytes", "approximate limit of the bodies, in bytes", int),
         ),
         answer=EpochInfo,
         is_audited=False,
@@ -288,7 +288,7 @@ OPERATIONS: Final = (
         method="GET",
         path=f"{_LEASE}/{{epoch}}",
         handler=get_epoch,
-        summary="The messages of an epoch as an Arrow IPC stream, the same ones every time.",
+        summary="Return the messages of an epoch as an Arrow IPC stream; the same ones each time.",
         group="leases",
         access=Access.ANY_USER,
         query=(
@@ -302,7 +302,7 @@ OPERATIONS: Final = (
         method="GET",
         path=f"{_PATH}/numbers",
         handler=get_numbers,
-        summary="The numbers of all ready messages, in the order of delivery.",
+        summary="Return the numbers of all ready messages, in the order of delivery.",
         group="insight",
         access=Access.ANY_USER,
         answer=MessageNumbers,
@@ -311,7 +311,7 @@ OPERATIONS: Final = (
         method="POST",
         path=f"{_PATH}/batches",
         handler=read_numbers,
-        summary="Messages by number as an Arrow IPC stream; they stay in the queue.",
+        summary="Return messages by number as an Arrow IPC stream; they stay in the queue.",
         group="insight",
         access=Access.ANY_USER,
         query=(_COLUMNS,),

@@ -1,12 +1,12 @@
-"""Streams over HTTP: what they hold, ranges of them as Arrow, offsets by time, cursors.
+"""Streams over HTTP: what they hold, ranges as Arrow, offsets by time, cursors.
 
-GET         /api/streams/{vhost}/{name}                     where it begins and ends, cursors
+GET         /api/streams/{vhost}/{name}                     first and end offset, cursors
 GET         /api/streams/{vhost}/{name}/offset?timestamp=   the first offset of a time
-GET         /api/streams/{vhost}/{name}/offset?from=&bytes= where about so many bytes end
+GET         /api/streams/{vhost}/{name}/offset?from=&bytes= the offset after about so many bytes
 GET         /api/streams/{vhost}/{name}/segments?from=&to=  the files that hold a range
-GET         /api/streams/{vhost}/{name}/batches?from=&to=   a range, see `batches`
-GET         /api/streams/{vhost}/{name}/messages?from=      a few as JSON, see `stream_messages`
-PUT DELETE  /api/streams/{vhost}/{name}/cursors/{cursor}    a position kept under a name
+GET         /api/streams/{vhost}/{name}/batches?from=&to=   a range as Arrow (`arrow`)
+GET         /api/streams/{vhost}/{name}/messages?from=      a few as JSON (`stream_messages`)
+PUT DELETE  /api/streams/{vhost}/{name}/cursors/{cursor}    a position under a name
 """
 
 from bisect import bisect_right
@@ -44,9 +44,9 @@ class StreamInfo(msgspec.Struct):
     messages: int
     segments: int
     bytes: int
-    first_timestamp_ms: int | None  # null while it is empty
+    first_timestamp_ms: int | None  # null if the stream is empty
     last_timestamp_ms: int | None
-    cursors: dict[str, int]  # the next offset of each
+    cursors: dict[str, int]  # the next offset of each cursor
 
 
 class Offset(msgspec.Struct):
@@ -75,7 +75,7 @@ async def get_stream(request: Request) -> Response:
 
 
 class SegmentInfo(msgspec.Struct):
-    """A file of a stream, and how far it may be read now."""
+    """A file of a stream, and how far it may be read."""
 
     name: str
     first_offset: int
@@ -85,11 +85,11 @@ class SegmentInfo(msgspec.Struct):
 class SegmentsInfo(msgspec.Struct):
     """Body of …/segments."""
 
-    number: int  # of the stream in the log
+    number: int  # number of the stream in the log
     segments: list[SegmentInfo]
-    # A chunk in the first of them before which nothing of the range stands
-    known_offset: int  # its first
-    known_place: int  # in the file
+    # A chunk in the first segment; nothing of the range is before it.
+    known_offset: int  # first offset of the chunk
+    known_place: int  # position in the file
 
 
 async def get_segments(request: Request) -> Response:
@@ -103,7 +103,7 @@ async def get_segments(request: Request) -> Response:
 
 
 def _known_chunk(stream: Stream, segment_first: int, first: int) -> tuple[int, int]:
-    """The last chunk of the index of a segment that does not begin after an offset."""
+    """Return offset and place of the last indexed chunk that begins at or before an offset."""
     for segment in stream.segments.segments:
         if segment.first_offset == segment_first:
             index = stream.segments.index(segment)
@@ -124,7 +124,7 @@ async def get_offset(request: Request) -> Response:
 
 
 def _offset_after(stream: Stream, first: int, bytes_max: int) -> int:
-    """Where about so many bytes end that begin with an offset; at least some messages on."""
+    """Return the offset about `bytes_max` bytes after an offset, and at least one chunk later."""
     segments = stream.segments.segments
     left = bytes_max
     for number, segment in enumerate(segments):
@@ -187,7 +187,7 @@ OPERATIONS: Final = (
         method="GET",
         path=_PATH,
         handler=get_stream,
-        summary="Where a stream begins and ends, and its cursors.",
+        summary="Return the first and the end offset of a stream, and its cursors.",
         group="streams",
         access=Access.ANY_USER,
         answer=StreamInfo,
@@ -196,13 +196,13 @@ OPERATIONS: Final = (
         method="GET",
         path=f"{_PATH}/offset",
         handler=get_offset,
-        summary="The first offset of a time, or the one behind some bytes.",
+        summary="Return the first offset of a time, or the offset after a number of bytes.",
         group="streams",
         access=Access.ANY_USER,
         query=(
             Query("timestamp", "ISO 8601, or milliseconds since 1970"),
-            Query("from", "instead: the offset from which on bytes are counted", int),
-            Query("bytes", "about how many bytes on disk", int),
+            Query("from", "with `bytes`: the offset to count from", int),
+            Query("bytes", "approximate number of bytes on disk", int),
         ),
         answer=Offset,
     ),
@@ -210,7 +210,7 @@ OPERATIONS: Final = (
         method="GET",
         path=f"{_PATH}/segments",
         handler=get_segments,
-        summary="The files that hold a range of a stream, and how far each may be read.",
+        summary="List the files that hold a range of a stream, and how far each may be read.",
         group="streams",
         access=Access.ANY_USER,
         query=(
@@ -223,14 +223,14 @@ OPERATIONS: Final = (
         method="GET",
         path=f"{_PATH}/batches",
         handler=get_batches,
-        summary="A range of a stream as an Arrow IPC stream.",
+        summary="Return a range of a stream as an Arrow IPC stream.",
         group="streams",
         access=Access.ANY_USER,
         query=(
             Query("from", "the first offset", int, required=True),
             Query("to", "the offset after the last", int),
-            Query("columns", "names of columns, with commas between"),
-            Query("max_bytes", "about how many bytes of bodies at most", int),
+            Query("columns", "names of columns, separated by commas"),
+            Query("max_bytes", "approximate limit of the bodies, in bytes", int),
         ),
         media="application/vnd.apache.arrow.stream",
     ),
@@ -238,7 +238,7 @@ OPERATIONS: Final = (
         method="PUT",
         path=f"{_PATH}/cursors/{{cursor}}",
         handler=change_cursor,
-        summary="Keep a position under a name.",
+        summary="Store a position under a name.",
         group="streams",
         access=Access.ANY_USER,
         body=Offset,
@@ -248,7 +248,7 @@ OPERATIONS: Final = (
         method="DELETE",
         path=f"{_PATH}/cursors/{{cursor}}",
         handler=change_cursor,
-        summary="Forget a position.",
+        summary="Delete a stored position.",
         group="streams",
         access=Access.ANY_USER,
         status=204,
@@ -257,7 +257,7 @@ OPERATIONS: Final = (
 
 
 def stream_of(request: Request) -> Stream:
-    """The stream that the path names, if the user may read it."""
+    """Return the stream that the path names. Answer 401 if the user may not read it."""
     user = user_of(request)
     vhost_name, name = vhost_of(request), part_of(request, "name")
     if not user.may(READ, vhost_name, "queue", name):
@@ -273,7 +273,7 @@ def stream_of(request: Request) -> Stream:
 
 
 def _escaped(name: str) -> str:
-    """A name for JSON: bytes that are not UTF-8 as `\\xNN`."""
+    """Return a name for JSON; bytes that are not UTF-8 become `\\xNN`."""
     return shown(name.encode("utf-8", "surrogateescape"))
 
 
@@ -287,7 +287,7 @@ def number_of(request: Request, name: str, default: int | None) -> int:
 
 
 def columns_of(request: Request) -> list[str]:
-    """The columns that are wanted; 400 where there is no such one."""
+    """Return the requested columns. Answer 400 for an unknown column."""
     text = request.query_params.get("columns")
     columns = text.split(",") if text is not None else list(COLUMNS)
     for column in columns:
@@ -299,7 +299,7 @@ def columns_of(request: Request) -> list[str]:
 
 
 def _time_ms(text: str) -> int:
-    """A time as ISO 8601, UTC where it says nothing else, or in milliseconds since 1970."""
+    """Decode a time: ISO 8601 (UTC without a zone), or milliseconds since 1970."""
     if text.isascii() and text.isdigit() and len(text) <= 18:
         return int(text)
     try:
