@@ -1,4 +1,4 @@
-"""Asks a broker's HTTP front, as guest unless told otherwise, and says what came back."""
+"""Send HTTP requests to a broker, as guest by default, and return the answers."""
 
 import json
 from base64 import b64encode
@@ -21,7 +21,7 @@ def ask(
     login: str | None = GUEST,
     headers: dict[str, str] | None = None,
 ) -> tuple[int, Any]:
-    """Status and decoded body of an answer; None where it has no body."""
+    """Return status and decoded body of an answer; None if it has no body."""
     status, data, _ = ask_whole(url, method, path, body, login=login, headers=headers)
     return status, json.loads(data) if data else None
 
@@ -35,7 +35,7 @@ def ask_whole(
     login: str | None = GUEST,
     headers: dict[str, str] | None = None,
 ) -> tuple[int, bytes, HTTPMessage]:
-    """Status, body and headers; a body of bytes is sent as it is, anything else as JSON."""
+    """Return status, body and headers. Bytes are sent unchanged, other bodies as JSON."""
     sent = dict(headers or {})
     if login is not None:
         sent["Authorization"] = "Basic " + b64encode(login.encode()).decode()
@@ -50,7 +50,7 @@ def ask_whole(
 
 
 def reason(answer: tuple[int, Any]) -> tuple[int, str]:
-    """Status and reason of a refusal."""
+    """Return status and reason of an error."""
     return answer[0], answer[1]["reason"]
 
 

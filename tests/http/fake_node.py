@@ -1,4 +1,4 @@
-"""A node as the HTTP front sees it, without the node."""
+"""A fake node: the interface `NodeView` without a broker process."""
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager
@@ -26,7 +26,7 @@ from leveret.tasks import Tasks
 
 
 class NoBackups:
-    """Nothing to back up."""
+    """Backups that cannot be made."""
 
     async def node(self) -> AsyncIterator[bytes]:
         raise NotImplementedError
@@ -39,7 +39,7 @@ class NoBackups:
 
 
 class NoConnections:
-    """Nobody is connected."""
+    """No connections."""
 
     def outlets(self) -> list[Outlet]:
         return []
@@ -64,7 +64,7 @@ class NoConnections:
 
 
 class NoMetrics:
-    """Nothing is told."""
+    """No metrics."""
 
     def __init__(self) -> None:
         self.requests = RequestCounts()
@@ -86,7 +86,7 @@ class NoMetrics:
 
 
 class FakeNode:
-    """A node that is as well as its list of alarms says."""
+    """A node with the given alarms."""
 
     node_name = "hare"
     durability = "sync"

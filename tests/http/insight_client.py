@@ -1,4 +1,4 @@
-"""Asks a broker over HTTP, and connects to it over AMQP, in few words."""
+"""Helpers of the insight tests: HTTP requests, AMQP channels, whole searches."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from tests.http import asking
 def ask(
     url: BrokerUrl, method: str, path: str, body: object = None, *, login: bool = True
 ) -> tuple[int, Any]:
-    """Status and decoded body of one request to the API."""
+    """Return status and decoded body of one request to the API."""
     return asking.ask(url, method, "/api" + path, body, login=asking.GUEST if login else None)
 
 
@@ -25,7 +25,7 @@ def properties(**fields: Any) -> pika.BasicProperties:
 
 
 def search_all(url: BrokerUrl, path: str, body: dict[str, object]) -> list[dict[str, Any]]:
-    """All pages of a search."""
+    """Return the messages of all pages of a search."""
     items: list[dict[str, Any]] = []
     cursor: str | None = None
     while True:

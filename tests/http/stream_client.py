@@ -1,4 +1,4 @@
-"""Publishes to a stream and asks for it over HTTP."""
+"""Publish to a stream, and read it over HTTP."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ WITHIN_S = 30.0
 
 @contextmanager
 def channel(url: BrokerUrl) -> Iterator[Any]:
-    """A channel with confirms."""
+    """Open a channel with confirms."""
     connection = pika.BlockingConnection(pika.URLParameters(url))
     try:
         opened = connection.channel()
@@ -45,7 +45,7 @@ def publish(opened: Any, first: int, end: int, body: bytes = b"") -> None:
 def ask(
     url: BrokerUrl, path: str, method: str = "GET", body: bytes | None = None, auth: str = GUEST
 ) -> tuple[int, Any, bytes]:
-    """Status, headers and body of a request about streams of the default vhost."""
+    """Return status, headers and body of a request for a stream of the default vhost."""
     connection = HTTPConnection("127.0.0.1", url.http_port, timeout=WITHIN_S)
     headers = {"Authorization": auth} if auth else {}
     connection.request(method, f"/api/streams/%2F/{path}", body, headers)
@@ -63,7 +63,7 @@ def ask_json(
 
 
 def table(url: BrokerUrl, query: str) -> pa.Table:
-    """A range of a stream."""
+    """Return a range of a stream as an Arrow table."""
     status, headers, body = ask(url, f"s/batches?{query}")
     assert status == 200, body
     assert headers["content-type"] == "application/vnd.apache.arrow.stream"
@@ -80,7 +80,7 @@ def stream_of(url: BrokerUrl) -> Stream:
 
 
 def on_loop(url: BrokerUrl, call: Callable[[], Any]) -> Any:
-    """The result of a call made in the broker's thread."""
+    """Return the result of a call in the thread of the broker."""
 
     async def run() -> Any:
         return call()

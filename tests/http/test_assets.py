@@ -1,4 +1,4 @@
-"""The page's files: their types, their policy, and that nothing else can be had."""
+"""The files of the web page: types, security policy, and nothing outside the folder."""
 
 import http.client
 import re
@@ -66,7 +66,7 @@ def test_a_file_that_has_not_changed_is_not_sent_again(url: BrokerUrl) -> None:
 
 
 @pytest.mark.parametrize("path", ["nothing.js", "../assets.py", "%2e%2e/assets.py", "", "views"])
-def test_nothing_else_can_be_had(url: BrokerUrl, path: str) -> None:
+def test_other_paths_are_not_served(url: BrokerUrl, path: str) -> None:
     response, _ = ask(url, f"/page/{path}")
     assert response.status == 404
 

@@ -1,4 +1,4 @@
-"""Bulk reads when things go wrong: the worker dies, clients stop, retention passes, chunks rot."""
+"""Bulk reads under faults: dead workers, stalled clients, retention, damaged chunks."""
 
 import os
 import signal
@@ -32,7 +32,7 @@ from tests.http.stream_client import (
 )
 
 LARGE = b"x" * 1_000_000
-MANY = 30  # large messages: more than the buffers between worker and client hold
+MANY = 30  # large messages; more than the buffers between worker and client hold
 
 
 def fill(url: BrokerUrl, count: int, body: bytes = LARGE, **arguments: object) -> None:
@@ -42,7 +42,7 @@ def fill(url: BrokerUrl, count: int, body: bytes = LARGE, **arguments: object) -
 
 
 def begin(url: BrokerUrl, query: str = "from=0") -> tuple[HTTPConnection, HTTPResponse]:
-    """A read whose client has taken nothing but the first bytes."""
+    """Begin a read, and take only its first bytes."""
     connection = HTTPConnection("127.0.0.1", url.http_port, timeout=WITHIN_S)
     connection.connect()
     connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
@@ -56,7 +56,7 @@ def begin(url: BrokerUrl, query: str = "from=0") -> tuple[HTTPConnection, HTTPRe
 
 
 def wait_until(happened: Callable[[], object]) -> None:
-    """Wait for something that no event tells."""
+    """Wait for a condition that has no event."""
     deadline = time.monotonic() + WITHIN_S
     while not happened():
         assert time.monotonic() < deadline
@@ -64,13 +64,13 @@ def wait_until(happened: Callable[[], object]) -> None:
 
 
 def assert_breaks_off(answer: HTTPResponse) -> bytes:
-    """The rest of an answer that does not end as it should; never its end marker."""
+    """Read the rest of an answer that breaks off. It must not have the end marker."""
     found = b""
     with pytest.raises((IncompleteRead, ConnectionError)):
         while True:
             piece = answer.read1(65536)
             if not piece:
-                raise IncompleteRead(b"")  # the chunked coding says by itself whether it is whole
+                raise IncompleteRead(b"")  # chunked encoding shows whether the answer is complete
             found += piece
     return found
 
@@ -181,7 +181,7 @@ def test_segment_that_goes_before_the_first_byte_is_410(tmp_path: Path) -> None:
         assert (status, body["error"], body["first_offset"]) == (410, "gone", 0)
 
 
-def test_damage_in_the_first_rows_is_told(tmp_path: Path) -> None:
+def test_damage_in_the_first_rows_is_a_500(tmp_path: Path) -> None:
     with broker(http=True, disk=Disk(tmp_path)) as url:
         fill(url, 10, b"needle")
         damage(tmp_path, b"needle")
@@ -190,7 +190,7 @@ def test_damage_in_the_first_rows_is_told(tmp_path: Path) -> None:
         assert body["reason"] == "a chunk has been changed"
 
 
-def test_damage_later_breaks_off(tmp_path: Path) -> None:
+def test_damage_after_the_first_rows_breaks_the_answer_off(tmp_path: Path) -> None:
     with broker(http=True, disk=Disk(tmp_path)) as url:
         fill(url, MANY)
         with channel(url) as opened:
@@ -215,7 +215,7 @@ def test_disk_that_another_process_cannot_read_is_served_too() -> None:
         assert table(url, "from=2")["body"].to_pylist() == [b"body"] * 8
 
 
-def test_missing_pyarrow_is_told_in_one_sentence(
+def test_missing_pyarrow_is_a_501_with_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "pyarrow.py").write_text("raise ModuleNotFoundError('gone', name='pyarrow')")
@@ -250,7 +250,7 @@ def test_reads_while_publishing_see_whole_prefixes(tmp_path: Path) -> None:
 
 
 def publish_fast(url: BrokerUrl, count: int) -> None:
-    """Without waiting for confirms."""
+    """Publish without waiting for confirms."""
     connection = pika.BlockingConnection(pika.URLParameters(url))
     opened = connection.channel()
     for number in range(count):
@@ -263,7 +263,9 @@ def test_stopping_node_breaks_reads_off(tmp_path: Path) -> None:
         fill(url, MANY)
         connection, answer = begin(url)
         began = time.monotonic()
-    assert time.monotonic() - began < 40  # the reader does not read: it would take for ever
+    assert (
+        time.monotonic() - began < 40
+    )  # the client does not read: without a limit this would never end
     assert_breaks_off(answer)
     connection.close()
 

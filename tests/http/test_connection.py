@@ -1,4 +1,4 @@
-"""A connection of the HTTP front, without a socket below and with an application of the test."""
+"""One connection of the HTTP front, without a socket and with an application of the test."""
 
 import asyncio
 import socket
@@ -16,7 +16,7 @@ GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 class Unused(asyncio.Transport):
-    """A transport that nobody writes to."""
+    """A transport that discards all bytes."""
 
     def is_closing(self) -> bool:
         return False
@@ -31,8 +31,8 @@ class Unused(asyncio.Transport):
         pass
 
 
-def test_whoever_hangs_up_on_several_requests_ends_them_all() -> None:
-    """uvicorn tells the last one alone: the others would write, and uvloop raises."""
+def test_disconnect_ends_all_pipelined_requests() -> None:
+    """uvicorn informs only the last request. The others would write, and uvloop would raise."""
     told: list[str] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -55,4 +55,4 @@ def test_whoever_hangs_up_on_several_requests_ends_them_all() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         with socket.create_connection(server.getsockname()) as peer:
             asyncio.run(scenario(peer))
-    assert told == ["http.disconnect"]  # the others had not begun
+    assert told == ["http.disconnect"]  # the other requests had not begun

@@ -1,4 +1,4 @@
-"""Connections, channels and consumers over HTTP: what they are, and closing them."""
+"""Connections, channels and consumers over HTTP: list, show and close them."""
 
 import time
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ def api(url: BrokerUrl) -> Api:
 
 
 def wait_for_none(api: Api) -> None:
-    """The broker notices the end of a socket a moment later."""
+    """Wait: the broker notices the end of a socket a moment later."""
     end = time.monotonic() + WITHIN_S
     while api.get("connections"):
         assert time.monotonic() < end
@@ -72,7 +72,7 @@ def test_heartbeat_is_noted(api: Api, url: BrokerUrl) -> None:
         before = api.get("connections")[0]
         connection._impl._send_frame(pika.frame.Heartbeat())
         connection.process_data_events()
-        connection.channel()  # whose answer shows that the heartbeat has come
+        connection.channel()  # its answer proves that the heartbeat has arrived
         after = api.get("connections")[0]
     assert before["last_heartbeat"] is None
     assert after["last_heartbeat"] >= after["connected_at"]
@@ -156,7 +156,7 @@ def test_channel_is_described_with_its_counts(api: Api, url: BrokerUrl) -> None:
         assert len(api.get("vhosts/%2F/channels")) == 1
 
 
-def test_transaction_is_seen(api: Api, url: BrokerUrl) -> None:
+def test_channel_shows_its_transaction(api: Api, url: BrokerUrl) -> None:
     wait_for_none(api)
     with connected(url) as connection:
         channel = connection.channel()

@@ -1,7 +1,7 @@
-"""Definitions as one document: real and hand-made exports of RabbitMQ come in and go out unchanged.
+"""Definitions as one document: exports of RabbitMQ are imported and exported unchanged.
 
-`definitions_3.10.json` was exported by RabbitMQ 3.10.8; `definitions_4.1.json` is written by hand
-after the form that 4.1 has.
+`definitions_3.10.json` was exported by RabbitMQ 3.10.8. `definitions_4.1.json` is written by hand,
+in the form of 4.1.
 """
 
 import json
@@ -45,7 +45,7 @@ def read(name: str) -> dict[str, Any]:
 
 
 def lists(document: dict[str, Any]) -> dict[str, list[str]]:
-    """The lists of a document, each sorted; an empty list of limits says nothing."""
+    """Return the lists of a document, each sorted. An empty list of limits means nothing."""
     return {
         name: sorted(
             json.dumps(row, sort_keys=True) for row in document[name] if row.get("value") != []
@@ -55,7 +55,7 @@ def lists(document: dict[str, Any]) -> dict[str, list[str]]:
 
 
 def objects(rng: random.Random, vhosts: list[str]) -> dict[str, Any]:
-    """Queues, exchanges, and bindings between them."""
+    """Generate queues, exchanges, and bindings between them."""
     names = [f"{word}.{number}" for word in ("orders", "mail", "täsk") for number in range(40)]
     queues = [
         {
@@ -103,7 +103,7 @@ def objects(rng: random.Random, vhosts: list[str]) -> dict[str, Any]:
 
 
 def generated(seed: int) -> dict[str, Any]:
-    """A document with users, policies and some hundred objects."""
+    """Generate a document with users, policies and some hundred objects."""
     rng = random.Random(seed)
     vhosts = ["/", "a/b", "größe"]
     guest = {
@@ -141,7 +141,7 @@ def generated(seed: int) -> dict[str, Any]:
 
 
 @FILES
-def test_an_export_of_rabbitmq_comes_in_and_goes_out_unchanged(name: str) -> None:
+def test_export_of_rabbitmq_is_imported_and_exported_unchanged(name: str) -> None:
     document = read(name)
     disk = FakeDisk()
     with broker(http=True, disk=disk) as url:
@@ -156,7 +156,7 @@ def test_an_export_of_rabbitmq_comes_in_and_goes_out_unchanged(name: str) -> Non
     assert again == first, "all but what is transient"
 
 
-def test_a_generated_document_comes_in_and_goes_out_unchanged() -> None:
+def test_generated_document_is_imported_and_exported_unchanged() -> None:
     seed = random.randrange(1 << 30)
     print("seed", seed)
     document = generated(seed)
@@ -168,7 +168,7 @@ def test_a_generated_document_comes_in_and_goes_out_unchanged() -> None:
         assert lists(ask(url, "GET", "/api/definitions")[1]) == lists(document)
 
 
-def test_what_came_in_is_in_force(url: BrokerUrl) -> None:
+def test_imported_definitions_are_in_force(url: BrokerUrl) -> None:
     assert ask(url, "POST", "/api/definitions", read("definitions_4.1.json"))[0] == 204
     _, queue = ask(url, "GET", "/api/queues/orders/work.07")
     assert (queue["type"], queue["policy"], queue["operator_policy"]) == ("quorum", "retry", "cap")
@@ -183,7 +183,7 @@ def test_what_came_in_is_in_force(url: BrokerUrl) -> None:
     assert ask(url, "GET", "/api/cluster-name") == (200, {"name": "rabbit@example"})
 
 
-def test_the_document_says_what_it_is(url: BrokerUrl) -> None:
+def test_document_has_its_product_and_version(url: BrokerUrl) -> None:
     _, document = ask(url, "GET", "/api/definitions")
     assert list(document) == [
         "rabbit_version",
@@ -199,7 +199,7 @@ def test_the_document_says_what_it_is(url: BrokerUrl) -> None:
     assert document["explanation"] == "Definitions of cluster 'test'"
 
 
-def test_one_vhost_by_itself(url: BrokerUrl) -> None:
+def test_one_vhost_can_be_exported_and_imported(url: BrokerUrl) -> None:
     assert ask(url, "POST", "/api/definitions", read("definitions_3.10.json"))[0] == 204
     _, document = ask(url, "GET", "/api/definitions/shop")
     assert document["original_vhost_name"] == "shop"
@@ -297,7 +297,7 @@ def test_a_document_with_a_fault_changes_nothing(url: BrokerUrl, document: Any, 
     assert ask(url, "GET", "/api/definitions")[1] == before
 
 
-def test_what_is_there_stays_and_what_cannot_be_is_passed_over(url: BrokerUrl) -> None:
+def test_import_keeps_existing_objects_and_skips_impossible_ones(url: BrokerUrl) -> None:
     connection = pika.BlockingConnection(pika.URLParameters(url))
     connection.channel().queue_declare("x", durable=True, arguments={"x-max-length": 5})
     connection.close()
@@ -323,7 +323,7 @@ def test_what_is_there_stays_and_what_cannot_be_is_passed_over(url: BrokerUrl) -
     assert ask(url, "POST", "/api/definitions", b"") == (204, None)
 
 
-def test_a_file_of_a_form_is_taken_in(url: BrokerUrl) -> None:
+def test_file_of_a_form_is_imported(url: BrokerUrl) -> None:
     document = json.dumps({"vhosts": [{"name": "from a form"}]}).encode()
     lines = [
         b"--cut",
@@ -342,7 +342,7 @@ def test_a_file_of_a_form_is_taken_in(url: BrokerUrl) -> None:
     assert reason(empty) == (400, "the form has no field 'file'")
 
 
-def test_a_start_takes_in_a_file() -> None:
+def test_definitions_file_is_imported_at_start() -> None:
     path = HERE / "definitions_3.10.json"
     with broker(http=True, load_definitions=str(path)) as url:
         assert lists(ask(url, "GET", "/api/definitions")[1]) == lists(read(path.name))
@@ -360,7 +360,7 @@ def test_plain_passwords_are_hashed(url: BrokerUrl) -> None:
     assert "secret" not in json.dumps(row)
 
 
-def test_only_administrators_may(url: BrokerUrl) -> None:
+def test_only_administrators_may_export_and_import(url: BrokerUrl) -> None:
     user = {"name": "maker", "password": "secret", "tags": "policymaker"}
     assert ask(url, "POST", "/api/definitions", {"users": [user]})[0] == 204
     login = "maker:secret"

@@ -14,7 +14,7 @@ WAIT_S = 30.0
 
 
 class Client:
-    """A channel, and a queue bound to an exchange to watch."""
+    """A channel, and a queue bound to the exchange under test."""
 
     def __init__(self, url: BrokerUrl, exchange: str) -> None:
         self.url = url
@@ -27,7 +27,7 @@ class Client:
         self.channel.queue_bind(self.queue, self.exchange, key)
 
     def next(self) -> tuple[str, dict[str, Any], bytes]:
-        """The next message: its routing key, headers and body."""
+        """Return routing key, headers and body of the next message."""
         found = next(self.channel.consume(self.queue, True, inactivity_timeout=WAIT_S))
         frame, properties, body = found
         assert frame is not None, "nothing came in time"
@@ -35,7 +35,7 @@ class Client:
         return frame.routing_key, properties.headers or {}, body
 
     def until(self, key: str, **facts: object) -> dict[str, Any]:
-        """The headers of the next message with this key and these facts."""
+        """Return the headers of the next message with this key and these fields."""
         while True:
             found, headers, _ = self.next()
             if found == key and all(headers.get(name) == value for name, value in facts.items()):
@@ -150,7 +150,7 @@ def test_events_of_users_policies_parameters_vhosts_and_alarms(
     assert "second" not in json.dumps(ask(url, "GET", "/api/audit?limit=1000")[1])
 
 
-def test_nothing_is_made_while_nobody_listens(url: BrokerUrl, events: Client) -> None:
+def test_no_event_is_made_without_a_listener(url: BrokerUrl, events: Client) -> None:
     assert not _listens(url)
     events.watch("queue.*")
     events.channel.queue_declare("q")

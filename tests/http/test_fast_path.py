@@ -1,4 +1,4 @@
-"""The express lane: what it takes, what it leaves to uvicorn, and that nobody can tell which."""
+"""The fast path: which requests it takes, and that its answers equal those of uvicorn."""
 
 import json
 import re
@@ -17,7 +17,7 @@ GET = b"GET /dequeue?topic=t HTTP/1.1\r\nHost: a\r\n"
 POST = b"POST /ack HTTP/1.1\r\nHost: a\r\n"
 
 
-def test_a_plain_call_is_taken_with_all_that_an_endpoint_asks_for() -> None:
+def test_plain_call_takes_the_fast_path_with_all_fields_of_a_request() -> None:
     head = maybe_head(GET + b"Authorization: Bearer x \r\nConnection: Keep-Alive\r\n\r\n", PATHS)
     assert head is not None
     assert (head.method, head.path, head.query) == ("GET", "/dequeue", b"topic=t")
@@ -32,7 +32,7 @@ def test_a_plain_call_is_taken_with_all_that_an_endpoint_asks_for() -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        GET,  # not whole
+        GET,  # incomplete
         GET.replace(b"1.1", b"1.0") + b"\r\n",
         GET.replace(b"GET", b"HEAD") + b"\r\n",
         GET.replace(b"/dequeue", b"/other") + b"\r\n",
@@ -61,7 +61,7 @@ def test_a_plain_call_is_taken_with_all_that_an_endpoint_asks_for() -> None:
         POST + b"Content-Length: %d\r\n\r\n" % (BODY_BYTES_MAX + 1),
     ],
 )
-def test_what_is_out_of_the_ordinary_is_left_to_uvicorn(data: bytes) -> None:
+def test_unusual_requests_are_left_to_uvicorn(data: bytes) -> None:
     assert maybe_head(data, PATHS) is None
 
 
@@ -72,7 +72,7 @@ def url() -> Iterator[BrokerUrl]:
 
 
 class Peer:
-    """A client that writes bytes and reads answers."""
+    """A client that sends bytes and reads answers."""
 
     def __init__(self, url: BrokerUrl) -> None:
         self.socket = socket.create_connection((url.host, url.http_port), 20)
@@ -119,8 +119,8 @@ def ready(peer: Peer, topic: str) -> list[Any]:
     return found
 
 
-def test_nobody_can_tell_which_way_an_answer_came(peer: Peer) -> None:
-    """Also what is refused, and what the application does not know."""
+def test_answers_of_the_fast_path_equal_those_of_uvicorn(peer: Peer) -> None:
+    """Refused requests and unknown paths are compared too."""
     for method, path, body in (
         ("GET", "/dequeue?namespace=lane&topic=none", b""),
         ("GET", "/dequeue?namespace=lane", b""),
@@ -129,16 +129,16 @@ def test_nobody_can_tell_which_way_an_answer_came(peer: Peer) -> None:
         ("GET", "/enqueue", b""),
     ):
         peer.socket.sendall(peer.request(method, path, body))
-        express = peer.answer()
-        # uvicorn looks at what has an Expect header, even one that asks for nothing.
+        fast = peer.answer()
+        # A request with an Expect header goes to uvicorn, even if the header has no effect.
         peer.socket.sendall(peer.request(method, path, body, "Expect: nothing\r\n"))
         usual = peer.answer()
-        for _, headers, _ in (express, usual):
+        for _, headers, _ in (fast, usual):
             headers.pop("date")
-        assert express == usual, path
+        assert fast == usual, path
 
 
-def test_a_body_may_come_in_pieces_and_a_head_cut_in_two_goes_the_usual_way(peer: Peer) -> None:
+def test_body_may_come_in_pieces_and_a_split_head_goes_to_uvicorn(peer: Peer) -> None:
     data = peer.request("POST", "/enqueue", items("pieces"))
     for cut in (5, 40, len(data) - 10, len(data) - 1):
         peer.socket.sendall(data[:cut])
@@ -151,8 +151,8 @@ def test_a_body_may_come_in_pieces_and_a_head_cut_in_two_goes_the_usual_way(peer
     assert len(ready(peer, "pieces")) == 5
 
 
-def test_requests_one_upon_the_other_are_answered_in_order(peer: Peer) -> None:
-    """By the lane and by uvicorn in turns, all sent at once."""
+def test_pipelined_requests_are_answered_in_order(peer: Peer) -> None:
+    """Requests for the fast path and for uvicorn alternate; all are sent at once."""
     requests = [peer.request("POST", "/enqueue", items("line", n)) for n in (1, 2, 3)]
     version = peer.request("GET", "/api/version")
     chunked = peer.request("POST", "/enqueue").partition(b"Content-Length")[
@@ -172,7 +172,7 @@ def test_requests_one_upon_the_other_are_answered_in_order(peer: Peer) -> None:
     assert len(ready(peer, "line")) == 10
 
 
-def test_a_body_beyond_the_lane_is_taken_all_the_same(peer: Peer) -> None:
+def test_body_too_large_for_the_fast_path_goes_to_uvicorn(peer: Peer) -> None:
     large = items("large", 1, b"x" * BODY_BYTES_MAX)
     peer.socket.sendall(peer.request("POST", "/enqueue", large))
     assert peer.answer()[0] == 200
@@ -180,12 +180,12 @@ def test_a_body_beyond_the_lane_is_taken_all_the_same(peer: Peer) -> None:
     assert len(job["payload"]) > BODY_BYTES_MAX
 
 
-def test_a_client_that_goes_while_it_waits_is_handed_nothing(url: BrokerUrl, peer: Peer) -> None:
+def test_client_that_disconnects_while_waiting_leases_nothing(url: BrokerUrl, peer: Peer) -> None:
     gone = Peer(url)
     gone.socket.sendall(gone.request("GET", "/dequeue?namespace=lane&topic=gone&wait=30"))
-    gone.socket.sendall(b"GET")  # the lane has the request once this waits behind it
+    gone.socket.sendall(b"GET")  # when this waits, the fast path has the request before it
     gone.socket.close()
-    # When the node answers this it has seen the end of the other: it came first.
+    # When the node answers this request, it has seen the earlier disconnect.
     peer.socket.sendall(peer.request("GET", "/dequeue?namespace=lane&topic=gone&wait=0.2"))
     assert json.loads(peer.answer()[2]) == []
     peer.socket.sendall(peer.request("POST", "/enqueue", items("gone")))
@@ -193,7 +193,7 @@ def test_a_client_that_goes_while_it_waits_is_handed_nothing(url: BrokerUrl, pee
     assert len(ready(peer, "gone")) == 1
 
 
-def test_requests_of_the_lane_are_counted(url: BrokerUrl, peer: Peer) -> None:
+def test_requests_of_the_fast_path_are_counted(url: BrokerUrl, peer: Peer) -> None:
     counts = url.node.metrics.requests.counts
     before = counts.get(("POST", 200), 0)
     peer.socket.sendall(peer.request("POST", "/enqueue", items("counted")))

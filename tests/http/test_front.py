@@ -73,7 +73,7 @@ def test_front_that_is_stopped_before_it_runs_ends_and_closes_its_socket() -> No
     asyncio.run(scenario())
 
 
-def test_port_that_is_taken_is_an_os_error() -> None:
+def test_port_in_use_raises_os_error() -> None:
     async def scenario() -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             with pytest.raises(OSError, match="in use"):
@@ -140,7 +140,7 @@ def test_head_may_come_in_pieces_before_a_long_body() -> None:
         GET_HEALTH,
     ],
 )
-def test_a_client_that_does_not_go_on_is_left(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_client_is_disconnected(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "_KEEP_ALIVE_S", 0.2)
 
     async def scenario() -> None:
@@ -150,7 +150,7 @@ def test_a_client_that_does_not_go_on_is_left(sent: bytes, monkeypatch: pytest.M
         async with asyncio.TaskGroup() as group:
             group.create_task(front.run())
             async with asyncio.timeout(20):
-                await reader.read()  # to the end, which comes while the front runs
+                await reader.read()  # the connection ends while the front still runs
             front.stop()
         writer.close()
 

@@ -1,4 +1,4 @@
-"""Looking into queues over HTTP: peek, search, what is in flight, pauses, routes."""
+"""Look into queues over HTTP: peek, search, messages in flight, pauses, routes."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,7 +20,7 @@ def url() -> Iterator[BrokerUrl]:
 
 @pytest.fixture(scope="module")
 def orders(url: BrokerUrl) -> Iterator[str]:
-    """A queue with 40 ready messages of which 3 are in flight, and 5 scheduled ones."""
+    """Declare a queue with 40 messages, 3 of them in flight, and 5 scheduled ones."""
     channel = opened(url)
     channel.queue_declare("orders", arguments={"x-delayed": True})
     for number in range(40):
@@ -48,7 +48,7 @@ def ids(items: list[dict[str, Any]]) -> list[str]:
     return [item["properties"].get("message_id", "") for item in items]
 
 
-def test_look_shows_ids_and_takes_an_offset(url: BrokerUrl, orders: str) -> None:
+def test_peek_shows_ids_and_takes_an_offset(url: BrokerUrl, orders: str) -> None:
     _, items = ask(url, "GET", f"{orders}/peek?count=2&offset=5")
     assert ids(items) == ["m8", "m9"]
     assert [item["message_count"] for item in items] == [31, 30]
@@ -82,7 +82,7 @@ def test_look_shows_ids_and_takes_an_offset(url: BrokerUrl, orders: str) -> None
         ({}, 45),
     ],
 )
-def test_search_finds_what_is_asked_for(
+def test_search_finds_the_messages_that_match(
     url: BrokerUrl, orders: str, wanted: dict[str, object], found: list[str] | int
 ) -> None:
     items = search_all(url, f"{orders}/search", wanted)
@@ -94,7 +94,7 @@ def test_search_finds_what_is_asked_for(
     assert [item["id"] for item in pages] == [item["id"] for item in items]
 
 
-def test_search_says_where_each_message_is(url: BrokerUrl, orders: str) -> None:
+def test_search_shows_the_state_of_each_message(url: BrokerUrl, orders: str) -> None:
     _, page = ask(url, "POST", f"{orders}/search", {"states": ["scheduled", "unacked"]})
     assert (page["scanned"], page["total"], page["cursor"]) == (8, 8, None)
     later = page["items"][0]
@@ -133,7 +133,7 @@ def test_search_says_where_each_message_is(url: BrokerUrl, orders: str) -> None:
         ({"text": 5}, "Expected `str | null`"),
     ],
 )
-def test_bad_filters_are_refused_with_a_sentence(
+def test_invalid_filters_are_refused_with_a_reason(
     url: BrokerUrl, orders: str, body: dict[str, object], reason: str
 ) -> None:
     status, answer = ask(url, "POST", f"{orders}/search", body)
@@ -141,7 +141,7 @@ def test_bad_filters_are_refused_with_a_sentence(
     assert reason in answer["reason"]
 
 
-def test_looks_leave_the_queue_as_it_is(url: BrokerUrl, orders: str) -> None:
+def test_peek_and_search_leave_the_queue_unchanged(url: BrokerUrl, orders: str) -> None:
     _, before = ask(url, "GET", orders)
     ask(url, "GET", f"{orders}/peek?count=100")
     search_all(url, f"{orders}/search", {"limit": 3})
@@ -171,7 +171,7 @@ def test_unacked_names_the_consumer(url: BrokerUrl) -> None:
     channel.connection.close()
 
 
-def test_what_a_transaction_has_settled_is_in_flight_until_its_commit(url: BrokerUrl) -> None:
+def test_acks_of_a_transaction_are_in_flight_until_its_commit(url: BrokerUrl) -> None:
     channel = opened(url)
     channel.queue_declare("tx")
     channel.basic_publish("", "tx", b"held")
@@ -186,7 +186,7 @@ def test_what_a_transaction_has_settled_is_in_flight_until_its_commit(url: Broke
     channel.connection.close()
 
 
-def test_streams_can_be_looked_at_and_searched(url: BrokerUrl) -> None:
+def test_streams_can_be_peeked_and_searched(url: BrokerUrl) -> None:
     channel = opened(url)
     channel.queue_declare("s", durable=True, arguments={"x-queue-type": "stream"})
     channel.confirm_delivery()
@@ -217,7 +217,7 @@ def test_streams_can_be_looked_at_and_searched(url: BrokerUrl) -> None:
         ("POST", "/exchanges/%2F/none/route"),
     ],
 )
-def test_what_does_not_exist_is_a_404_and_nothing_is_shown_without_a_login(
+def test_unknown_queue_is_a_404_and_a_login_is_needed(
     url: BrokerUrl, method: str, path: str
 ) -> None:
     status, body = ask(url, method, path)
@@ -230,14 +230,14 @@ def test_what_does_not_exist_is_a_404_and_nothing_is_shown_without_a_login(
 
 
 class Guarded(User):
-    """May do nothing with the queue `secret`, and manages nothing."""
+    """A user without access to the queue `secret` and without tags."""
 
     def may(self, permission: str, vhost: str, what: str, name: str) -> bool:
         return name != "secret"
 
 
 class Gate(FixedAuthority):
-    """Lets one user in."""
+    """Accept only one user."""
 
     def __init__(self, *tags: str) -> None:
         super().__init__("guest", "guest")
@@ -247,7 +247,7 @@ class Gate(FixedAuthority):
         then(Guarded(credentials.name, self._tags))
 
 
-def test_messages_are_shown_to_those_who_may_read_the_queue() -> None:
+def test_messages_are_shown_only_with_the_read_permission() -> None:
     with broker(http=True) as url:
         channel = opened(url)
         for name in ("secret", "open"):
@@ -282,9 +282,6 @@ def test_messages_are_shown_to_those_who_may_read_the_queue() -> None:
             status, body = ask(url, method, path)
             assert (status, body["reason"]) == (401, "Not management user")
         channel.connection.close()
-
-
-# Pauses
 
 
 def test_paused_queue_delivers_nothing_and_takes_messages() -> None:
@@ -345,7 +342,7 @@ def test_pause_survives_a_restart_and_ends_with_its_queue() -> None:
         channel.connection.close()
 
 
-def test_paused_queue_does_not_go_for_want_of_use() -> None:
+def test_paused_queue_does_not_expire() -> None:
     clock = ManualClock()
     with broker(http=True, clock=clock) as url:
         channel = opened(url)
@@ -378,10 +375,7 @@ def test_paused_stream_delivers_nothing() -> None:
         channel.connection.close()
 
 
-# Routes
-
-
-def test_route_is_tried_without_a_publish(url: BrokerUrl) -> None:
+def test_route_is_found_without_a_publish(url: BrokerUrl) -> None:
     channel = opened(url)
     for name in ("eu", "us", "rest", "all"):
         channel.queue_declare(name)

@@ -1,4 +1,4 @@
-"""Leases of queues: epochs that stay the same until they are acked, and looking without taking."""
+"""Leases of queues: epochs stay the same until they are acked; bulk reads change nothing."""
 
 import asyncio
 from collections.abc import Iterator
@@ -67,14 +67,14 @@ def table(data: bytes) -> pa.Table:
 
 
 def counts(url: BrokerUrl) -> tuple[int, int]:
-    """Ready and in flight."""
+    """Return the counts of messages ready and in flight."""
     queue = url.node.broker.vhosts["/"].queues["q"]
     found: tuple[int, int] = on_loop(url, lambda: (int(queue.message_count()), int(queue.unacked)))
     return found
 
 
 def seen(url: BrokerUrl) -> list[dict[str, Any]]:
-    """All ready messages as peek shows them, but for their age."""
+    """Return all ready messages as peek shows them, without their age."""
     _, found = ask(url, "GET", f"{PATH}/peek?count=100")
     return [{key: item[key] for key in item if key != "age_ms"} for item in found]
 
@@ -111,7 +111,7 @@ def test_epoch_that_is_taken_again_is_the_same(tmp_path: Path) -> None:
 def test_restart_keeps_epochs_and_their_order(tmp_path: Path) -> None:
     with serving(tmp_path) as url:
         fill(url, 0, 10)
-        with channel(url) as opened:  # a gap, and one that stays in front
+        with channel(url) as opened:  # a gap, and a message that stays in front
             opened.basic_get("q", auto_ack=True)
             opened.basic_get("q", auto_ack=True)
         take(url, 1, 3)
@@ -159,7 +159,7 @@ def test_timeouts_of_consumers_do_not_end_a_lease(tmp_path: Path) -> None:
         assert on_loop(url, hold_for_long) == 3
 
 
-def test_giving_back_makes_messages_ready_again(tmp_path: Path) -> None:
+def test_ending_a_lease_makes_its_messages_ready_again(tmp_path: Path) -> None:
     with serving(tmp_path) as url:
         fill(url, 0, 5)
         take(url, 1, 3)
@@ -203,7 +203,7 @@ def test_explain_and_unacked_name_the_holder(tmp_path: Path) -> None:
         assert held == [[{"reader": "r", "messages": 2}]]
 
 
-def test_a_deleted_queue_takes_its_leases_along(tmp_path: Path) -> None:
+def test_deleting_a_queue_deletes_its_leases(tmp_path: Path) -> None:
     with serving(tmp_path) as url:
         fill(url, 0, 3)
         take(url, 1, 2)
@@ -227,13 +227,15 @@ def test_a_deleted_queue_takes_its_leases_along(tmp_path: Path) -> None:
         ("GET", "leases/nobody", 404),
     ],
 )
-def test_bad_requests_say_so(tmp_path: Path, method: str, path: str, status: int) -> None:
+def test_invalid_requests_are_refused_with_a_reason(
+    tmp_path: Path, method: str, path: str, status: int
+) -> None:
     with serving(tmp_path) as url:
         fill(url, 0, 1)
         assert ask(url, method, f"{PATH}/{path}")[0] == status
 
 
-def test_queues_that_do_not_survive_are_refused(tmp_path: Path) -> None:
+def test_queues_that_do_not_survive_a_restart_are_refused(tmp_path: Path) -> None:
     with serving(tmp_path) as url, channel(url) as opened:
         opened.queue_declare("q", durable=False)
         status, body = ask(url, "POST", f"{PATH}/leases/r/1")
@@ -265,8 +267,8 @@ def test_random_work_over_restarts_loses_and_doubles_nothing(
     print(f"seed {seed}")
     rng = Random(seed)
     published = acked = 0
-    done: list[bytes] = []  # bodies that left the queue for good
-    held: dict[int, bytes] = {}  # what each epoch that is not acked looks like
+    done: list[bytes] = []  # bodies of acked messages
+    held: dict[int, bytes] = {}  # the content of each unacked epoch
     for _ in range(4):
         with serving(tmp_path) as url:
             for epoch, before in held.items():
@@ -295,7 +297,7 @@ def test_random_work_over_restarts_loses_and_doubles_nothing(
     assert sorted(map(int, done)) == list(range(published))
 
 
-def test_numbers_of_many_messages_are_listed_with_others_in_between() -> None:
+def test_listing_many_numbers_yields_the_loop() -> None:
     turns = 0
 
     async def others() -> None:

@@ -1,4 +1,4 @@
-"""Ten thousand queues in a list: whole, and the broker goes on meanwhile."""
+"""A list of ten thousand queues is complete, and the broker keeps working meanwhile."""
 
 import asyncio
 import gc
@@ -14,7 +14,7 @@ from leveret.testing.broker import BrokerUrl, broker
 from tests.http.management import Api
 
 QUEUES = 10_000
-# What one round of the loop may take of the processor, as a part of what the whole list takes.
+# CPU time that one round of the loop may take, as a share of that of the whole list.
 ROUND_SHARE_MAX = 1 / 3
 ROUND_USUAL_SHARE_MAX = 1 / 10
 
@@ -34,7 +34,7 @@ def url() -> Iterator[BrokerUrl]:
 
         url.node.turns._loop.call_soon_threadsafe(declare)
         assert done.wait(60)
-        # As `leveret serve` does: a collection of all that pytest holds is not the list's fault.
+        # As `leveret serve` does: collecting the objects of pytest would be counted as the list.
         gc.collect()
         gc.freeze()
         yield url
@@ -42,7 +42,7 @@ def url() -> Iterator[BrokerUrl]:
 
 
 class Rounds:
-    """How much of the processor each round of the loop takes."""
+    """Measure the CPU time of each round of the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

@@ -1,4 +1,4 @@
-"""Metrics: the text is Prometheus's, the names are RabbitMQ's, and values follow the messages."""
+"""Metrics: the format is Prometheus's, the names are RabbitMQ's, and values follow the messages."""
 
 import asyncio
 import base64
@@ -22,7 +22,7 @@ from leveret.testing.broker import BrokerUrl, broker
 from leveret.testing.clock import ManualClock
 
 LOGIN = {"Authorization": "Basic " + base64.b64encode(b"guest:guest").decode()}
-# What RabbitMQ's own dashboards draw.
+# The metrics that RabbitMQ's own dashboards use.
 DRAWN = """
 rabbitmq_build_info rabbitmq_identity_info rabbitmq_queues rabbitmq_connections rabbitmq_channels
 rabbitmq_consumers rabbitmq_queue_messages rabbitmq_queue_messages_ready
@@ -73,7 +73,7 @@ def ask(url: BrokerUrl, path: str, headers: dict[str, str] | None = None) -> tup
 
 
 def scrape(url: BrokerUrl, path: str = "/metrics") -> Samples:
-    """All samples by name; the text must be whole, and each family stand in one place."""
+    """Return all samples by name. The text must be complete, and each family in one place."""
     status, headers, text = ask(url, path)
     assert status == 200, text
     assert headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
@@ -102,7 +102,7 @@ def channel_of(url: BrokerUrl) -> Iterator[Any]:
     connection.close()
 
 
-def test_everything_that_dashboards_draw_is_there() -> None:
+def test_all_metrics_of_dashboards_exist() -> None:
     with broker(http=True) as url:
         samples = scrape(url)
     assert [name for name in DRAWN if name not in samples] == []
@@ -159,7 +159,7 @@ def test_values_follow_the_messages() -> None:
     assert value(before, "leveret_dropped_total", reason="unroutable") == 1
     assert value(after, "leveret_turns_total") > value(before, "leveret_turns_total")
     assert value(after, "leveret_http_requests_total", method="GET", status="200") == 1
-    # What was counted stays counted when the queue has gone.
+    # Counts remain after the queue is deleted.
     for name in ("received", "routed", "delivered", "acknowledged"):
         counter = f"rabbitmq_global_messages_{name}_total"
         assert value(deleted, counter) == value(after, counter)
@@ -216,7 +216,7 @@ def test_each_object_has_its_lines() -> None:
     assert value(samples, "rabbitmq_connection_incoming_bytes_total", user="guest") > 100
 
 
-def test_detailed_answers_what_is_asked_for() -> None:
+def test_detailed_answers_the_requested_families() -> None:
     with broker(http=True) as url, channel_of(url) as channel:
         for name in ("orders.new", "orders.old", "bills"):
             channel.queue_declare(name)
@@ -240,14 +240,14 @@ def test_detailed_answers_what_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize(("setting", "status"), [("remote", 200), ("never", 200), ("always", 401)])
-def test_who_must_log_in_is_a_setting(setting: str, status: int) -> None:
+def test_setting_decides_who_must_log_in(setting: str, status: int) -> None:
     with broker(http=True, metrics_login=setting) as url:
         for path in ("/metrics", "/metrics/per-object", "/metrics/detailed"):
             assert ask(url, path)[0] == status
             assert ask(url, path, LOGIN)[0] == 200
 
 
-def test_the_loop_tells_how_it_keeps_up() -> None:
+def test_loop_reports_its_delays() -> None:
     with broker(http=True) as url, channel_of(url) as channel:
         channel.queue_declare("q")
         status, _, text = ask(url, "/api/loop", LOGIN)
@@ -258,8 +258,8 @@ def test_the_loop_tells_how_it_keeps_up() -> None:
     assert set(facts) >= {"lag_ms_p50", "lag_ms_p99", "lag_ms_max", "sync_ms_p50", "log_bytes"}
 
 
-class Looks(Slices):
-    """Counts how often it is asked whether others want their turn."""
+class CountedSlices(Slices):
+    """Count how often the scrape offers to rest."""
 
     count = 0
 
@@ -268,7 +268,7 @@ class Looks(Slices):
         await super().rest_if_over()
 
 
-def test_a_scrape_of_ten_thousand_queues_lets_others_have_their_turn() -> None:
+def test_scrape_of_ten_thousand_queues_yields_the_loop() -> None:
     count = 10_000
     with broker(http=True) as url:
         node = url.node
@@ -278,7 +278,7 @@ def test_a_scrape_of_ten_thousand_queues_lets_others_have_their_turn() -> None:
                 vhost = node.broker.vhost("/")
                 for number in range(count):
                     vhost.declare_queue(f"q{number}", False, None, None, False, {})
-            looks = Looks(LoopShare(lambda: node.broker.turn.now_ms))
+            looks = CountedSlices(LoopShare(lambda: node.broker.turn.now_ms))
             lines = longest = 0
             async for piece in node.metrics.scrape("per-object", looks):
                 lines += piece.count(b"\n")
@@ -288,7 +288,7 @@ def test_a_scrape_of_ten_thousand_queues_lets_others_have_their_turn() -> None:
         lines, longest, looks = asyncio.run_coroutine_threadsafe(run(), node.turns._loop).result(60)
     dense = [f for f in QUEUE_FAMILIES if f.is_common and not f.is_sparse]
     assert lines >= count * (len(dense) - 1)
-    # Nobody waits for more than a slice: so many lines, and no piece is larger than one of them.
+    # No slice has more than SLICE lines, and no piece is larger than a slice.
     assert looks >= lines // SLICE
     assert longest <= PIECE_BYTES + SLICE * 200
 
@@ -309,7 +309,7 @@ def test_labels_are_escaped() -> None:
     assert escaped(b"\xff".decode("utf-8", "surrogateescape")) == "�"
 
 
-def test_the_description_of_the_api_has_them() -> None:
+def test_metrics_are_in_the_description_of_the_api() -> None:
     with broker(http=True) as url:
         status, _, text = ask(url, "/api/openapi.json")
     assert status == 200

@@ -55,7 +55,7 @@ def test_a_parameter_is_set_shown_and_deleted(url: BrokerUrl) -> None:
         ),
     ],
 )
-def test_what_is_wrong_with_a_parameter_is_said(
+def test_invalid_parameter_is_refused_with_a_reason(
     url: BrokerUrl, path: str, body: object, text: str
 ) -> None:
     assert reason(ask(url, "PUT", f"/api/parameters/{path}", body)) == (400, text)
@@ -90,7 +90,7 @@ def test_global_parameters(url: BrokerUrl) -> None:
     assert ask(url, "DELETE", path)[0] == 404
 
 
-def test_the_cluster_has_a_name(url: BrokerUrl) -> None:
+def test_cluster_name_can_be_read_and_set(url: BrokerUrl) -> None:
     assert ask(url, "GET", "/api/cluster-name") == (200, {"name": "test"})
     assert ask(url, "PUT", "/api/cluster-name", {"name": "hares"}) == (204, None)
     assert ask(url, "GET", "/api/cluster-name") == (200, {"name": "hares"})

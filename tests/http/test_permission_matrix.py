@@ -1,4 +1,4 @@
-"""Every operation of the HTTP API with every tag, and without a login."""
+"""Every operation of the HTTP API, with every tag and without a login."""
 
 import re
 from collections.abc import Iterator
@@ -10,20 +10,20 @@ from leveret.http.framework.operations import Access, Operation
 from leveret.testing.broker import BrokerUrl, broker
 from tests.http.asking import ask, ask_whole
 
-# Which tags are enough for what an operation needs, written down once more, from RabbitMQ's pages.
+# The tags that give each kind of access, written down independently from RabbitMQ's documents.
 ENOUGH = {
     Access.ANY_USER: {"", "management", "policymaker", "monitoring", "administrator"},
     Access.MANAGEMENT: {"management", "policymaker", "monitoring", "administrator"},
     Access.POLICYMAKER: {"policymaker", "administrator"},
     Access.MONITORING: {"monitoring", "administrator"},
-    Access.METRICS: {"monitoring", "administrator"},  # where a login is wanted
+    Access.METRICS: {"monitoring", "administrator"},  # if a login is required
     Access.ADMINISTRATOR: {"administrator"},
     Access.JOB_TOKEN: {"administrator"},  # or a token
 }
 TAGS = ("", "management", "policymaker", "monitoring", "administrator")
-# Of the password "pw", by RabbitMQ's SHA-256: quick to verify.
+# Hash of the password "pw", by RabbitMQ's SHA-256, which is fast to verify.
 HASH = "AAAAALEkKvUBGEzMSFzin0zK97z+wnfsndrUYKOF2RUry1wo"
-LOGIN = "/api/login"  # is a login by itself, and changes nothing
+LOGIN = "/api/login"  # checks a login, and changes nothing
 LACKING = re.compile(rb"Not (management|policymaker|monitor|administrator) user")
 
 
@@ -42,26 +42,26 @@ def url() -> Iterator[BrokerUrl]:
 
 
 def path_of(operation: Operation) -> str:
-    """A path that names nothing that exists."""
+    """Return a path with names of objects that do not exist."""
     return re.sub(r"\{[^}]*\}", "no-such-thing", operation.path)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=name_of)
-def test_operation_is_for_those_who_have_the_tag(url: BrokerUrl, operation: Operation) -> None:
+def test_operation_is_allowed_only_with_the_tag(url: BrokerUrl, operation: Operation) -> None:
     for tag in TAGS:
         if operation.access is Access.PUBLIC:
             continue
         path = path_of(operation)
         status, body, _ = ask_whole(url, operation.method, path, login=f"tag-{tag}:pw")
         is_refused = status == 401 and LACKING.search(body) is not None
-        if operation.access is Access.JOB_TOKEN:  # no login will do but an administrator's
+        if operation.access is Access.JOB_TOKEN:  # only an administrator may use a login
             is_refused = status == 403
         assert is_refused is (tag not in ENOUGH[operation.access]), (tag, status, body)
         assert status < 500 or status == 503, (tag, status, body)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=name_of)
-def test_operation_asks_for_a_login(url: BrokerUrl, operation: Operation) -> None:
+def test_operation_requires_a_login(url: BrokerUrl, operation: Operation) -> None:
     for login in (None, "tag-administrator:wrong"):
         status, _, headers = ask_whole(url, operation.method, path_of(operation), login=login)
         if operation.access is Access.PUBLIC:
@@ -74,6 +74,6 @@ def test_operation_asks_for_a_login(url: BrokerUrl, operation: Operation) -> Non
             assert status in (401, 429)
 
 
-def test_no_operation_that_changes_something_is_open_to_all() -> None:
+def test_no_operation_that_changes_something_is_public() -> None:
     open_to_all = [o for o in OPERATIONS if o.access is Access.PUBLIC and o.method != "GET"]
     assert {operation.path for operation in open_to_all} == {LOGIN}

@@ -1,4 +1,4 @@
-"""Policies over HTTP: status codes, RabbitMQ's words, and what AMQP clients then see."""
+"""Policies over HTTP: status codes, RabbitMQ's texts, and the effects for AMQP clients."""
 
 from collections.abc import Iterator
 
@@ -19,7 +19,7 @@ def url() -> Iterator[BrokerUrl]:
 
 
 @ROOTS
-def test_a_policy_is_made_changed_shown_and_deleted(url: BrokerUrl, root: str) -> None:
+def test_policy_is_created_changed_shown_and_deleted(url: BrokerUrl, root: str) -> None:
     path = f"{root}/%2F/p"
     assert ask(url, "GET", path)[0] == 404
     assert ask(url, "DELETE", path)[0] == 404
@@ -82,7 +82,7 @@ def test_a_policy_is_made_changed_shown_and_deleted(url: BrokerUrl, root: str) -
         ),
     ],
 )
-def test_what_is_wrong_with_a_policy_is_said_in_rabbitmqs_words(
+def test_invalid_policy_is_refused_with_rabbitmqs_text(
     url: BrokerUrl, body: object, text: str | None
 ) -> None:
     answer = ask(url, "PUT", "/api/policies/%2F/bad", body)
@@ -91,14 +91,14 @@ def test_what_is_wrong_with_a_policy_is_said_in_rabbitmqs_words(
     assert ask(url, "GET", "/api/policies/%2F/bad")[0] == 404
 
 
-def test_a_pattern_that_is_none_is_refused(url: BrokerUrl) -> None:
+def test_invalid_pattern_is_refused(url: BrokerUrl) -> None:
     body = {"pattern": "(", "definition": {"max-length": 1}}
     status, text = reason(ask(url, "PUT", "/api/policies/%2F/bad", body))
     assert status == 400
     assert text.startswith(FAILED + "pattern should be regular expression but is invalid: ")
 
 
-def test_a_vhost_that_does_not_exist_is_a_404(url: BrokerUrl) -> None:
+def test_unknown_vhost_is_a_404(url: BrokerUrl) -> None:
     body = {"pattern": "", "definition": {"max-length": 1}}
     missing = {"error": "not_found", "reason": "vhost_not_found"}
     assert ask(url, "PUT", "/api/policies/none/p", body) == (404, missing)
@@ -117,7 +117,7 @@ def test_administrators_govern_vhosts_that_they_may_not_enter(url: BrokerUrl) ->
     assert ask(url, "GET", "/api/policies", login="maker:pw") == (200, [])
 
 
-def test_operators_cannot_set_what_is_the_users(url: BrokerUrl) -> None:
+def test_operator_policies_cannot_set_keys_of_user_policies(url: BrokerUrl) -> None:
     body = {"pattern": "", "definition": {"dead-letter-exchange": "x"}}
     text = '[{<<"dead-letter-exchange">>,<<"x">>}] are not recognised policy settings\n'
     answer = ask(url, "PUT", "/api/operator-policies/%2F/o", body)
@@ -150,7 +150,7 @@ def test_a_policy_is_in_force_when_its_answer_comes(url: BrokerUrl) -> None:
     connection.close()
 
 
-def test_a_pattern_that_explodes_elsewhere_does_no_harm(url: BrokerUrl) -> None:
+def test_pattern_with_catastrophic_backtracking_does_no_harm(url: BrokerUrl) -> None:
     body = {"pattern": "^(a+)+$", "definition": {"max-length": 1}}
     assert ask(url, "PUT", "/api/policies/%2F/explosive", body)[0] == 201
     connection = pika.BlockingConnection(pika.URLParameters(url))

@@ -1,4 +1,4 @@
-"""Queues over HTTP, as RabbitMQ's clients read them: lists, one queue, a look at its messages."""
+"""Queues over HTTP, as RabbitMQ's clients read them: lists, one queue, peek."""
 
 import http.client
 import json
@@ -97,7 +97,7 @@ def test_queues_are_listed_as_bare_arrays(url: BrokerUrl) -> None:
 
 
 @pytest.mark.parametrize("path", ["/api/queues/none", "/api/queues/%2F/none", "/api/queues//x"])
-def test_what_does_not_exist_is_a_404(url: BrokerUrl, path: str) -> None:
+def test_unknown_queue_is_a_404(url: BrokerUrl, path: str) -> None:
     response, body = ask(url, path)
     assert response.status == 404
     assert body == {"error": "Object Not Found", "reason": "Not Found"}
@@ -123,7 +123,7 @@ def test_nothing_is_shown_without_a_login(
     assert body == {"error": "not_authorized", "reason": "Login failed"}
 
 
-def test_look_shows_messages_and_leaves_them(url: BrokerUrl) -> None:
+def test_peek_shows_messages_and_leaves_them(url: BrokerUrl) -> None:
     _, before = ask(url, "/api/queues/%2F/plain")
     _, messages = ask(url, "/api/queues/%2F/plain/peek?count=10")
     _, after = ask(url, "/api/queues/%2F/plain")
@@ -140,7 +140,7 @@ def test_look_shows_messages_and_leaves_them(url: BrokerUrl) -> None:
 
 
 @pytest.mark.parametrize("query", ["count=-1", "count=x", "count=1001", "truncate=9999999999"])
-def test_look_beyond_its_limits_is_refused(url: BrokerUrl, query: str) -> None:
+def test_peek_beyond_its_limits_is_refused(url: BrokerUrl, query: str) -> None:
     response, body = ask(url, f"/api/queues/%2F/plain/peek?{query}")
     assert (response.status, body["error"]) == (400, "bad_request")
 

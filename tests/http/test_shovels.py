@@ -1,4 +1,4 @@
-"""Shovels: between brokers, inside one, and to HTTP; what they show, and what they do when told."""
+"""Shovels: between brokers, inside one broker, and to HTTP; their state and their settings."""
 
 import http.server
 import json
@@ -43,7 +43,7 @@ class Client:
         return ask(self.url, "GET", f"/api/shovels/vhost/%2F/{name}")[1]
 
     def bodies(self, queue: str, count: int) -> list[str]:
-        """So many bodies, which are taken, when they are there."""
+        """Wait for a number of messages, take them, and return their bodies."""
         found: list[str] = []
 
         def are_there() -> bool:
@@ -83,8 +83,8 @@ def far() -> Iterator[Client]:
         client.connection.close()
 
 
-def test_all_ways_between_two_brokers(near: Client, far: Client) -> None:
-    """Pulled in, pushed out, and carried by a third: contents arrive as they were."""
+def test_shovel_runs_on_source_target_or_third_broker(near: Client, far: Client) -> None:
+    """The source, the target or a third broker runs the shovel: messages arrive unchanged."""
     near.declare("in", "out")
     far.declare("a", "b")
     near.put("push", src_uri="amqp://", src_queue="out", dest_uri=str(far.url), dest_queue="a")
@@ -115,7 +115,7 @@ def test_all_ways_between_two_brokers(near: Client, far: Client) -> None:
 
 @pytest.mark.parametrize("ack_mode", ["on-confirm", "on-publish", "no-ack"])
 @pytest.mark.parametrize("is_remote", [False, True])
-def test_it_ends_after_the_length_of_the_queue(
+def test_shovel_ends_after_the_length_of_the_queue(
     near: Client, ack_mode: str, is_remote: bool
 ) -> None:
     near.declare("a", "b")
@@ -137,7 +137,7 @@ def test_it_ends_after_the_length_of_the_queue(
     assert near.count("a") == 1
 
 
-def test_a_number_of_messages_and_not_one_more(near: Client) -> None:
+def test_shovel_ends_after_a_number_of_messages(near: Client) -> None:
     near.declare("a", "b")
     near.publish("a", *map(str, range(10)))
     for mode in ("no-ack", "on-confirm"):
@@ -148,7 +148,7 @@ def test_a_number_of_messages_and_not_one_more(near: Client) -> None:
     assert near.bodies("a", 4) == [str(n) for n in range(6, 10)]
 
 
-def test_an_exchange_at_both_ends_and_what_is_added(near: Client, far: Client) -> None:
+def test_exchanges_at_both_ends_and_added_headers(near: Client, far: Client) -> None:
     near.channel.exchange_declare("from", "topic")
     far.channel.exchange_declare("to", "topic")
     far.declare("q")
@@ -185,7 +185,7 @@ def test_an_exchange_at_both_ends_and_what_is_added(near: Client, far: Client) -
     assert "guest:guest" not in str(mark)
 
 
-def test_what_the_target_does_not_take_stays_at_the_source(near: Client) -> None:
+def test_messages_that_the_target_refuses_stay_at_the_source(near: Client) -> None:
     near.declare("a")
     near.declare("full", **{"x-max-length": 2, "x-overflow": "reject-publish"})
     near.publish("a", *map(str, range(5)))
@@ -196,7 +196,7 @@ def test_what_the_target_does_not_take_stays_at_the_source(near: Client) -> None
     wait_until(lambda: near.shovel("s")["messages"] == 5)
 
 
-def test_a_queue_that_is_deleted_and_a_broker_that_is_away(near: Client) -> None:
+def test_deleted_queue_and_unreachable_broker(near: Client) -> None:
     near.declare("a", "b")
     near.put("s", src_uri="amqp://", src_queue="a", dest_uri="amqp://", dest_queue="b",
              src_predeclared=True, reconnect_delay=0.05)  # fmt: skip
@@ -218,7 +218,7 @@ def test_a_queue_that_is_deleted_and_a_broker_that_is_away(near: Client) -> None
     assert ask(near.url, "GET", "/api/parameters/shovel/%2F/t")[0] == 404
 
 
-def test_a_wrong_password_is_told(near: Client) -> None:
+def test_wrong_password_is_reported(near: Client) -> None:
     uri = str(near.url).replace("guest:guest", "guest:wrong")
     near.put("s", src_uri=uri, src_queue="a", dest_uri="amqp://")
     wait_until(lambda: near.shovel("s")["state"] == "terminated")
@@ -267,7 +267,7 @@ def test_restart_and_change(near: Client) -> None:
         ({"colour": "red"}, "Unrecognised terms ['colour']"),
     ],
 )
-def test_what_makes_no_sense_is_refused(near: Client, change: dict[str, Any], text: str) -> None:
+def test_invalid_shovel_is_refused(near: Client, change: dict[str, Any], text: str) -> None:
     good: dict[str, Any] = {
         "src-uri": "amqp://", "src-queue": "a", "dest-uri": "amqp://", "dest-queue": "b",
     }  # fmt: skip
@@ -280,7 +280,7 @@ def test_what_makes_no_sense_is_refused(near: Client, change: dict[str, Any], te
 
 
 class Endpoint(http.server.BaseHTTPRequestHandler):
-    """Answers by a list of statuses, the last of which stays."""
+    """Answer with a list of statuses; repeat the last one."""
 
     statuses: list[int]
     seen: list[tuple[bytes, dict[str, str]]]
@@ -294,7 +294,7 @@ class Endpoint(http.server.BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Says nothing."""
+        """Log nothing."""
 
 
 @contextmanager
@@ -354,7 +354,7 @@ def test_a_webhook_that_fails_is_tried_again_and_one_that_refuses_is_not(near: C
         assert ask(near.url, "DELETE", "/api/shovels/vhost/%2F/w")[0] == 204
 
 
-def test_a_webhook_that_is_away_loses_nothing(near: Client) -> None:
+def test_unreachable_webhook_loses_nothing(near: Client) -> None:
     near.declare("a")
     near.put("w", src_uri="amqp://", src_queue="a", dest_protocol="http",
              dest_uri="http://127.0.0.1:1/")  # fmt: skip

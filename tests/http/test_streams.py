@@ -1,4 +1,4 @@
-"""Streams over HTTP: info, offsets by time, cursors, and ranges as Arrow, in memory and on disk."""
+"""Streams over HTTP: info, offsets by time, cursors, ranges as Arrow; in memory and on disk."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -97,7 +97,7 @@ def test_retention_answers_410_with_the_first_offset(url: BrokerUrl) -> None:
         ("s/offset?timestamp=soon", 400, "'timestamp' is no time"),
     ],
 )
-def test_refusals_say_why(path: str, status: int, reason: str) -> None:
+def test_invalid_requests_are_refused_with_a_reason(path: str, status: int, reason: str) -> None:
     with broker(http=True) as url:
         with channel(url) as opened:
             declare(opened)
@@ -109,14 +109,14 @@ def test_refusals_say_why(path: str, status: int, reason: str) -> None:
 
 
 @pytest.mark.parametrize("auth", ["", "Basic Z3Vlc3Q6d3Jvbmc=", "Basic !", "Bearer x"])
-def test_strangers_are_asked_who_they_are(auth: str) -> None:
+def test_login_is_needed(auth: str) -> None:
     with broker(http=True) as url:
         status, headers, _ = ask(url, "s", auth=auth)
     assert status == 401
     assert headers["www-authenticate"].startswith("Basic ")
 
 
-def test_info_tells_where_a_stream_begins_and_ends(url: BrokerUrl) -> None:
+def test_info_has_first_and_end_offset(url: BrokerUrl) -> None:
     with channel(url) as opened:
         declare(opened)
         status, body = ask_json(url, "s")
@@ -154,7 +154,7 @@ def test_offset_of_a_time() -> None:
         assert ask_json(url, "s/offset?timestamp=9000-01-01")[1] == {"offset": 3}
 
 
-def test_cursor_is_set_shown_used_and_dropped(url: BrokerUrl) -> None:
+def test_cursor_is_set_shown_used_and_deleted(url: BrokerUrl) -> None:
     with channel(url) as opened:
         declare(opened)
         publish(opened, 0, 5)
@@ -196,7 +196,7 @@ def test_cursor_survives_a_restart(tmp_path: Path) -> None:
         assert table(url, "from=0").equals(before)
 
 
-def test_a_few_messages_can_be_looked_at(url: BrokerUrl) -> None:
+def test_a_few_messages_can_be_read_as_json(url: BrokerUrl) -> None:
     with channel(url) as opened:
         declare(opened)
         properties = pika.BasicProperties(message_id="m", headers={"n": 1})
@@ -226,7 +226,7 @@ def test_a_few_messages_can_be_looked_at(url: BrokerUrl) -> None:
     assert ask_json(url, "s/messages")[0] == 400
 
 
-def test_files_of_a_range_are_named_with_their_ends(tmp_path: Path) -> None:
+def test_files_of_a_range_are_listed_with_their_ends(tmp_path: Path) -> None:
     with broker(http=True, disk=Disk(tmp_path)) as url:
         with channel(url) as opened:
             declare(opened, stream_max_segment_size_bytes=2000)
@@ -242,7 +242,7 @@ def test_files_of_a_range_are_named_with_their_ends(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 70_000, 500_000, 10_000_000])
-def test_offset_behind_some_bytes_is_about_that_far(tmp_path: Path, size: int) -> None:
+def test_offset_after_some_bytes_is_about_that_far(tmp_path: Path, size: int) -> None:
     with broker(http=True, disk=Disk(tmp_path)) as url:
         with channel(url) as opened:
             declare(opened, stream_max_segment_size_bytes=300_000)

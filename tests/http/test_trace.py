@@ -1,4 +1,4 @@
-"""Where a message is and what happened to it, over HTTP; and explanations with real clients."""
+"""Trace a message over HTTP, and explain queues and messages with real clients."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -18,7 +18,7 @@ def url() -> Iterator[BrokerUrl]:
 
 
 def trace(url: BrokerUrl, query: str) -> dict[str, Any]:
-    """All pages of a trace as one."""
+    """Return all pages of a trace as one."""
     found: dict[str, Any] = {"places": [], "events": [], "scanned": 0}
     cursor = ""
     while True:
@@ -72,7 +72,7 @@ def test_dead_letter_is_followed_through_queues_and_life_events(url: BrokerUrl) 
     channel.connection.close()
 
 
-def test_all_states_and_places_are_looked_at(url: BrokerUrl) -> None:
+def test_trace_finds_all_states_and_places(url: BrokerUrl) -> None:
     channel = opened(url)
     channel.exchange_declare("slow", "x-delayed-message", arguments={"x-delayed-type": "fanout"})
     for name in ("a", "b", "c"):
@@ -126,7 +126,7 @@ def test_delayed_message_is_followed_though_its_number_changes(url: BrokerUrl) -
     channel.connection.close()
 
 
-def test_trace_goes_on_from_its_cursor(url: BrokerUrl, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trace_continues_from_its_cursor(url: BrokerUrl, monkeypatch: pytest.MonkeyPatch) -> None:
     channel = opened(url)
     for name in ("a", "b", "c"):
         channel.queue_declare(name)
@@ -136,7 +136,7 @@ def test_trace_goes_on_from_its_cursor(url: BrokerUrl, monkeypatch: pytest.Monke
     channel.confirm_delivery()
     channel.basic_publish("", "s", b"x", properties(message_id="m3"))
     whole = trace(url, "message_id=m3")
-    # A request without time of its own makes one step in each queue.
+    # A request whose time is already over stops before the first queue.
     monkeypatch.setattr(slices, "REQUEST_S", 0.0)
     status, page = ask(url, "GET", "/trace?message_id=m3")
     assert (status, page["cursor"] is not None, page["scanned"]) == (200, True, 0)
@@ -151,7 +151,7 @@ def test_trace_goes_on_from_its_cursor(url: BrokerUrl, monkeypatch: pytest.Monke
     "query",
     ["", "message_id=", "id=x", "message_id=a&id=5", "message_id=a&cursor=zz", f"id={10**25}"],
 )
-def test_bad_questions_are_refused(url: BrokerUrl, query: str) -> None:
+def test_invalid_requests_are_refused(url: BrokerUrl, query: str) -> None:
     status, body = ask(url, "GET", f"/trace?{query}")
     assert (status, body["error"]) == (400, "bad_request")
 
@@ -183,7 +183,7 @@ def test_explanations_of_a_queue_and_a_message(url: BrokerUrl) -> None:
     channel.connection.close()
 
 
-def test_alarm_is_told() -> None:
+def test_explanation_names_an_alarm() -> None:
     with broker(http=True) as url:
         channel = opened(url)
         channel.queue_declare("q")

@@ -1,4 +1,4 @@
-"""Users, permissions, attempts and the audit over HTTP, as RabbitMQ's clients see them."""
+"""Users, permissions, login counts and the audit over HTTP, as RabbitMQ's clients see them."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from leveret.testing.broker import BrokerUrl, broker
 from tests.http.asking import ask, ask_whole
 
 SHA256 = "rabbit_password_hashing_sha256"
-HASH = "AAAAALEkKvUBGEzMSFzin0zK97z+wnfsndrUYKOF2RUry1wo"  # of "pw"
+HASH = "AAAAALEkKvUBGEzMSFzin0zK97z+wnfsndrUYKOF2RUry1wo"  # hash of "pw"
 EVERYTHING = {"configure": ".*", "write": ".*", "read": ".*"}
 
 
@@ -30,7 +30,7 @@ def opens(url: BrokerUrl, name: str, password: str, vhost: str = "/") -> bool:
     return True
 
 
-def test_user_is_made_changed_and_deleted(url: BrokerUrl) -> None:
+def test_user_is_created_changed_and_deleted(url: BrokerUrl) -> None:
     assert ask(url, "PUT", "/api/users/amy", {"password": "one", "tags": "monitoring, x"})[0] == 201
     status, amy = ask(url, "GET", "/api/users/amy")
     assert status == 200
@@ -58,7 +58,7 @@ def test_user_is_made_changed_and_deleted(url: BrokerUrl) -> None:
     assert ask(url, "GET", "/api/whoami", login="amy:pw")[0] == 401
 
 
-def test_put_without_a_password_takes_it_away(url: BrokerUrl) -> None:
+def test_put_without_a_password_removes_it(url: BrokerUrl) -> None:
     ask(url, "PUT", "/api/users/bob", {"password_hash": HASH, "tags": "management"})
     assert ask(url, "GET", "/api/whoami", login="bob:pw")[0] == 200
     assert ask(url, "PUT", "/api/users/bob", {"tags": "management"})[0] == 204
@@ -246,7 +246,7 @@ def test_audit_shows_who_did_what(url: BrokerUrl) -> None:
     assert ask(url, "GET", "/api/audit?limit=x")[0] == 400
 
 
-def test_guessing_over_http_is_told_to_wait() -> None:
+def test_repeated_failed_logins_answer_429() -> None:
     with broker(http=True, login_failures_max=2) as url:
         for number in range(3):
             assert ask(url, "GET", "/api/whoami", login=f"guest:wrong{number}")[0] == 401
@@ -270,7 +270,7 @@ def test_deleted_user_loses_open_connections(url: BrokerUrl) -> None:
     assert closed.value.reply_text == "CONNECTION_FORCED - user 'hal' is deleted"
 
 
-def test_users_and_permissions_outlive_a_restart(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_users_and_permissions_survive_a_restart(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("data")
     with broker(http=True, disk=Disk(folder)) as url:
         body = {"password": "pw", "tags": "administrator", "permissions": {"/": EVERYTHING}}

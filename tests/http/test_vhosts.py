@@ -1,4 +1,4 @@
-"""Vhosts over HTTP: made, changed, protected, deleted, with their connections and contents."""
+"""Vhosts over HTTP: create, change, protect and delete them, with connections and contents."""
 
 import json
 import socket
@@ -23,7 +23,7 @@ def connect(url: BrokerUrl, vhost: str) -> pika.BlockingConnection:
     return pika.BlockingConnection(pika.ConnectionParameters(url.host, url.port, vhost))
 
 
-def test_a_vhost_is_made_shown_changed_and_deleted(url: BrokerUrl) -> None:
+def test_vhost_is_created_shown_changed_and_deleted(url: BrokerUrl) -> None:
     path = "/api/vhosts/a%2Fb"
     assert ask(url, "GET", path)[0] == 404
     body = {"description": "d", "tags": "x, y", "default_queue_type": "quorum", "tracing": True}
@@ -59,12 +59,12 @@ def test_a_vhost_is_made_shown_changed_and_deleted(url: BrokerUrl) -> None:
         (b"{", "not_json"),
     ],
 )
-def test_what_is_wrong_is_said_and_makes_nothing(url: BrokerUrl, body: object, text: str) -> None:
+def test_invalid_vhost_is_refused_and_not_created(url: BrokerUrl, body: object, text: str) -> None:
     assert reason(ask(url, "PUT", "/api/vhosts/bad", body)) == (400, text)
     assert ask(url, "GET", "/api/vhosts/bad")[0] == 404
 
 
-def test_who_makes_a_vhost_may_work_there(url: BrokerUrl) -> None:
+def test_creator_of_a_vhost_may_work_there(url: BrokerUrl) -> None:
     ask(url, "PUT", "/api/vhosts/mine")
     connection = connect(url, "mine")
     connection.channel().queue_declare("q", durable=True)
@@ -72,7 +72,7 @@ def test_who_makes_a_vhost_may_work_there(url: BrokerUrl) -> None:
     ask(url, "DELETE", "/api/vhosts/mine")
 
 
-def test_a_protected_vhost_stays(url: BrokerUrl) -> None:
+def test_protected_vhost_cannot_be_deleted(url: BrokerUrl) -> None:
     ask(url, "PUT", "/api/vhosts/kept")
     protection = "/api/vhosts/kept/deletion/protection"
     assert ask(url, "GET", protection) == (200, {"protected_from_deletion": False})
@@ -153,7 +153,7 @@ LATE = [
 
 
 @pytest.mark.parametrize(("path", "body"), LATE)
-def test_a_body_that_comes_after_the_vhost_is_gone_changes_nothing(
+def test_body_that_arrives_after_its_vhost_is_deleted_changes_nothing(
     url: BrokerUrl, path: str, body: str
 ) -> None:
     assert ask(url, "PUT", "/api/vhosts/late")[0] == 201
@@ -164,7 +164,7 @@ def test_a_body_that_comes_after_the_vhost_is_gone_changes_nothing(
     )
     with socket.create_connection((url.host, url.http_port), timeout=30) as peer:
         peer.sendall(head.encode())
-        assert b" 100 " in peer.recv(4096)  # it waits for the body
+        assert b" 100 " in peer.recv(4096)  # the server waits for the body
         assert ask(url, "DELETE", "/api/vhosts/late")[0] == 204
         peer.sendall(body.encode())
         answer = peer.recv(4096)
@@ -172,7 +172,7 @@ def test_a_body_that_comes_after_the_vhost_is_gone_changes_nothing(
     assert "late" not in json.dumps(ask(url, "GET", "/api/definitions")[1])
 
 
-def test_names_that_are_no_text_are_shown_and_break_no_list(url: BrokerUrl) -> None:
+def test_names_that_are_not_utf_8_are_shown_and_break_no_list(url: BrokerUrl) -> None:
     policy = {"pattern": "^odd", "definition": {"max-length": 1}}
     assert ask(url, "PUT", "/api/vhosts/v%FF")[0] == 201
     assert ask(url, "PUT", "/api/queues/v%FF/odd%FF", {})[0] == 201

@@ -52,14 +52,14 @@ def test_pieces_are_one_array_whatever_their_number() -> None:
     assert len(pieces_of(3 * PIECE_ITEMS_MAX)) > 2
 
 
-def test_rows_that_are_gone_are_left_out() -> None:
+def test_deleted_rows_are_left_out() -> None:
     for gone in (0, 1, 2):
         found = msgspec.json.decode(b"".join(pieces_of(3, gone)))
         assert [item["n"] for item in found] == [n for n in range(3) if n != gone]
 
 
 def test_slow_rows_let_others_run_in_between() -> None:
-    """Whatever waits in the loop runs after every slice, not after the whole list."""
+    """Other tasks of the loop run after every slice, not after the whole list."""
     turns = 0
 
     def describe(n: int) -> Item:

@@ -1,4 +1,4 @@
-"""Rates of counters: over the last seconds, from what readers saw, in bounded memory."""
+"""Rates of counters over the last seconds, from the samples of readers, in bounded memory."""
 
 from leveret.http.framework import rates as module
 from leveret.http.framework.rates import FORGET_MS, NO_RATE, RateSamples
@@ -41,14 +41,14 @@ def test_rare_reads_give_the_mean_since_the_last_one() -> None:
     assert per_second(rates, 180_000, 600) == [0.0]
 
 
-def test_what_stands_still_keeps_two_samples() -> None:
+def test_unchanged_counters_keep_two_samples() -> None:
     rates = RateSamples()
     for second in range(100):
         per_second(rates, second * 1000, 5)
     assert len(rates._objects["q"].times_ms) == 2
 
 
-def test_counter_that_fell_is_another_object_and_a_gauge_may_fall() -> None:
+def test_counter_that_went_down_is_a_new_object_and_a_gauge_may_go_down() -> None:
     rates = RateSamples()
     rates.of("q", (10, 10), 0, gauges=1)
     counter, gauge = rates.of("q", (20, 5), 1000, gauges=1)
@@ -74,7 +74,7 @@ def test_number_of_objects_is_bounded() -> None:
     assert len(rates) == most
 
 
-def test_reset_begins_anew() -> None:
+def test_clear_forgets_all_samples() -> None:
     rates = RateSamples()
     per_second(rates, 0, 0)
     rates.clear()
