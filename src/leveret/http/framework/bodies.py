@@ -39,7 +39,7 @@ def require_keys(body: Object, *names: str) -> None:
             raise HTTPException(400, f"[{{key_missing,{name}}}]")
 
 
-def change_response(is_new: bool) -> Response:
+def change_response(*, is_new: bool = False) -> Response:
     """Return the response to a change: 201 if it created an object, else 204."""
     return Response(status_code=CREATED if is_new else CHANGED)
 

@@ -101,7 +101,7 @@ async def _unless_disconnected(
         task = tasks.create_task(_outcome_of(taking))
         gone = tasks.create_task(_wait_for_disconnect(request))
         await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
-        task.cancel()  # changes nothing where it is done
+        task.cancel()  # has no effect if it is done
         gone.cancel()
     if task.cancelled():
         raise HTTPException(CLIENT_GONE, "the client has disconnected")

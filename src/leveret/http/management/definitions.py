@@ -88,7 +88,7 @@ async def _import(request: Request, vhost: str | None) -> Response:
     await run_in_slices(importer.steps(), node.turn)
     await wait_for_policies(node)
     await node.synced()
-    return change_response(False)
+    return change_response()
 
 
 def _file_of(kind: str, data: bytes) -> bytes:

@@ -63,7 +63,7 @@ async def put_vhost_limit(request: Request) -> Response:
     with node.turn():
         node.book.vhost_limits.put_one(vhost, part_of(request, "name"), body["value"])
     await node.synced()
-    return change_response(False)
+    return change_response()
 
 
 async def delete_vhost_limit(request: Request) -> Response:
@@ -74,7 +74,7 @@ async def delete_vhost_limit(request: Request) -> Response:
     with node.turn():
         node.book.vhost_limits.drop_one(vhost, part_of(request, "name"))
     await node.synced()
-    return change_response(False)
+    return change_response()
 
 
 async def list_user_limits(request: Request) -> Response:
@@ -104,7 +104,7 @@ async def put_user_limit(request: Request) -> Response:
     with node.turn():
         node.book.user_limits.put_one(name, part_of(request, "name"), body["value"])
     await node.synced()
-    return change_response(False)
+    return change_response()
 
 
 async def delete_user_limit(request: Request) -> Response:
@@ -115,7 +115,7 @@ async def delete_user_limit(request: Request) -> Response:
     with node.turn():
         node.book.user_limits.drop_one(name, part_of(request, "name"))
     await node.synced()
-    return change_response(False)
+    return change_response()
 
 
 OPERATIONS: Final = (

@@ -87,7 +87,7 @@ async def put_parameter(request: Request) -> Response:
         is_new = node.book.parameters.put(component, vhost, name, body["value"])
     await wait_for_policies(node)
     await node.synced()
-    return change_response(is_new)
+    return change_response(is_new=is_new)
 
 
 async def delete_parameter(request: Request) -> Response:
@@ -99,7 +99,7 @@ async def delete_parameter(request: Request) -> Response:
         raise NotFoundError("no such parameter")
     await wait_for_policies(node)
     await node.synced()
-    return change_response(False)
+    return change_response()
 
 
 def _parts(request: Request) -> tuple[str, str, str]:
@@ -132,7 +132,8 @@ async def get_global(request: Request) -> Response:
 async def put_global(request: Request) -> Response:
     body = await object_of(request)
     require_keys(body, "value")
-    return change_response(await _put_global(request, part_of(request, "name"), body["value"]))
+    is_new = await _put_global(request, part_of(request, "name"), body["value"])
+    return change_response(is_new=is_new)
 
 
 async def _put_global(request: Request, name: str, value: object) -> bool:
@@ -150,7 +151,7 @@ async def delete_global(request: Request) -> Response:
     if not was_there:
         raise NotFoundError("no such parameter")
     await node.synced()
-    return change_response(False)
+    return change_response()
 
 
 async def get_cluster_name(request: Request) -> Response:
@@ -163,7 +164,7 @@ async def put_cluster_name(request: Request) -> Response:
     if not isinstance(body["name"], str):
         raise HTTPException(400, "the name of a cluster is a text")
     await _put_global(request, CLUSTER_NAME, body["name"])
-    return change_response(False)
+    return change_response()
 
 
 _ONE: Final = "/api/parameters/{component}/{vhost}/{name}"

@@ -109,7 +109,7 @@ def _put(policies_of: PoliciesOf) -> Handler:
             is_new = policies_of(node).put(vhost, name, value)
         await wait_for_policies(node)
         await node.synced()
-        return change_response(is_new)
+        return change_response(is_new=is_new)
 
     return put
 
@@ -124,7 +124,7 @@ def _delete(policies_of: PoliciesOf) -> Handler:
             raise NotFoundError("no such policy")
         await wait_for_policies(node)
         await node.synced()
-        return change_response(False)
+        return change_response()
 
     return delete
 

@@ -87,7 +87,7 @@ async def put_vhost(request: Request) -> Response:
         if is_new and node.directory.users.get(user) is not None:
             node.directory.permissions.put(name, user, _EVERYTHING, _EVERYTHING, _EVERYTHING)
     await node.synced()
-    return change_response(is_new)
+    return change_response(is_new=is_new)
 
 
 async def delete_vhost(request: Request) -> Response:
@@ -102,7 +102,7 @@ async def delete_vhost(request: Request) -> Response:
         node.book.delete_vhost(name)
         node.directory.permissions.drop_vhost(name)
     await node.synced()
-    return change_response(False)
+    return change_response()
 
 
 async def get_protection(request: Request) -> Response:
@@ -125,7 +125,7 @@ async def _set_protection(request: Request, is_protected: bool) -> Response:
     with node.turn():
         node.book.vhosts.put(name, {"protected_from_deletion": is_protected})
     await node.synced()
-    return change_response(False)
+    return change_response()
 
 
 async def start_vhost(request: Request) -> Response:
@@ -135,7 +135,7 @@ async def start_vhost(request: Request) -> Response:
     name = part_of(request, "node")
     if name != node.node_name:
         raise PreconditionFailedError(f"Unknown node: {name}")
-    return change_response(False)
+    return change_response()
 
 
 def _info(node: NodeView, rates: RateSamples, vhost: Vhost) -> VhostInfo:
