@@ -74,7 +74,7 @@ def test_messages_are_published_seen_found_taken_and_dropped(url: BrokerUrl) -> 
     ctl(url, "drop", "mail", "--id", hit["id"])
     assert found(url, "get", "mail", "--consume")[0]["payload"] == "second"
     assert "0 messages" in ctl(url, "purge", "mail")
-    assert "no queue takes it" in ctl(url, "publish", "x", "-k", "nobody", code=1)
+    assert "no queue is bound" in ctl(url, "publish", "x", "-k", "nobody", code=1)
 
 
 def test_unacked_messages_name_their_holder(url: BrokerUrl) -> None:
@@ -183,7 +183,7 @@ def test_names_that_a_terminal_cannot_show_are_escaped(url: BrokerUrl) -> None:
 
 def test_a_name_that_is_not_text_is_one_line(url: BrokerUrl) -> None:
     said = ctl(url, "declare", "queue", os.fsdecode(b"q\xff"), code=1)
-    assert said == "leveret ctl: 'q\\udcff' is not text in utf-8\n"
+    assert said == "leveret ctl: 'q\\udcff' cannot be encoded as utf-8\n"
 
 
 def test_an_address_that_is_none_is_one_line() -> None:
