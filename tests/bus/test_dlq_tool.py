@@ -263,7 +263,7 @@ def test_headers_come_back_exactly(letters: Stage) -> None:
 def test_drop_asks_first(letters: Stage) -> None:
     letters.fill(4)
     refused = dlq(letters, "drop", "--header", "tenant=t0", answer="n\n")
-    assert "Drop 2 of 4 messages" in refused.stderr
+    assert "Delete 2 of 4 messages" in refused.stderr
     assert refused.exit_code != 0
     assert ids(rows(letters)) == names(1, 2, 3, 4)
     assert dlq(letters, "drop", "--header", "tenant=t0", answer="y\n").exit_code == 0
@@ -305,7 +305,7 @@ def test_ctrl_c_at_the_question_drops_nothing(letters: Stage) -> None:
     letters.fill(3)
     process = _tool("-m", "leveret", "bus", "dlq", "drop", *letters.names(), "--all")
     assert process.stdout is not None
-    assert process.stdout.read(4) == "Drop"
+    assert process.stdout.read(6) == "Delete"
     process.send_signal(signal.SIGINT)
     try:
         assert process.wait(END_WITHIN_S) == 130  # while nobody has answered

@@ -1,7 +1,6 @@
-"""A browser and a broker for each module.
+"""A browser for each module.
 
-What drives the browser keeps an event loop running in this thread: it must be gone before tests of
-other parts run.
+Playwright keeps an event loop running in this thread. It must be closed before other tests run.
 """
 
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def reader(browser: Browser, url: BrokerUrl) -> Iterator[Reader]:
-    """Somebody signed in, at a desk; their browser must have nothing to complain about."""
+    """A signed-in user with a desktop window. The browser must report no errors."""
     found = Reader(browser, url)
     found.sign_in()
     yield found

@@ -1,6 +1,6 @@
 """Jobs in the page: topics, dead jobs, redrive, settings; by mouse and by keyboard.
 
-Ids are beyond what a Number of JavaScript can hold: they are compared with those of the service.
+Job ids are larger than a JavaScript Number can hold: they are compared with those of the service.
 """
 
 from collections.abc import Iterator
@@ -108,7 +108,7 @@ def test_a_job_is_found_and_cancelled_or_delivered_now(reader: Reader, client: C
 
 
 def test_the_same_with_the_keyboard_alone(reader: Reader, client: Client) -> None:
-    """From the first view: to the jobs, into a topic, its settings, a job put in and redriven."""
+    """From the overview to the jobs, to a topic, its settings, and a redriven job."""
     (id,) = dead_jobs(client, 1)
     page = reader.page
     reader.press("g", "j")
@@ -155,10 +155,10 @@ def test_a_job_is_enqueued_for_a_new_topic(reader: Reader, client: Client) -> No
 @pytest.mark.parametrize(
     ("theme", "size"), [("light", DESKTOP), ("dark", DESKTOP), ("light", PHONE), ("dark", PHONE)]
 )
-def test_the_views_can_be_read_and_fit(
+def test_job_views_have_contrast_and_fit_the_window(
     browser: Browser, url: BrokerUrl, client: Client, theme: str, size: tuple[int, int]
 ) -> None:
-    """With names and errors that are hostile: shown as they are."""
+    """Hostile names and errors are shown as plain text."""
     dead_jobs(client, 2, "x" * 180)
     dead_jobs(client, 2, MARKUP)
     reader = Reader(browser, url, size, theme)

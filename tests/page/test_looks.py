@@ -1,6 +1,6 @@
-"""Every view in light, dark and at phone width: what is wider than the window, what cannot be read.
+"""Every view in light and dark, on desktop and phone: it fits the window and has enough contrast.
 
-The names and bodies in this broker are hostile: they must be shown as they are and never run.
+The names and bodies in this broker are hostile. They must be shown as plain text and never run.
 """
 
 from collections.abc import Iterator
@@ -51,7 +51,7 @@ def fill(channel: pika.adapters.blocking_connection.BlockingChannel) -> None:
 
 
 def views(url: BrokerUrl) -> dict[str, str]:
-    """An address for each path of the router."""
+    """Return an address for each path of the router."""
     part = quote(MARKUP, safe="")
     connection = asked(url, "/api/connections")[0]["name"]
     channel = quote(asked(url, "/api/channels")[0]["name"], safe="")
@@ -90,7 +90,7 @@ OTHER_TABS = ["consumers", "bindings"]
 @pytest.mark.parametrize(
     ("theme", "size"), [("light", DESKTOP), ("dark", DESKTOP), ("light", PHONE), ("dark", PHONE)]
 )
-def test_every_view_can_be_read_and_fits(
+def test_every_view_has_contrast_and_fits_the_window(
     browser: Browser, url: BrokerUrl, theme: str, size: tuple[int, int]
 ) -> None:
     reader = Reader(browser, url, size, theme)
@@ -102,7 +102,7 @@ def test_every_view_can_be_read_and_fits(
         "async () => (await import('/page/routes.js')).ROUTES.map((route) => route.path)"
     )
     addresses = views(url)
-    assert set(known) == set(addresses), "every view of the router is looked at"
+    assert set(known) == set(addresses), "every view of the router is checked"
     for view, address in addresses.items():
         reader.open(address, view)
         faults += looked_at(reader, view)
@@ -127,7 +127,7 @@ def looked_at(reader: Reader, where: str) -> list[str]:
 
 
 def dialogs(reader: Reader) -> list[str]:
-    """What opens above a view."""
+    """Check the dialogs."""
     page = reader.page
     reader.open("#/queues", "/queues")
     page.get_by_role("button", name="Declare a queue").click()
@@ -152,7 +152,7 @@ def test_odd_names_and_bodies_are_shown_as_they_are(
     reader.sign_in()
     page = reader.page
     reader.open("#/queues", "/queues")
-    # Through the link that the list makes, so that its encoding is what is tested.
+    # Use the link in the list, to test its encoding.
     page.locator(".rows a").filter(has_text=name.strip()[:40]).first.click()
     page.locator('main[data-view="/queues/:vhost/:name"][aria-busy=false]').wait_for()
     assert page.locator("h1").text_content() == name

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.compiled_only("the calls behind the page are tested in 
 
 expect.set_options(timeout=WITHIN_MS)
 
-# The focus is in the dialog, or on its way round through the browser's own controls.
+# The focus is in the dialog, or on the browser's own controls.
 IS_INSIDE = """() => {
     const at = document.activeElement;
     return at === document.body || at.closest("dialog") !== null;
@@ -31,7 +31,7 @@ def url() -> Iterator[BrokerUrl]:
 
 
 def count(url: BrokerUrl, queue: str) -> int:
-    """Ready messages of a queue, as a client is told."""
+    """Return the number of ready messages of a queue, from AMQP."""
     with pika.BlockingConnection(pika.URLParameters(url)) as connection:
         declared = connection.channel().queue_declare(queue, passive=True)
         found: int = declared.method.message_count
@@ -39,7 +39,7 @@ def count(url: BrokerUrl, queue: str) -> int:
 
 
 def make_dead_letters(url: BrokerUrl) -> None:
-    """Queues `work` and `dead`; two messages of `work` are dead letters."""
+    """Declare the queues `work` and `dead`, with two dead letters of `work`."""
     with pika.BlockingConnection(pika.URLParameters(url)) as connection:
         channel = connection.channel()
         channel.queue_declare("dead")
@@ -187,7 +187,7 @@ def sign_in_by_keys(reader: Reader) -> None:
 
 
 def skip_the_navigation(reader: Reader) -> None:
-    """The first stop of a page leads over the navigation."""
+    """The first link of the page skips the navigation."""
     page = reader.page
     page.reload()
     page.locator("main[aria-busy=false]").wait_for()
@@ -210,7 +210,7 @@ def declare_by_keys(reader: Reader) -> None:
 
 
 def publish_by_keys(reader: Reader) -> None:
-    """The focus stays in the dialog however often one presses Tab."""
+    """Tab keeps the focus in the dialog."""
     page = reader.page
     reader.tab_to("Publish")
     reader.press("Enter")
@@ -227,7 +227,7 @@ def publish_by_keys(reader: Reader) -> None:
 
 
 def leave_a_dialog(reader: Reader) -> None:
-    """Esc closes it and gives the focus back."""
+    """Esc closes a dialog and restores the focus."""
     page = reader.page
     reader.tab_to("Purge")
     reader.press("Enter")

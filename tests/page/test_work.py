@@ -1,4 +1,4 @@
-"""What else is done with the page: exchanges, connections, streams, administration."""
+"""Exchanges, connections, streams and administration in the page."""
 
 import json
 from collections.abc import Iterator
@@ -121,7 +121,9 @@ def test_a_stream_is_browsed_by_offset_and_time(reader: Reader, url: BrokerUrl) 
     expect(page.get_by_role("dialog")).to_contain_text("event 0")
 
 
-def test_an_administrator_makes_a_place_for_a_team(reader: Reader, url: BrokerUrl) -> None:
+def test_an_administrator_sets_up_a_vhost_user_policy_and_limit(
+    reader: Reader, url: BrokerUrl
+) -> None:
     page = reader.page
     dialog = page.get_by_role("dialog")
     reader.open("#/vhosts", "/vhosts")
@@ -166,7 +168,9 @@ def test_an_administrator_makes_a_place_for_a_team(reader: Reader, url: BrokerUr
     expect(page.get_by_text("of ours")).to_have_count(0)
 
 
-def test_definitions_go_out_and_in(reader: Reader, url: BrokerUrl, tmp_path: Path) -> None:
+def test_definitions_are_exported_and_imported(
+    reader: Reader, url: BrokerUrl, tmp_path: Path
+) -> None:
     page = reader.page
     reader.open("#/definitions", "/definitions")
     with page.expect_download() as begun:
@@ -211,5 +215,5 @@ def test_an_answer_that_comes_late_does_not_replace_a_newer_one(
     expect(rows).to_have_count(1)
     with page.expect_response("**/search"):
         held[0].continue_()
-    page.wait_for_timeout(0)  # what the answer led to has been done
+    page.wait_for_timeout(0)  # let the page handle the answer
     expect(rows.first).to_contain_text("fast")

@@ -1,4 +1,4 @@
-"""`leveret perf` as a user meets it: flags, progress, figures, files, exit codes."""
+"""`leveret perf` as a process: flags, progress, results, files, exit codes."""
 
 import json
 import re
@@ -96,13 +96,13 @@ def test_interrupt_ends_early_with_the_figures_so_far(url: BrokerUrl) -> None:
         ("--uri http://x", "'http://x' does not begin with amqp:// or amqps://"),
     ],
 )
-def test_misuse_is_told_in_one_line(words: str, said: str) -> None:
+def test_wrong_flags_are_reported_in_one_line(words: str, said: str) -> None:
     done = perf(*words.split())
     assert done.returncode == 2
     assert done.stderr.splitlines() == [f"leveret perf: {said}"]
 
 
-def test_no_broker_is_told_in_one_line() -> None:
+def test_missing_broker_is_reported_in_one_line() -> None:
     done = perf("--uri", "amqp://127.0.0.1:1", "--seconds", "1")
     assert done.returncode == 1
     assert "Traceback" not in done.stderr

@@ -1,4 +1,4 @@
-"""Rows of the progress as words."""
+"""Progress rows as text."""
 
 from leveret.cli.perf_progress import format_cells, format_line
 from leveret.perf.latency import Histogram
@@ -23,7 +23,7 @@ def test_row_has_rates_and_latencies() -> None:
     assert shown[-1] == "60 µs"
 
 
-def test_time_to_confirm_stands_in_where_nothing_is_received() -> None:
+def test_time_to_confirm_is_shown_if_nothing_is_received() -> None:
     assert format_cells(row(histogram(), histogram(5_000_000)))[-1] == "5 ms"
     assert format_cells(row(histogram(), histogram()))[-3:] == ("–", "–", "–")
 

@@ -55,7 +55,7 @@ def test_page_is_well_formed_and_needs_nothing_else() -> None:
     assert "&lt;b&gt;" in text
 
 
-def test_points_are_inside_of_the_drawing() -> None:
+def test_points_are_inside_the_drawing() -> None:
     for drawn in (draw(chart()), draw(chart(is_log=True))):
         for points in re.findall(r'points="([^"]*)"', drawn):
             for x, y in (pair.split(",") for pair in points.split()):
@@ -63,17 +63,17 @@ def test_points_are_inside_of_the_drawing() -> None:
                 assert 0 <= float(y) <= 300
 
 
-def test_greatest_value_is_drawn_highest() -> None:
+def test_largest_value_is_drawn_highest() -> None:
     (rising, _) = re.findall(r'points="([^"]*)"', draw(chart()))
     first, second = (float(pair.split(",")[1]) for pair in rising.split())
     assert second < first
 
 
-def test_words_may_stand_for_places() -> None:
+def test_x_labels_replace_numbers() -> None:
     assert "monday" in draw(chart(x_labels={1: "monday", 2: "tuesday"}))
 
 
-def test_chart_of_nothing_says_so() -> None:
+def test_chart_without_points_says_no_measurements() -> None:
     assert "No measurements" in draw(Chart("t", "u", [Series("s", [])]))
 
 

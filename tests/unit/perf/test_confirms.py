@@ -23,7 +23,7 @@ def sent(window: int, burst: int, count: int) -> Confirms:
     return confirms
 
 
-def test_without_window_every_burst_may_go() -> None:
+def test_without_window_every_burst_is_allowed() -> None:
     assert sent(0, 32, 1_000_000).allowed() == 32
 
 
@@ -45,7 +45,7 @@ def test_multiple_settles_all_before_it() -> None:
     assert (confirms.confirmed, confirms.nacked, confirms.unsettled()) == (12, 3, 5)
 
 
-def test_multiple_does_not_count_again_what_was_settled_out_of_order() -> None:
+def test_multiple_does_not_count_settled_tags_again() -> None:
     confirms = sent(100, 10, 6)
     settle(confirms, BASIC_ACK, 5)
     settle(confirms, BASIC_NACK, 2)
@@ -68,7 +68,7 @@ def test_any_order_settles_each_message_once(seed: int) -> None:
         assert confirms.unsettled() == len(open_tags)
 
 
-def test_time_to_confirm_is_that_of_whole_blocks() -> None:
+def test_time_to_confirm_is_measured_per_block() -> None:
     confirms = Confirms(100, 10)
     confirms.note_block(3, 10)
     confirms.note_block(3, 20)

@@ -38,7 +38,7 @@ def test_range_of_keys() -> None:
         (lambda: flag_values.parse_keys(["{1..9999999}"]), "not a range"),
     ],
 )
-def test_faults_are_sentences(make: object, said: str) -> None:
+def test_wrong_values_are_refused_with_a_sentence(make: object, said: str) -> None:
     assert callable(make)
     with pytest.raises(ConfigError, match=said):
         make()

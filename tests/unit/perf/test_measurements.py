@@ -1,4 +1,4 @@
-"""Reports of several agents become rows and totals."""
+"""Reports of several worker processes become rows and totals."""
 
 from leveret.perf.latency import Histogram
 from leveret.perf.measurements import COUNTS, Sample, Tally, percentiles
@@ -19,7 +19,7 @@ def sample(
     )
 
 
-def test_row_waits_for_the_slowest_agent() -> None:
+def test_row_waits_for_the_slowest_process() -> None:
     tally = Tally(2, 1.0)
     tally.add(0, sample(1.0, received=10))
     assert tally.maybe_row() is None
@@ -30,7 +30,7 @@ def test_row_waits_for_the_slowest_agent() -> None:
     assert tally.maybe_row() is None
 
 
-def test_rows_have_what_happened_in_them() -> None:
+def test_row_has_the_counts_of_its_interval() -> None:
     tally = Tally(1, 1.0)
     tally.add(0, sample(1.0, 9_000_000, received=10))
     assert tally.maybe_row() is not None
@@ -52,7 +52,7 @@ def test_quick_reports_make_one_row_for_each_interval() -> None:
     assert rows == 3
 
 
-def test_workers_are_told_apart() -> None:
+def test_counts_are_kept_per_worker() -> None:
     tally = Tally(3, 1.0)
     for agent, each in enumerate(([1], [2, 3], [4])):
         tally.add(agent, sample(1.0, each=each))

@@ -1,4 +1,4 @@
-"""Rates over time: what is due when, with the time given by hand."""
+"""Rates over time: when messages are due, with a given time."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from leveret.perf.pacing import Phases, make_pace
 
 
 def sent_until(rate: int, schedule: tuple[tuple[int, float], ...], workers: int, end: float) -> int:
-    """Messages that a sender with nothing else to do has sent by then."""
+    """Return the messages that an idle sender has sent by then."""
     steps = make_pace(rate, schedule, workers, 100.0)
     assert steps is not None
     now, sent = 100.0, 0
@@ -42,7 +42,7 @@ def test_sender_that_fell_behind_catches_up() -> None:
     assert steps.wait_s(501, 5.0) == pytest.approx(0.01)
 
 
-def test_value_of_a_phase_holds_for_its_time() -> None:
+def test_value_applies_until_the_end_of_its_phase() -> None:
     phases = Phases(((16, 1.0), (1024, 0.5)), 10.0)
     seen = []
     for now_s in (10.0, 10.9, 11.0, 11.4, 11.5, 13.0):

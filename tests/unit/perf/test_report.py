@@ -1,4 +1,4 @@
-"""A run in words."""
+"""Description and results of a run as text."""
 
 from leveret.perf.latency import Histogram
 from leveret.perf.load import Load
@@ -28,7 +28,7 @@ def test_load_in_one_line() -> None:
     assert "auto-ack" in describe_load(Load())
 
 
-def test_facts_leave_out_what_did_not_happen() -> None:
+def test_facts_leave_out_counts_of_zero() -> None:
     found = dict(result_facts(result()))
     assert found["sent"] == "200 (100/s)"
     assert found["received"] == "100 (50/s)"

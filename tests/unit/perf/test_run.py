@@ -1,4 +1,4 @@
-"""Short loads on a real broker: everything that is sent arrives, and the queues are gone after."""
+"""Short loads on a real broker: all messages arrive, and the queues are deleted afterwards."""
 
 import json
 from collections.abc import Iterator
@@ -57,7 +57,7 @@ def test_counted_load_ends_when_all_is_received(url: BrokerUrl) -> None:
     assert sum(row.counts["received"] for row in result.rows) == 1001
 
 
-def test_queue_that_exists_is_filled_drained_and_stays(url: BrokerUrl) -> None:
+def test_predeclared_queue_is_filled_drained_and_kept(url: BrokerUrl) -> None:
     base = Load(port=url.port, queue="kept", predeclared=True, seconds=0, messages=500)
     control = Client(base, Parser())
     control.declare("kept", base)
@@ -99,7 +99,7 @@ def test_headers_exchange_matches_the_headers_of_the_load(url: BrokerUrl) -> Non
     assert run(load).received == 10
 
 
-def test_stream_is_read_from_where_it_is_asked(url: BrokerUrl) -> None:
+def test_stream_is_read_from_the_given_offset(url: BrokerUrl) -> None:
     base = Load(port=url.port, queue="log", queue_type="stream", seconds=0, messages=40, burst=10)
     control = Client(base, Parser())
     control.declare("log", base)
@@ -132,7 +132,7 @@ def test_variable_load_changes_size_and_rate(url: BrokerUrl) -> None:
     assert 0 < run(load).sent <= 1000
 
 
-def test_rows_are_told_while_it_runs(url: BrokerUrl) -> None:
+def test_rows_are_reported_during_the_run(url: BrokerUrl) -> None:
     rows: list[ProgressRow] = []
     result = run(Load(port=url.port, seconds=0.5, rate=500, burst=5, interval_s=0.1), rows.append)
     assert 3 <= len(rows) <= 5
@@ -152,7 +152,7 @@ def test_flags_make_a_load_and_the_result_is_one_json_object(
 
 
 @pytest.mark.parametrize("words", [["--load", "{"], ["--load", '{"x": 1}'], ["--burst", "0"]])
-def test_load_that_makes_no_sense_is_told_in_one_line(
+def test_impossible_load_is_refused_in_one_line(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(words) == 1

@@ -1,4 +1,4 @@
-"""Names of queues, and by which keys they are bound."""
+"""Names and binding keys of the queues."""
 
 from leveret.perf.load import Load
 from leveret.perf.topology import binding_keys, queue_names, queues_for_worker
@@ -12,7 +12,7 @@ def test_several_queues_are_numbered() -> None:
     assert queue_names(Load(queue="orders", queues=2)) == ["orders-0", "orders-1"]
 
 
-def test_runs_without_a_name_do_not_meet() -> None:
+def test_runs_without_a_name_use_different_queues() -> None:
     assert queue_names(Load()) != queue_names(Load())
 
 

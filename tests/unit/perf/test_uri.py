@@ -1,4 +1,4 @@
-"""Addresses as clients write them."""
+"""AMQP URIs as clients write them."""
 
 import pytest
 
