@@ -15,11 +15,10 @@ import typer
 from leveret.cli.perf_progress import progress
 from leveret.errors import ConfigError, LeveretError
 from leveret.perf import words
-from leveret.perf.load import Load
+from leveret.perf.load import Load, with_uri
 from leveret.perf.result import Result
 from leveret.perf.run import run
 from leveret.perf.story import chart_page, describe, facts
-from leveret.perf.uri import with_uri
 
 _BURST = 32  # without a rate
 _BURSTS_A_SECOND = 1000  # with one: small bursts, as applications send them

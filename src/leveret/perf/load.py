@@ -5,8 +5,9 @@ is silence, while `rate` 0 means no limit.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
+from leveret.amqp_client.uri import AddressError, parse_amqp_uri
 from leveret.errors import ConfigError
 
 # These are never transient.
@@ -141,3 +142,20 @@ class Load:
 
 def _tuples(value: object) -> object:
     return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
+
+
+def with_uri(load: Load, uri: str) -> Load:
+    """Return the load with the broker at `uri` as its target. Raise ConfigError."""
+    try:
+        found = parse_amqp_uri(uri, load.vhost)
+    except AddressError as fault:
+        raise ConfigError(str(fault)) from fault
+    return replace(
+        load,
+        host=found.host or load.host,
+        port=found.port,
+        user=found.user,
+        password=found.password,
+        vhost=found.vhost,
+        tls=found.tls,
+    )

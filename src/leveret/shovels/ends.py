@@ -5,21 +5,9 @@ An end tells its `Carrier` what happens, and is told what to do; it never waits 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from leveret.amqp_client.client import Delivery
 from leveret.engine.turns.session import Session
-
-
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """A message on its way."""
-
-    tag: int  # by which the source knows it
-    exchange: str
-    key: str
-    redelivered: bool
-    header: bytes  # content header, as received
-    body: bytes
 
 
 class Carrier:

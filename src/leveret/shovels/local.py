@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from leveret.amqp_client.client import Delivery
 from leveret.engine.commands.consuming import consume, refill, set_prefetch
 from leveret.engine.commands.dead_letter import counted_header
 from leveret.engine.commands.local_session import LocalSession
@@ -19,7 +20,7 @@ from leveret.engine.queues.queue import Queue
 from leveret.engine.turns.session import Outlet
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import ClosedError
-from leveret.shovels.ends import Carrier, Delivery, Source, Target
+from leveret.shovels.ends import Carrier, Source, Target
 from leveret.shovels.host import ThisNode
 from leveret.shovels.remote import address_of
 from leveret.shovels.settings import NO_ACK, ON_CONFIRM, ShovelSettings

@@ -21,11 +21,11 @@ from leveret.amqp.methods import (
     QUEUE_DECLARE_OK,
 )
 from leveret.amqp.writer import Writer
+from leveret.amqp_client.client import AmqpClient, ClientListener, Delivery
+from leveret.amqp_client.uri import AmqpUri
 from leveret.errors import ClosedByPeerError, ClosedError
-from leveret.shovels.client import AmqpClient, Listener
-from leveret.shovels.ends import Carrier, Delivery, Source, Target
+from leveret.shovels.ends import Carrier, Source, Target
 from leveret.shovels.settings import NO_ACK, ON_CONFIRM, ShovelSettings
-from leveret.shovels.uri import AmqpUri
 from leveret.wire.tables import Table, table_of
 
 INBOX_MAX: Final = 1000  # deliveries that are not passed on yet before no more are read
@@ -39,7 +39,7 @@ _REQUEUE: Final = 2
 _NOT_FOUND: Final = 404
 
 
-class RemoteSource(Source, Listener):
+class RemoteSource(Source, ClientListener):
     """Consumes from a broker."""
 
     def __init__(self, settings: ShovelSettings, uri: AmqpUri, name: str) -> None:
@@ -107,7 +107,7 @@ class RemoteSource(Source, Listener):
         self._carrier.on_lost(fault)
 
 
-class RemoteTarget(Target, Listener):
+class RemoteTarget(Target, ClientListener):
     """Publishes to a broker."""
 
     def __init__(self, settings: ShovelSettings, uri: AmqpUri, name: str) -> None:
@@ -140,7 +140,7 @@ class RemoteTarget(Target, Listener):
     async def send(self, deliveries: Sequence[Delivery]) -> None:
         settings = self._settings
         for delivery in deliveries:
-            while not self._client.has_room():
+            while not self._client.is_writable:
                 self._room.clear()
                 await self._room.wait()
             if self._client.is_lost:
@@ -158,7 +158,7 @@ class RemoteTarget(Target, Listener):
         if hasattr(self, "_client"):
             await self._client.close()
 
-    def on_room(self) -> None:
+    def on_writable(self) -> None:
         self._room.set()
 
     def on_returned(self, body: bytes) -> None:
@@ -168,7 +168,7 @@ class RemoteTarget(Target, Listener):
                 self._returned.add(seq)
                 return
 
-    def on_confirm(self, seq: int, multiple: bool, is_taken: bool) -> None:
+    def on_confirm(self, seq: int, multiple: bool, is_acked: bool) -> None:
         seqs = [seq]
         if multiple:  # 0 stands for all
             seqs = [one for one in self._unconfirmed if one <= seq or seq == 0]
@@ -176,7 +176,7 @@ class RemoteTarget(Target, Listener):
             delivery = self._unconfirmed.pop(one, None)
             if delivery is None:
                 continue
-            if is_taken and one not in self._returned:
+            if is_acked and one not in self._returned:
                 self._carrier.on_done(delivery.tag)
             else:
                 self._returned.discard(one)
@@ -192,7 +192,7 @@ def address_of(settings: ShovelSettings, delivery: Delivery) -> tuple[str, str]:
     if settings.dest_queue is not None:
         return "", settings.dest_queue
     exchange = settings.dest_exchange if settings.dest_exchange is not None else delivery.exchange
-    return exchange, settings.dest_key if settings.dest_key is not None else delivery.key
+    return exchange, settings.dest_key if settings.dest_key is not None else delivery.routing_key
 
 
 async def ensure_queue(

@@ -9,8 +9,14 @@ Ours besides: `dest-protocol` may be `http`; then `dest-uri` is where bodies are
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from leveret.amqp_client.uri import (
+    AddressError,
+    AmqpUri,
+    hide_secrets,
+    parse_amqp_uri,
+    split_address,
+)
 from leveret.errors import PreconditionFailedError
-from leveret.shovels.uri import AmqpUri, amqp_uri, hidden, http_uri
 
 ON_CONFIRM: Final = "on-confirm"
 ON_PUBLISH: Final = "on-publish"
@@ -54,6 +60,7 @@ _PROPERTIES: Final[dict[str, type]] = {
 }
 _OCTETS: Final = ("delivery_mode", "priority")
 _SHORT_BYTES_MAX: Final = 255
+_HTTP_SCHEMES: Final = ("http", "https")
 
 
 @dataclass(frozen=True)
@@ -92,7 +99,14 @@ class ShovelSettings:
 
 
 def settings_of(value: object, vhost: str) -> ShovelSettings:
-    """The settings that a parameter's value describes. Raises PreconditionFailedError."""
+    """Return the settings that a parameter's value describes. Raise PreconditionFailedError."""
+    try:
+        return _settings_of(value, vhost)
+    except AddressError as fault:
+        raise PreconditionFailedError(str(fault)) from fault
+
+
+def _settings_of(value: object, vhost: str) -> ShovelSettings:
     if not isinstance(value, dict):
         raise PreconditionFailedError("a shovel is described by an object")
     given = {str(name): found for name, found in value.items()}
@@ -102,14 +116,11 @@ def settings_of(value: object, vhost: str) -> ShovelSettings:
     src = keys.uris("src-uri", required=src_protocol != LOCAL)
     dest = keys.uris("dest-uri", required=dest_protocol != LOCAL)
     is_http = dest_protocol == HTTP
-    local = ["amqp://"]
     made = ShovelSettings(
-        src_uris=[amqp_uri(text, vhost) for text in (local if src_protocol == LOCAL else src)],
-        dest_uris=[]
-        if is_http
-        else [amqp_uri(text, vhost) for text in (local if dest_protocol == LOCAL else dest)],
-        shown_src_uri=hidden(src[0]) if src else "",
-        shown_dest_uri=hidden(dest[0]) if dest else "",
+        src_uris=_amqp_uris(src, vhost, is_local=src_protocol == LOCAL),
+        dest_uris=[] if is_http else _amqp_uris(dest, vhost, is_local=dest_protocol == LOCAL),
+        shown_src_uri=hide_secrets(src[0]) if src else "",
+        shown_dest_uri=hide_secrets(dest[0]) if dest else "",
         src_queue=keys.text("src-queue"),
         src_exchange=keys.text("src-exchange"),
         src_key=keys.text("src-exchange-key") or "",
@@ -130,7 +141,7 @@ def settings_of(value: object, vhost: str) -> ShovelSettings:
         properties=_checked_properties(keys.table("dest-publish-properties")),
         src_protocol=src_protocol,
         dest_protocol=dest_protocol,
-        http_uris=[http_uri(text) for text in dest] if is_http else [],
+        http_uris=[_checked_http_uri(text) for text in dest] if is_http else [],
         http_headers=_checked_headers(keys.table("dest-http-headers")),
         http_timeout_s=keys.number("dest-timeout", 30, 0.1, 3600),
         http_concurrency=int(keys.number("dest-concurrency", 8, 1, CONCURRENCY_MAX)),
@@ -148,9 +159,9 @@ def obfuscated(value: dict[str, Any]) -> dict[str, Any]:
     for name in ("src-uri", "dest-uri"):
         found = shown.get(name)
         if isinstance(found, str):
-            shown[name] = hidden(found)
+            shown[name] = hide_secrets(found)
         elif isinstance(found, list):
-            shown[name] = [hidden(text) for text in found if isinstance(text, str)]
+            shown[name] = [hide_secrets(text) for text in found if isinstance(text, str)]
     headers = shown.get("dest-http-headers")
     if isinstance(headers, dict):
         shown["dest-http-headers"] = dict.fromkeys(headers, "******")
@@ -187,6 +198,17 @@ def _require_own_vhost(uris: list[AmqpUri], vhost: str) -> None:
 def _require_short(name: str | None) -> None:
     if name is not None and len(name.encode("utf-8", "surrogateescape")) > _SHORT_BYTES_MAX:
         raise PreconditionFailedError("a name has at most 255 bytes")
+
+
+def _amqp_uris(texts: list[str], vhost: str, *, is_local: bool) -> list[AmqpUri]:
+    return [parse_amqp_uri(text, vhost) for text in (["amqp://"] if is_local else texts)]
+
+
+def _checked_http_uri(text: str) -> str:
+    parts, _ = split_address(text)
+    if parts.scheme not in _HTTP_SCHEMES or not parts.hostname:
+        raise AddressError(f"{hide_secrets(text)} is not an http:// or https:// address")
+    return text
 
 
 def _checked_properties(given: dict[str, Any]) -> dict[str, Any]:

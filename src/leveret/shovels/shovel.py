@@ -15,10 +15,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from leveret.amqp_client.client import Delivery
 from leveret.engine.turns.session import Session
 from leveret.errors import LeveretError
 from leveret.shovels.content import Edits
-from leveret.shovels.ends import Carrier, Delivery, Source, Target
+from leveret.shovels.ends import Carrier, Source, Target
 from leveret.shovels.host import ThisNode
 from leveret.shovels.local import LocalSource, LocalTarget
 from leveret.shovels.remote import RemoteSource, RemoteTarget

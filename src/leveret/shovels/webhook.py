@@ -28,7 +28,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 from urllib.parse import quote, urlsplit
 
-from leveret.shovels.ends import Carrier, Delivery, Target
+from leveret.amqp_client.client import Delivery
+from leveret.shovels.ends import Carrier, Target
 from leveret.shovels.settings import ShovelSettings
 from leveret.wire.properties import Properties, decode_properties
 from leveret.wire.tables import plain_table
@@ -167,7 +168,7 @@ def request_headers(own: dict[str, str], delivery: Delivery) -> dict[str, str]:
     headers = {
         "Content-Type": _safe(properties.content_type or "application/octet-stream"),
         "X-Exchange": _safe(delivery.exchange),
-        "X-Routing-Key": _safe(delivery.key),
+        "X-Routing-Key": _safe(delivery.routing_key),
         "X-Redelivered": "true" if delivery.redelivered else "false",
     }
     if properties.content_encoding is not None:

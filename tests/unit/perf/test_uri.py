@@ -3,8 +3,7 @@
 import pytest
 
 from leveret.errors import ConfigError
-from leveret.perf.load import Load
-from leveret.perf.uri import with_uri
+from leveret.perf.load import Load, with_uri
 
 
 @pytest.mark.parametrize(
