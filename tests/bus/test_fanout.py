@@ -82,7 +82,7 @@ async def test_an_exception_is_a_failure_whose_text_is_kept(node: Node, prefix: 
         await bus.publish(Placed(7))
         dead = await take(node.url, f"{prefix}.dlq.{prefix}-orders")
     assert calls.all == [7, 7]
-    assert dead.headers["x-final-error"] == "PermanentFault: no such order"
+    assert dead.headers["x-final-error"] == "PermanentError: no such order"
     assert "x-final-status-code" not in dead.headers
 
 

@@ -241,7 +241,7 @@ def _answer_of_child(bus: SyncBus) -> str:
 
 def test_a_fork_has_no_bus_and_says_so(node: Node, prefix: str) -> None:
     with SyncBus(Bus(node.url, fanout.layout(f"{prefix}-fork"), settings=FAST)) as bus:
-        assert _answer_of_child(bus).startswith("NotConnected: the bus's thread is gone")
+        assert _answer_of_child(bus).startswith("NotConnectedError: the bus's thread is gone")
         bus.publish(Placed(2))  # the parent's is as it was
 
 

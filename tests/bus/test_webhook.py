@@ -22,9 +22,9 @@ from leveret.bus.topology import Layout
 from leveret.bus.webhook.health_port import HealthPort
 from leveret.bus.webhook.webhook import HEADER_CHARS_MAX, Webhook, request_headers
 from tests.bus.dead_letters import Stage
-from tests.bus.http_target import Request, Target, http_target
 from tests.bus.nodes import Node
 from tests.clients.process import Child
+from tests.http_target import Request, Target, http_target
 
 # pytestmark = pytest.mark.compiled_only("the runner is the same Python in both forms")
 
@@ -139,7 +139,7 @@ def test_no_answer_in_time_is_an_exception(amqp_url: str, target: Target) -> Non
     target.answer = answer
     asyncio.run(play())
     (letter,) = stage.take(layout.dlq)
-    assert letter.headers["x-final-error"] == "PostFailed: no answer within 0.2 s"
+    assert letter.headers["x-final-error"] == "PostError: no answer within 0.2 s"
     assert "x-final-status-code" not in letter.headers
 
 

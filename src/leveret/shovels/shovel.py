@@ -132,9 +132,10 @@ class Shovel(ShovelState, Carrier):
         if not uri.host:
             source = LocalSource(self._node, settings, uri.vhost, name)
         if settings.dest_protocol == HTTP:
-            from leveret.shovels.webhook import Webhook  # late: few nodes need an HTTP client
+            # Imported here because few nodes need an HTTP client.
+            from leveret.shovels.webhook import WebhookTarget
 
-            return source, Webhook(
+            return source, WebhookTarget(
                 settings, settings.http_uris[self._attempt % len(settings.http_uris)]
             )
         uri = settings.dest_uris[self._attempt % len(settings.dest_uris)]

@@ -18,12 +18,10 @@ A failure is one line of the log. Stopping lets requests end that run.
 """
 
 import asyncio
-import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
-from urllib.parse import quote
+from typing import Final
 
 from leveret.bus.bus import Bus
 from leveret.bus.delivery import Delivery
@@ -31,15 +29,13 @@ from leveret.bus.health import Health
 from leveret.bus.outcome import ConsumerStatus, Handled, handled
 from leveret.bus.settings import BusSettings
 from leveret.bus.topology import Layout
-from leveret.bus.webhook.posting import Poster, PostError
 from leveret.clock import Clock
+from leveret.http_post import HttpPoster, PostError, message_header, printable
 
 HEADERS_MAX: Final = 64  # of a message that are sent on; servers take about 100 in all
 HEADER_CHARS_MAX: Final = 4096  # of one value; a longer one is left out
 TIMEOUT_S: Final = 30.0
-_TRACE: Final = ("traceparent", "tracestate")
 _DEFAULT_TYPE: Final = "application/octet-stream"
-_SAFE: Final = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +67,7 @@ class Webhook:
         self._layout = layout
         self._own = dict(headers or {})
         self._clock = clock or Clock()
-        self._poster = Poster(target_url, concurrency=concurrency, timeout_s=timeout_s)
+        self._poster = HttpPoster(target_url, concurrency=concurrency, timeout_s=timeout_s)
         # A bus that stops waits for its handlers: longer than any request takes.
         stop_ms = round(timeout_s * 1000) + BusSettings.answer_timeout_ms
         settings = BusSettings(concurrency=concurrency, stop_deadline_ms=stop_ms)
@@ -96,14 +92,14 @@ class Webhook:
     async def _handle(self, delivery: Delivery) -> Handled:
         started_ms = self._clock.now_ms()
         try:
-            status = await self._poster.post(
+            answer = await self._poster.post(
                 request_headers(delivery, self._own), bytes(delivery.body)
             )
         except PostError as fault:
             # Not raised: the bus would log it a second time.
             outcome = Handled(ConsumerStatus.DROP, None, f"{type(fault).__name__}: {fault}")
         else:
-            outcome = handled(status, self._layout)
+            outcome = handled(answer.status, self._layout)
         self._count(outcome, delivery, started_ms)
         return outcome
 
@@ -141,27 +137,16 @@ def request_headers(delivery: Delivery, own: Mapping[str, str]) -> dict[str, str
         "X-Exchange": delivery.exchange,
         "X-Routing-Key": delivery.routing_key,
     }
-    headers = {"Content-Type": _printable(delivery.content_type or _DEFAULT_TYPE)}
-    headers.update({name: _printable(text) for name, text in given.items() if text})
+    headers = {"Content-Type": printable(delivery.content_type or _DEFAULT_TYPE)}
+    headers.update({name: printable(text) for name, text in given.items() if text})
     headers["X-Attempt"] = str(delivery.retry_count + 1)
     headers["X-Redelivered"] = "true" if delivery.is_redelivered else "false"
     for name, value in list(delivery.headers.items())[:HEADERS_MAX]:
-        text = _printable(_text(value))
+        shown, text = message_header(name, value)
         if len(text) <= HEADER_CHARS_MAX:
-            headers[name if name in _TRACE else f"X-Header-{quote(name, safe='')}"] = text
+            headers[shown] = text
     headers.update(own)
     return headers
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, default=str)
-
-
-def _printable(text: str) -> str:
-    """A text as a header can carry it: what is not printable ASCII is percent-encoded."""
-    if text.isascii() and text.isprintable() and "%" not in text:
-        return text
-    return quote(text, safe=_SAFE, errors="surrogateescape")
 
 
 async def run_until(webhook: Webhook, stop: asyncio.Event) -> None:

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from leveret.bus.webhook.posting import Poster, PostError
 from leveret.errors import ConfigError
-from tests.bus.http_target import Target, http_target
+from leveret.http_post import HttpPoster, PostError
+from tests.http_target import Target, http_target
 
 
 @pytest.fixture
@@ -21,8 +21,8 @@ def target() -> Iterator[Target]:
 
 
 @contextlib.contextmanager
-def poster(url: str, concurrency: int = 4, timeout_s: float = 10.0) -> Iterator[Poster]:
-    found = Poster(url, concurrency=concurrency, timeout_s=timeout_s)
+def poster(url: str, concurrency: int = 4, timeout_s: float = 10.0) -> Iterator[HttpPoster]:
+    found = HttpPoster(url, concurrency=concurrency, timeout_s=timeout_s)
     try:
         yield found
     finally:
@@ -59,7 +59,7 @@ def listener(*chunks: bytes, pause_s: float = 0.0) -> Iterator[str]:
 def test_posts_body_and_headers_and_gives_the_status(target: Target) -> None:
     target.answer = lambda _: 503
     with poster(target.url) as found:
-        assert asyncio.run(found.post({"X-A": "1"}, b"body")) == 503
+        assert asyncio.run(found.post({"X-A": "1"}, b"body")).status == 503
     (request,) = target.requests
     assert request.path == "/hook?x=1"
     assert request.headers["X-A"] == "1"
@@ -67,7 +67,7 @@ def test_posts_body_and_headers_and_gives_the_status(target: Target) -> None:
 
 
 def test_connection_is_kept(target: Target) -> None:
-    async def many(found: Poster) -> None:
+    async def many(found: HttpPoster) -> None:
         for _ in range(20):
             await found.post({}, b"")
 
@@ -78,8 +78,8 @@ def test_connection_is_kept(target: Target) -> None:
 
 
 def test_connection_that_was_closed_meanwhile_is_no_failure(target: Target) -> None:
-    async def several(found: Poster) -> list[int]:
-        return [await found.post({}, b"") for _ in range(5)]
+    async def several(found: HttpPoster) -> list[int]:
+        return [(await found.post({}, b"")).status for _ in range(5)]
 
     target.closes_after = True
     with poster(target.url, concurrency=1) as found:
@@ -94,7 +94,7 @@ def test_no_more_run_at_once_than_allowed(target: Target) -> None:
         together.wait(30)
         return 200
 
-    async def many(found: Poster) -> None:
+    async def many(found: HttpPoster) -> None:
         await asyncio.gather(*(found.post({}, b"") for _ in range(12)))
 
     target.answer = answer
@@ -110,10 +110,10 @@ def test_no_answer_in_time_is_a_failure_and_frees_the_thread(target: Target) -> 
             target.release.wait(30)
         return 200
 
-    async def twice(found: Poster) -> int:
+    async def twice(found: HttpPoster) -> int:
         with pytest.raises(PostError, match="no answer within 2 s"):
             await found.post({}, b"")
-        return await found.post({}, b"")
+        return (await found.post({}, b"")).status
 
     target.answer = answer
     with poster(target.url, concurrency=1, timeout_s=2.0) as found:
@@ -121,7 +121,7 @@ def test_no_answer_in_time_is_a_failure_and_frees_the_thread(target: Target) -> 
 
 
 def test_server_that_drips_does_not_hold_a_request_beyond_its_deadline() -> None:
-    async def once(found: Poster) -> None:
+    async def once(found: HttpPoster) -> None:
         with pytest.raises(PostError, match="no answer within"):
             await found.post({}, b"")
 
@@ -146,4 +146,4 @@ def test_nobody_listening_is_a_failure() -> None:
 @pytest.mark.parametrize("url", ["ftp://host/", "host", "http://"])
 def test_url_must_be_http(url: str) -> None:
     with pytest.raises(ConfigError, match="is not an http"):
-        Poster(url, concurrency=1, timeout_s=1)
+        HttpPoster(url, concurrency=1, timeout_s=1)
