@@ -24,8 +24,8 @@ class OrderPlaced:
 async def main(url: str) -> None:
     billed, shipped = asyncio.Event(), asyncio.Event()
     # Services that share a prefix, the part before the hyphen, share their events.
-    billing = Bus(url, fanout.layout("demo-billing", retry_delay_ms=200))
-    shipping = Bus(url, fanout.layout("demo-shipping", retry_delay_ms=200))
+    billing = Bus(url, fanout.layout("demo-billing", retry_delay_s=0.2))
+    shipping = Bus(url, fanout.layout("demo-shipping", retry_delay_s=0.2))
 
     @billing.on(OrderPlaced)
     async def bill(event: OrderPlaced) -> None:

@@ -49,7 +49,7 @@ async def test_what_fails_for_long_is_a_dead_letter() -> None:
     register(bus)
     async with bus:
         await bus.publish(OrderPlaced(13))
-        await hub.advance(seconds=10 * 5)
+        await hub.advance(10 * 5)
     (dead,) = bus.dead_letters
     assert dead.headers["x-final-retry-count"] == 10
 

@@ -51,7 +51,7 @@ async def main(url: str) -> None:
     )
     bus = Bus(url, layout, middleware=[watch])
 
-    @bus.on(OrderPlaced, retry=RetryPolicy.exponential(5, first_ms=50, last_ms=400))
+    @bus.on(OrderPlaced, retry=RetryPolicy.exponential(5, first_s=0.05, last_s=0.4))
     async def take(event: OrderPlaced, delivery: Delivery) -> None:
         if event.order_id < 0:
             raise PermanentError("there is no such order")

@@ -33,13 +33,13 @@ from tools.chaos_bus.proxy import HOST, Proxy
 GROWTH_MB_MAX: Final = 5.0
 WARM_UP: Final = 0.05  # of the work
 ROOT: Final = Path(__file__).resolve().parents[1]
-CONFIRM_MS: Final = 60_000
+CONFIRM_S: Final = 60.0
 RECONNECT_S: Final = 30.0
 POLL_S: Final = 0.002
 SAMPLES: Final = 20
 BROKERS: Final = {"leveret": Leveret, "rabbitmq": RabbitMQ}
 # Sessions that end at once are opened again ever more slowly: here that is not what is measured.
-SETTINGS: Final = BusSettings(concurrency=64, backoff_ms_min=5, backoff_ms_max=20)
+SETTINGS: Final = BusSettings(concurrency=64, backoff_s_min=0.005, backoff_s_max=0.02)
 # Of which a bus has a fixed number, however often it was connected.
 MODULES: Final = ("aio", "leveret.bus", "asyncio", "_asyncio", "threading")
 WATCHED: Final = ("Connection", "Channel", "Task", "StreamReader", "ConsumingSession", "Thread")
@@ -95,7 +95,7 @@ class Soak:
             for _ in range(share):
                 self._number += 1
                 await self.bus.send(Tick(self._number))
-            if not await self.bus.wait_for_confirms(CONFIRM_MS):
+            if not await self.bus.wait_for_confirms(CONFIRM_S):
                 raise RuntimeError(f"not confirmed: {self.bus.take_failures()[:3]}")
             if number < reconnects:
                 await self._reconnect()
@@ -113,7 +113,7 @@ class Soak:
         """One more message, and everything before it: the queue is empty then."""
         self._number += 1
         await self.bus.publish(Tick(self._number))
-        async with asyncio.timeout(CONFIRM_MS / 1000), self._handled:
+        async with asyncio.timeout(CONFIRM_S), self._handled:
             await self._handled.wait_for(lambda: self.account.last == self._number)
 
     def measure(self) -> None:

@@ -73,7 +73,7 @@ async def test_a_delayed_message_waits_for_its_time(url: BrokerUrl, clock: Manua
         await seen.add(event.number)
 
     async with bus:
-        await bus.publish(Placed(1), process_after_delay_ms=60_000)
+        await bus.publish(Placed(1), delay_s=60.0)
         clock.advance(ms=59_999)
         await bus.publish(Placed(2))
         assert await seen.wait(1) == [2]

@@ -185,9 +185,9 @@ def test_redriven_message_is_tried_once_more_or_from_the_start(amqp_url: str, ki
 async def _redriven_twice(url: str, kind: str) -> None:
     make = {
         "fanout": partial(fanout.layout, retries_max=2),
-        "topic": partial(topic.layout, max_retries=2),
+        "topic": partial(topic.layout, retries_max=2),
     }
-    layout = make[kind](f"dlq-{uuid.uuid4().hex[:8]}", retry_delay_ms=50)
+    layout = make[kind](f"dlq-{uuid.uuid4().hex[:8]}", retry_delay_s=0.05)
     bus = Bus(url, layout)
     attempts: list[int] = []
 

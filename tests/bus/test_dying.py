@@ -26,7 +26,7 @@ APP: Final = Path(__file__).parent / "apps" / "burying.py"
 
 
 def burying(line: Proxy, queue: str) -> Bus:
-    layout = topic.layout(queue, queue_type=QueueType.CLASSIC, max_retries=0)
+    layout = topic.layout(queue, queue_type=QueueType.CLASSIC, retries_max=0)
     return Bus(line.url, layout, settings=FAST)
 
 
@@ -79,13 +79,13 @@ async def test_kill_9_while_messages_are_buried(node: Node, prefix: str, seed: i
     print(f"seed {seed}")
     rng = Random(seed)
     queue = f"{prefix}.events"
-    layout = topic.layout(queue, queue_type=QueueType.CLASSIC, max_retries=0)
+    layout = topic.layout(queue, queue_type=QueueType.CLASSIC, retries_max=0)
     async with Bus(node.url, layout, settings=FAST) as publisher:
         child = await asyncio.to_thread(start, node.url, queue)
         try:
             for _ in range(MESSAGES):
                 await publisher.send(Placed(1))
-            assert await publisher.wait_for_confirms(20_000)
+            assert await publisher.wait_for_confirms(20.0)
             for _ in range(KILLS):
                 goal = rng.randrange(1, MESSAGES // 4)
                 await until_buried(node.url, f"{queue}.dlq", goal)
@@ -123,7 +123,7 @@ async def until_empty(url: str, queue: str) -> None:
 
 async def finish(node: Node, queue: str) -> None:
     """Bury what a consumer held when it was killed; a bus that stops has settled all it took."""
-    layout = topic.layout(queue, queue_type=QueueType.CLASSIC, max_retries=0)
+    layout = topic.layout(queue, queue_type=QueueType.CLASSIC, retries_max=0)
     while True:
         async with channel(node.url) as opened:
             declared = await opened.declare_queue(queue, passive=True)

@@ -25,11 +25,11 @@ from tests.bus.stage import (
 )
 
 pytestmark = pytestmark_bus
-DELAY_MS = 30
+DELAY_S = 0.03
 
 
 def bus_of(node: Node, service: str, settings: BusSettings = FAST, **layout: Any) -> Bus:
-    layout.setdefault("retry_delay_ms", DELAY_MS)
+    layout.setdefault("retry_delay_s", DELAY_S)
     return Bus(node.url, fanout.layout(service, **layout), settings=settings)
 
 
@@ -215,7 +215,7 @@ async def test_too_early_is_answered_by_the_library_until_the_time_has_come(
 
     async with bus:
         began_s = loop.time()
-        await bus.publish(Placed(1), process_after_delay_ms=400)
+        await bus.publish(Placed(1), delay_s=0.4)
         await bus.publish(Placed(2))
         found = await seen.wait(2)
     assert [number for number, _ in found] == [2, 1], "what is due does not wait for what is not"
@@ -242,8 +242,8 @@ async def test_425_of_a_handler_requeues_whatever_the_count(node: Node, prefix: 
 async def test_delay_steps_have_a_queue_each_and_do_not_wait_for_each_other(
     node: Node, prefix: str
 ) -> None:
-    bus = bus_of(node, f"{prefix}-orders", retry_delay_ms=50)
-    policy = RetryPolicy(retries_max=3, delays_ms=(50, 100, 5_000))
+    bus = bus_of(node, f"{prefix}-orders", retry_delay_s=0.05)
+    policy = RetryPolicy(retries_max=3, delays_s=(0.05, 0.1, 5.0))
     seen: Seen[tuple[int, int]] = Seen()
 
     @bus.on(Placed, retry=policy)
@@ -267,7 +267,7 @@ async def test_after_its_steps_a_message_is_dead_with_the_whole_count(
     bus = bus_of(node, f"{prefix}-orders")
     seen: Seen[int] = Seen()
 
-    @bus.on(Placed, retry=RetryPolicy(retries_max=4, delays_ms=(DELAY_MS, 20, 40, DELAY_MS)))
+    @bus.on(Placed, retry=RetryPolicy(retries_max=4, delays_s=(DELAY_S, 0.02, 0.04, DELAY_S)))
     async def fail(event: Placed, delivery: Delivery) -> int:
         await seen.add(delivery.retry_count)
         return 500

@@ -31,12 +31,12 @@ pytestmark = pytestmark_bus
 
 
 def layout_of(prefix: str) -> Layout:
-    return topic.layout(f"{prefix}.events", queue_type=QueueType.CLASSIC, retry_delay_ms=30)
+    return topic.layout(f"{prefix}.events", queue_type=QueueType.CLASSIC, retry_delay_s=0.03)
 
 
 async def test_a_plain_function_runs_off_the_loop(node: Node, prefix: str) -> None:
     """It blocks for longer than the broker waits for heartbeats, and the connection stays."""
-    settings = replace(FAST, heartbeat_s=1, answer_timeout_ms=10_000)
+    settings = replace(FAST, heartbeat_s=1, answer_timeout_s=10.0)
     bus = Bus(node.url, layout_of(prefix), settings=settings)
     seen: Seen[tuple[int, bool, bool]] = Seen()
     loop = asyncio.get_running_loop()
@@ -100,7 +100,7 @@ async def test_stop_finishes_what_is_begun(node: Node, prefix: str) -> None:
     await began.wait()
     stopping = asyncio.get_running_loop().create_task(bus.stop())
     # Longer than the time between two probes: they must not find fault with a consumer that left.
-    await asyncio.sleep(3 * FAST.probe_every_ms / 1000)
+    await asyncio.sleep(3 * FAST.probe_interval_s)
     assert not stopping.done()
     may_end.set()
     await stopping
@@ -120,7 +120,7 @@ async def test_stop_gives_back_what_does_not_end(node: Node, prefix: str) -> Non
     await bus.start()
     await bus.publish(Placed(1))
     await began.wait()
-    await bus.stop(deadline_ms=100)
+    await bus.stop(deadline_s=0.1)
     assert await depth(node.url, f"{prefix}.events") == 1
 
 
@@ -200,7 +200,7 @@ async def test_a_duplicate_is_handled_once(
 
 
 async def test_messages_that_are_too_early_are_few(node: Node, prefix: str) -> None:
-    settings = replace(FAST, concurrency=1, early_waiting_max=2, early_wait_ms_max=2_000)
+    settings = replace(FAST, concurrency=1, early_waiting_max=2, early_wait_s_max=2.0)
     bus = Bus(node.url, layout_of(prefix), settings=settings)
 
     @bus.on(Placed)
@@ -208,11 +208,11 @@ async def test_messages_that_are_too_early_are_few(node: Node, prefix: str) -> N
 
     async with bus:
         for number in range(10):
-            await bus.publish(Placed(number), process_after_delay_ms=60_000)
+            await bus.publish(Placed(number), delay_s=60.0)
         # What the bus does not hold is ready: at least so many, at any time.
         assert await depth(node.url, f"{prefix}.events") >= 10 - settings.prefetch
 
 
 def test_the_bounds_of_the_wait_are_checked() -> None:
     with pytest.raises(ValueError, match="early_wait_ms_min"):
-        BusSettings(early_wait_ms_min=10, early_wait_ms_max=5)
+        BusSettings(early_wait_s_min=0.01, early_wait_s_max=0.005)

@@ -36,7 +36,7 @@ class Scene:
         self.line = line
         self.queue = queue
         self.seen: Seen[int] = Seen()
-        layout = topic.layout(queue, queue_type=QueueType.CLASSIC, retry_delay_ms=50)
+        layout = topic.layout(queue, queue_type=QueueType.CLASSIC, retry_delay_s=0.05)
         self.bus = Bus(line.url, layout, settings=settings)
         self._number = 0
 
@@ -57,7 +57,7 @@ class Scene:
     async def _publish(self, number: int) -> None:
         while True:
             try:
-                await self.bus.publish(Placed(number), timeout_ms=5_000)
+                await self.bus.publish(Placed(number), timeout_s=5.0)
                 return
             except PublishError:
                 await asyncio.sleep(0.05)  # the broker is gone; nothing tells when it is back
@@ -153,9 +153,9 @@ async def test_a_reject_is_not_lost_where_its_way_is_gone(
     node: Node, prefix: str, gone: str
 ) -> None:
     """A broker drops a dead letter that leads nowhere; nothing but the bus looks before."""
-    settings = replace(FAST, probe_every_ms=60_000)
+    settings = replace(FAST, probe_interval_s=60.0)
     service = f"{prefix}-orders"
-    bus = Bus(node.url, fanout.layout(service, retry_delay_ms=30), settings=settings)
+    bus = Bus(node.url, fanout.layout(service, retry_delay_s=0.03), settings=settings)
     seen: Seen[int] = Seen()
 
     @bus.on(Placed)

@@ -35,7 +35,7 @@ from tests.proxy import proxy
 
 pytestmark = pytestmark_bus
 # A machine that is slow must not be taken for a lost session.
-PATIENT = replace(FAST, heartbeat_s=20, answer_timeout_ms=20_000)
+PATIENT = replace(FAST, heartbeat_s=20, answer_timeout_s=20.0)
 
 
 def plain(queue: str, **options: Any) -> Any:
@@ -55,7 +55,7 @@ async def test_a_start_that_failed_may_be_tried_again(node: Node, prefix: str) -
         await seen.add(event.number)
 
     with pytest.raises(NotConnectedError):
-        await bus.start(timeout_ms=0)
+        await bus.start(timeout_s=0.0)
     for number in (1, 2):  # and one that was stopped
         async with bus:
             await bus.publish(Placed(number))
@@ -80,7 +80,7 @@ async def test_a_handler_that_does_not_end_cannot_keep_a_bus_from_stopping(
     node: Node, prefix: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(consuming, "CANCEL_S", 0.1)
-    bus = Bus(node.url, plain(f"{prefix}.events"), settings=replace(FAST, stop_deadline_ms=0))
+    bus = Bus(node.url, plain(f"{prefix}.events"), settings=replace(FAST, stop_deadline_s=0.0))
     began, over = asyncio.Event(), asyncio.Event()
 
     @bus.on(Placed)
@@ -167,7 +167,7 @@ async def test_no_failure_of_a_batch_is_forgotten(
     monkeypatch.setattr(publishing, "FAILURES_MAX", 3)
     async with Bus(node.url, topic.publisher(f"{prefix}.events"), settings=FAST) as bus:
         sent = [await bus.send(Placed(number)) for number in range(5)]
-        assert not await bus.wait_for_confirms(10_000)
+        assert not await bus.wait_for_confirms(10.0)
         with pytest.raises(PublishError, match="5 failures wait for take_failures"):
             await bus.send(Placed(6))
         failures = bus.take_failures()
@@ -183,7 +183,7 @@ async def test_a_stop_tells_what_it_cut_off(node: Node, prefix: str) -> None:
         await bus.start()
         line.silence()
         sent = await bus.send(Placed(1))
-        await bus.stop(deadline_ms=0)
+        await bus.stop(deadline_s=0.0)
         (failure,) = bus.take_failures()
         assert isinstance(failure, PublishClosedError) and failure.message_id == sent
         with pytest.raises(PublishClosedError):
@@ -196,7 +196,7 @@ async def test_a_topology_that_was_changed_meanwhile_is_a_publish_that_failed(
     queue = f"{prefix}.events"
     async with proxy(node.port) as line:
         # No probe that repairs what the test takes away.
-        settings = replace(PATIENT, probe_every_ms=60_000)
+        settings = replace(PATIENT, probe_interval_s=60.0)
         bus = Bus(line.url, plain(queue), settings=settings)
 
         @bus.on(Placed)

@@ -11,7 +11,7 @@ from hypothesis import given
 
 from leveret.bus import ConsumerStatus, Delivery, Handled, RetryPolicy, fanout, topic
 from leveret.bus import headers as names
-from leveret.bus.early import wait_ms
+from leveret.bus.early import early_wait_s
 from leveret.bus.outcome import Act, Decision, decide, handled
 from leveret.bus.settings import BusSettings
 
@@ -129,20 +129,20 @@ def test_who_continues_a_published_history() -> None:
 def test_a_wait_is_within_its_bounds_and_never_beyond_the_due_time(
     now_ms: int, due_ms: int, seed: int
 ) -> None:
-    settings = BusSettings(early_wait_ms_min=200, early_wait_ms_max=900)
-    found = wait_ms(now_ms, due_ms, settings, Random(seed))
-    assert 0 < found <= 900
-    if due_ms > now_ms:
-        assert now_ms + found <= due_ms
-        assert found >= min(200, due_ms - now_ms)
+    now_s, due_s = now_ms / 1000, due_ms / 1000
+    settings = BusSettings(early_wait_s_min=0.2, early_wait_s_max=0.9)
+    found = early_wait_s(now_s, due_s, settings, Random(seed))
+    assert 0 < found <= 0.9
+    if due_s > now_s:
+        assert min(0.2, due_s - now_s) <= found <= due_s - now_s
 
 
 def test_a_delay_counts_from_the_publish() -> None:
-    def due(headers: dict[str, Any], timestamp_s: int | None = None) -> int | None:
-        return Delivery("q", b"", "m", headers=headers, timestamp_s=timestamp_s).due_ms
+    def due(headers: dict[str, Any], timestamp_s: int | None = None) -> float | None:
+        return Delivery("q", b"", "m", headers=headers, timestamp_s=timestamp_s).due_s
 
     assert due({}) is None
     assert due({"processAfterDelayMs": 50}) is None, "nobody knows when it was published"
-    assert due({"processAfterDelayMs": 50}, 7) == 7_999 + 50, "a second may be almost over"
-    assert due({"processAfterDelayMs": "50", "x-published-ms": 7_100}, 7) == 7_150
+    assert due({"processAfterDelayMs": 50}, 7) == 8.049, "a second may be almost over"
+    assert due({"processAfterDelayMs": "50", "x-published-ms": 7_100}, 7) == 7.15
     assert due({"processAfterDelayMs": -5, "x-published-ms": 7_100}) is None

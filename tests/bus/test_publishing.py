@@ -192,7 +192,7 @@ async def test_timeout(node: Node, prefix: str) -> None:
                 await other.declare_queue(f"{prefix}.q")
             line.silence()
             with pytest.raises(PublishTimeoutError):
-                await bus.publish(Placed(1), timeout_ms=200)
+                await bus.publish(Placed(1), timeout_s=0.2)
 
 
 async def test_blocked(prefix: str) -> None:
@@ -208,7 +208,7 @@ async def test_blocked(prefix: str) -> None:
             async with bus:
                 with pytest.raises(PublishBlockedError):
                     for _ in range(2_000):
-                        await bus.publish(Shipped(1, "x" * 50_000), timeout_ms=5_000)
+                        await bus.publish(Shipped(1, "x" * 50_000), timeout_s=5.0)
                 publishing = asyncio.get_running_loop().create_task(bus.publish(Shipped(2)))
                 await queue.purge()
                 await publishing
@@ -254,9 +254,9 @@ async def test_a_lost_confirm_is_sent_again_under_the_same_id(node: Node, prefix
 
 
 async def test_no_broker() -> None:
-    settings = replace(FAST, connect_timeout_ms=200)
+    settings = replace(FAST, connect_timeout_s=0.2)
     with pytest.raises(NotConnectedError):
-        await Bus("amqp://guest:guest@127.0.0.1:1/", plain("q"), settings=settings).start(500)
+        await Bus("amqp://guest:guest@127.0.0.1:1/", plain("q"), settings=settings).start(0.5)
 
 
 async def test_a_batch_waits_for_its_confirms(node: Node, prefix: str) -> None:
@@ -265,13 +265,13 @@ async def test_a_batch_waits_for_its_confirms(node: Node, prefix: str) -> None:
     async with bus:
         for number in range(500):
             await bus.send(Placed(number))
-        assert await bus.wait_for_confirms(30_000)
+        assert await bus.wait_for_confirms(30.0)
         await seen.wait(500)
         gone = await bus.send(Placed(1), PublishOptions(routing_key=f"{prefix}.nowhere"))
-        assert not await bus.wait_for_confirms(30_000)
+        assert not await bus.wait_for_confirms(30.0)
         (failure,) = bus.take_failures()
         assert isinstance(failure, UnroutableError) and failure.message_id == gone
-        assert await bus.wait_for_confirms(30_000), "a failure is told once"
+        assert await bus.wait_for_confirms(30.0), "a failure is told once"
 
 
 async def test_a_batch_is_not_confirmed_while_the_broker_is_silent(node: Node, prefix: str) -> None:
@@ -279,9 +279,9 @@ async def test_a_batch_is_not_confirmed_while_the_broker_is_silent(node: Node, p
         async with Bus(line.url, fanout.layout(f"{prefix}-a"), settings=FAST) as bus:
             line.silence()
             await bus.send(Placed(1))
-            assert not await bus.wait_for_confirms(100)
+            assert not await bus.wait_for_confirms(0.1)
             line.reset()
-            assert await bus.wait_for_confirms(30_000)
+            assert await bus.wait_for_confirms(30.0)
 
 
 async def test_what_a_handler_publishes_belongs_to_the_same_trace(node: Node, prefix: str) -> None:

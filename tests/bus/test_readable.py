@@ -115,7 +115,7 @@ async def test_such_a_message_is_handled_and_does_not_stop_those_behind_it(
 ) -> None:
     """And it gets to the dead letters, from which it can be read."""
     queue = f"{prefix}.events"
-    layout = topic.layout(queue, queue_type=QueueType.CLASSIC, max_retries=1, retry_delay_ms=30)
+    layout = topic.layout(queue, queue_type=QueueType.CLASSIC, retries_max=1, retry_delay_s=0.03)
     bus = Bus(node.url, layout, settings=FAST)
     seen: Seen[tuple[int, object]] = Seen()
 

@@ -22,7 +22,7 @@ BYTES_PER_S: Final = 500_000
 CHUNK_BYTES: Final = 8_192
 # Three times as long as the bus waits for an answer.
 LARGE_BYTES: Final = 1_500_000
-SETTINGS: Final = replace(FAST, answer_timeout_ms=1_000, heartbeat_s=20)
+SETTINGS: Final = replace(FAST, answer_timeout_s=1.0, heartbeat_s=20)
 WAIT_S: Final = 60.0
 
 
@@ -73,5 +73,5 @@ async def test_a_large_message_passes(node: Node, prefix: str, is_sent: bool) ->
             await seen.add(len(event.text))
 
         async with bus, Bus(other_url, layout, settings=SETTINGS) as other:
-            await other.publish(Large("x" * LARGE_BYTES), timeout_ms=round(WAIT_S * 1000))
+            await other.publish(Large("x" * LARGE_BYTES), timeout_s=WAIT_S)
             assert await seen.wait(1, WAIT_S) == [LARGE_BYTES]

@@ -35,7 +35,7 @@ pytestmark = [
 
 
 def bus_of(node: Node, queue: str, kind: QueueType, **options: Any) -> Bus:
-    options.setdefault("retry_delay_ms", 30)
+    options.setdefault("retry_delay_s", 0.03)
     return Bus(node.url, topic.layout(queue, queue_type=kind, **options), settings=FAST)
 
 
@@ -43,7 +43,7 @@ async def test_a_failure_is_tried_again_and_then_dead(
     node: Node, prefix: str, kind: QueueType
 ) -> None:
     queue = f"{prefix}.events"
-    bus = bus_of(node, queue, kind, max_retries=3)
+    bus = bus_of(node, queue, kind, retries_max=3)
     seen: Seen[int] = Seen()
 
     @bus.on(Placed)
@@ -96,7 +96,7 @@ async def test_a_permanent_fault_goes_to_the_dead_letters_at_once(
 
 
 async def test_an_incoming_count_is_added(node: Node, prefix: str, kind: QueueType) -> None:
-    bus = bus_of(node, f"{prefix}.events", kind, max_retries=4)
+    bus = bus_of(node, f"{prefix}.events", kind, retries_max=4)
     seen: Seen[int] = Seen()
 
     @bus.on(Placed)
@@ -155,7 +155,7 @@ async def test_a_queue_with_other_arguments_is_refused(
 async def test_a_dead_letter_waits_for_its_queue(node: Node, prefix: str, kind: QueueType) -> None:
     """Where the dead letters have no queue the message stays, until the topology is whole again."""
     queue = f"{prefix}.events"
-    bus = bus_of(node, queue, kind, max_retries=0)
+    bus = bus_of(node, queue, kind, retries_max=0)
 
     @bus.on(Placed)
     async def fail(event: Placed) -> int:
@@ -179,7 +179,7 @@ async def test_a_dead_letter_is_what_the_message_was(
 ) -> None:
     """Except for what would do harm: it must not expire, nor be routed to others again."""
     queue = f"{prefix}.events"
-    bus = bus_of(node, queue, kind, max_retries=0)
+    bus = bus_of(node, queue, kind, retries_max=0)
 
     @bus.on_message()
     async def fail(delivery: Delivery) -> int:

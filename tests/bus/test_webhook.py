@@ -30,7 +30,7 @@ from tests.http_target import Request, Target, http_target
 
 ROOT = Path(__file__).parents[2]
 WITHIN_S = 30.0
-RETRY_DELAY_MS = 100
+RETRY_DELAY_S = 0.1
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def publish(stage: Stage, *bodies: bytes, **properties: Any) -> None:
 
 
 def test_status_of_the_answer_settles_the_message(amqp_url: str, target: Target) -> None:
-    layout = fanout.layout(service(), retry_delay_ms=RETRY_DELAY_MS)
+    layout = fanout.layout(service(), retry_delay_s=RETRY_DELAY_S)
     stage = Stage(amqp_url, layout)
     statuses = (200, 204, 299, 301, 400, 404, 409, 425, 429, 500, 503)
 
@@ -104,7 +104,7 @@ def test_status_of_the_answer_settles_the_message(amqp_url: str, target: Target)
 def test_message_that_fails_too_often_is_a_dead_letter(
     amqp_url: str, target: Target, caplog: pytest.LogCaptureFixture
 ) -> None:
-    layout = fanout.layout(service(), retry_delay_ms=RETRY_DELAY_MS, retries_max=2)
+    layout = fanout.layout(service(), retry_delay_s=RETRY_DELAY_S, retries_max=2)
     stage = Stage(amqp_url, layout)
 
     async def play() -> None:
@@ -124,7 +124,7 @@ def test_message_that_fails_too_often_is_a_dead_letter(
 
 
 def test_no_answer_in_time_is_an_exception(amqp_url: str, target: Target) -> None:
-    layout = fanout.layout(service(), retry_delay_ms=RETRY_DELAY_MS, retries_max=0)
+    layout = fanout.layout(service(), retry_delay_s=RETRY_DELAY_S, retries_max=0)
     stage = Stage(amqp_url, layout)
 
     def answer(_: Request) -> int:
@@ -146,7 +146,7 @@ def test_no_answer_in_time_is_an_exception(amqp_url: str, target: Target) -> Non
 def test_bad_message_of_the_topic_topology_is_not_tried_again(
     amqp_url: str, target: Target
 ) -> None:
-    layout = topic.layout(service(), retry_delay_ms=RETRY_DELAY_MS)
+    layout = topic.layout(service(), retry_delay_s=RETRY_DELAY_S)
     stage = Stage(amqp_url, layout)
 
     async def play() -> None:

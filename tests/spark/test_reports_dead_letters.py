@@ -115,7 +115,7 @@ def test_streams_and_the_lake_tell_the_same(spark: SparkSession, tmp_path: Path)
 
 async def bury(url: str) -> None:
     """Two orders fail for good, one of them after two retries."""
-    bus = Bus(url, topic.layout("shop.orders", max_retries=2, retry_delay_ms=20), settings=FAST)
+    bus = Bus(url, topic.layout("shop.orders", retries_max=2, retry_delay_s=0.02), settings=FAST)
 
     @bus.on(Placed)
     async def fail(event: Placed) -> int:

@@ -49,7 +49,7 @@ class Play:
         self._may_publish = asyncio.Event()
         scene.on_deleted = self._may_publish.set
         self._ledger = ledger
-        self.bus = Bus(scene.proxy.url, scene.layout, settings=BusSettings(stop_deadline_ms=5000))
+        self.bus = Bus(scene.proxy.url, scene.layout, settings=BusSettings(stop_deadline_s=5.0))
         self.bus.on(Ping)(self._handle)
 
     async def _handle(self, event: Ping) -> None:
@@ -74,7 +74,7 @@ class Play:
                     message_id=str(number),
                     mandatory=True,
                     routing_key=self._scene.layout.queue,
-                    timeout_ms=round(PUBLISH_S * 1000),
+                    timeout_s=PUBLISH_S,
                 )
             except BusError as fault:
                 log.debug("message %s: %s", number, fault)

@@ -16,8 +16,14 @@
         await bus.publish(OrderPlaced(1))    # returns when the broker has it on disk
 
 `fanout` and `topic` are the topologies, `testing.FakeBus` is the double for tests, `SyncBus` the
-same for programs without an event loop. Needs the extra `bus`.
+same for programs without an event loop. It needs aio-pika: `pip install "leveret[bus]"`.
 """
+
+try:
+    import aio_pika  # noqa: F401
+except ModuleNotFoundError as fault:
+    text = 'the event bus needs aio-pika: pip install "leveret[bus]"'
+    raise ModuleNotFoundError(text, name="aio_pika") from fault
 
 from leveret.bus import fanout, topic
 from leveret.bus.bus import Bus

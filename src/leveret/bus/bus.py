@@ -26,7 +26,7 @@ from leveret.bus.topology import Layout, Topology
 from leveret.clock import Clock
 from leveret.errors import BusError, NotConnectedError
 
-START_TIMEOUT_MS: Final = 30_000
+START_TIMEOUT_S: Final = 30.0
 
 E = TypeVar("E")
 _log: Final = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ class Bus:
 
     # Starting and stopping
 
-    async def start(self, timeout_ms: int = START_TIMEOUT_MS) -> None:
+    async def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Connect, apply the topology and consume. Raises NotConnectedError or TopologyMismatch.
 
         A bus that was stopped, or could not be started, may be started again.
@@ -102,7 +102,7 @@ class Bus:
         self._consumer = None
         self._layout = self._layout.with_delays(self._dispatcher.delays_ms)
         settings = self._settings
-        backoff = Backoff(self._rng, settings.backoff_ms_min, settings.backoff_ms_max)
+        backoff = Backoff(self._rng, settings.backoff_s_min, settings.backoff_s_max)
         name = f"{self._layout.service} publisher"
         self._publisher = Publisher(self._url, name, self._topology, settings, self._clock, backoff)
         self._outbox = Outbox(self._publisher, settings.outstanding_max)
@@ -111,7 +111,7 @@ class Bus:
             self._consumer = self._new_consumer(self._publisher)
             self._consumer.link.start()
         try:
-            await self._ready(timeout_ms / 1000)
+            await self._ready(timeout_s)
         except BaseException:
             await self.stop(0)
             raise
@@ -140,15 +140,15 @@ class Bus:
         is_reading = not self._dispatcher.is_empty
         return self._layout.consuming if is_reading else self._layout.publishing
 
-    async def stop(self, deadline_ms: int | None = None) -> None:
+    async def stop(self, deadline_s: float | None = None) -> None:
         """Finish what is being handled and sent; when the deadline has passed, give it back."""
-        deadline_ms = self._settings.stop_deadline_ms if deadline_ms is None else deadline_ms
+        deadline_s = self._settings.stop_deadline_s if deadline_s is None else deadline_s
         loop = asyncio.get_running_loop()
-        end_s = loop.time() + deadline_ms / 1000
+        end_s = loop.time() + deadline_s
         if self._consumer is not None:
-            await self._consumer.stop(deadline_ms)
+            await self._consumer.stop(deadline_s)
         if self._outbox is not None:
-            await self._outbox.wait_for_confirms(max(0, round((end_s - loop.time()) * 1000)))
+            await self._outbox.wait_for_confirms(max(0.0, end_s - loop.time()))
             await self._outbox.stop()
         if self._publisher is not None:
             await self._publisher.stop()
@@ -180,10 +180,10 @@ class Bus:
         *,
         routing_key: str | None = None,
         headers: Mapping[str, Any] | None = None,
-        process_after_delay_ms: int | None = None,
+        delay_s: float | None = None,
         message_id: str | None = None,
         mandatory: bool | None = None,
-        timeout_ms: int | None = None,
+        timeout_s: float | None = None,
         traceparent: str | None = None,
         correlation_id: str | None = None,
     ) -> str:
@@ -194,10 +194,10 @@ class Bus:
         options = PublishOptions(
             routing_key,
             headers,
-            process_after_delay_ms,
+            delay_s,
             message_id,
             mandatory,
-            timeout_ms,
+            timeout_s,
             traceparent,
             correlation_id,
         )
@@ -208,7 +208,7 @@ class Bus:
         publisher = self._require_started_here(self._publisher)
         message = of_event(event, options, self._layout, self._clock.now_ms(), self._rng)
         require_size(message, self._settings.body_bytes_max)
-        await publisher.publish(message, options.timeout_ms)
+        await publisher.publish(message, options.timeout_s)
         return message.message_id
 
     async def send(self, event: object, options: PublishOptions | None = None) -> str:
@@ -217,15 +217,15 @@ class Bus:
         options = options or PublishOptions()
         message = of_event(event, options, self._layout, self._clock.now_ms(), self._rng)
         require_size(message, self._settings.body_bytes_max)
-        await outbox.send(message, options.timeout_ms)
+        await outbox.send(message, options.timeout_s)
         return message.message_id
 
-    async def wait_for_confirms(self, timeout_ms: int) -> bool:
+    async def wait_for_confirms(self, timeout_s: float) -> bool:
         """Whether all that was sent is confirmed; False when time is over or one failed.
 
         `take_failures` has what failed; until it is called the answer stays False.
         """
-        return await self._require_started_here(self._outbox).wait_for_confirms(timeout_ms)
+        return await self._require_started_here(self._outbox).wait_for_confirms(timeout_s)
 
     def take_failures(self) -> list[BusError]:
         """Why messages of `send` were not confirmed, since the last call."""
@@ -245,7 +245,7 @@ class Bus:
         if not reason and self._management_url is not None:
             vhost = vhost_of(self._url)
             reason = await listing_fault(self._management_url, vhost, session.consumer_tag)
-        return Health(False, reason=reason) if reason else Health(True, session.since_ms)
+        return Health(False, reason=reason) if reason else Health(True, session.since_ms / 1000)
 
     def _require_not_started(self) -> None:
         has_loop = self._loop is not None and not self._loop.is_closed()

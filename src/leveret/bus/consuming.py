@@ -22,7 +22,7 @@ from leveret.bus.connections.declare import declare
 from leveret.bus.connections.link import Link, Session
 from leveret.bus.delivery import Delivery
 from leveret.bus.dispatch import Dispatcher
-from leveret.bus.early import wait_ms
+from leveret.bus.early import early_wait_s
 from leveret.bus.outcome import MAX_RETRIES_EXCEEDED, TOO_EARLY, Act, Decision, Handled, decide
 from leveret.bus.outgoing import of_copy
 from leveret.bus.policy import Backoff
@@ -120,8 +120,8 @@ class Consumer:
         self._stopping = asyncio.Event()
         self._working: set[asyncio.Task[None]] = set()
         self._is_careful = False  # a message came that the client library could not decode
-        backoff = Backoff(rng, settings.backoff_ms_min, settings.backoff_ms_max)
-        self.link = Link(name, self._open, backoff, settings.probe_every_ms / 1000)
+        backoff = Backoff(rng, settings.backoff_s_min, settings.backoff_s_max)
+        self.link = Link(name, self._open, backoff, settings.probe_interval_s)
 
     # Connecting
 
@@ -180,14 +180,14 @@ class Consumer:
             raise
         except Exception:
             _log.exception("message %s is given back", message.delivery.message_id)
-            await self._pause(self._settings.early_wait_ms_max)
+            await self._pause(self._settings.early_wait_s_max)
             await self._give_back(session, message)
 
     async def _decide(
         self, session: ConsumingSession, delivery: Delivery
     ) -> tuple[Decision, Handled]:
-        due_ms = delivery.due_ms
-        if due_ms is not None and self._clock.now_ms() < due_ms:
+        due_s = delivery.due_s
+        if due_s is not None and self._clock.now_ms() / 1000 < due_s:
             return Decision(Act.REQUEUE), TOO_EARLY
         async with session.place(self._slots):
             if self._stopping.is_set() or session.is_lost:
@@ -208,7 +208,7 @@ class Consumer:
             message.is_settled = True
             await self._tell(session, session.channel.basic_ack(message.tag))
         else:
-            await self._pause(self._settings.early_wait_ms_min)
+            await self._pause(self._settings.early_wait_s_min)
             await self._give_back(session, message)
 
     async def _is_copied(
@@ -270,13 +270,13 @@ class Consumer:
 
     async def _wait(self, delivery: Delivery) -> None:
         """Too early: wait a little here, so that the message does not go round at full speed."""
-        now_ms = self._clock.now_ms()
-        await self._pause(wait_ms(now_ms, delivery.due_ms, self._settings, self._rng))
+        now_s = self._clock.now_ms() / 1000
+        await self._pause(early_wait_s(now_s, delivery.due_s, self._settings, self._rng))
 
-    async def _pause(self, pause_ms: int) -> None:
+    async def _pause(self, pause_s: float) -> None:
         """Wait, or stop waiting when the bus stops."""
         try:
-            async with asyncio.timeout(pause_ms / 1000):
+            async with asyncio.timeout(pause_s):
                 await self._stopping.wait()
         except TimeoutError:
             return
@@ -309,7 +309,7 @@ class Consumer:
 
     # Stopping
 
-    async def stop(self, deadline_ms: int) -> None:
+    async def stop(self, deadline_s: float) -> None:
         """Take no more, finish what is begun, give back the rest."""
         self._stopping.set()
         session = self.link.end()
@@ -317,7 +317,7 @@ class Consumer:
             cancel = session.channel.basic_cancel(session.consumer_tag)
             await self._tell(session, cancel)
         if self._working:
-            await asyncio.wait(set(self._working), timeout=deadline_ms / 1000)
+            await asyncio.wait(set(self._working), timeout=deadline_s)
         for task in set(self._working):
             task.cancel()
         if self._working:

@@ -30,15 +30,15 @@ class Delivery:
         return found if isinstance(found, str) else None
 
     @property
-    def due_ms(self) -> int | None:
+    def due_s(self) -> float | None:
         """Before when it must not be handled, by `processAfterDelayMs` from its publish time."""
         delay_ms = names.number(self.headers.get(names.PROCESS_AFTER_DELAY))
         if not delay_ms:
             return None
         published_ms = self.headers.get(names.PUBLISHED_MS)
         if isinstance(published_ms, int) and published_ms > 0:
-            return published_ms + delay_ms
+            return (published_ms + delay_ms) / 1000
         if self.timestamp_s is None:
             return None
         # The second may have been almost over: rather late by one than early.
-        return self.timestamp_s * 1000 + 999 + delay_ms
+        return (self.timestamp_s * 1000 + 999 + delay_ms) / 1000

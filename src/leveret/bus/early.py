@@ -5,9 +5,9 @@ from random import Random
 from leveret.bus.settings import BusSettings
 
 
-def wait_ms(now_ms: int, due_ms: int | None, settings: BusSettings, rng: Random) -> int:
-    """Between the bounds of the settings, by chance, and never beyond the due time."""
-    chosen_ms = rng.randint(settings.early_wait_ms_min, settings.early_wait_ms_max)
-    if due_ms is None or due_ms <= now_ms:
-        return chosen_ms
-    return min(chosen_ms, due_ms - now_ms)
+def early_wait_s(now_s: float, due_s: float | None, settings: BusSettings, rng: Random) -> float:
+    """Return a random time between the bounds of the settings, which ends at the due time."""
+    chosen_s = rng.uniform(settings.early_wait_s_min, settings.early_wait_s_max)
+    if due_s is None or due_s <= now_s:
+        return chosen_s
+    return min(chosen_s, due_s - now_s)

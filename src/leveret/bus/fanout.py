@@ -21,12 +21,13 @@ from leveret.bus.topology import (
     Target,
     Topology,
     delay_arguments,
+    milliseconds,
     require_name,
 )
 
 DEFAULT_PREFIX: Final = "default"
 RETRY_KEY: Final = "retry"
-RETRY_DELAY_MS: Final = 5_000
+RETRY_DELAY_S: Final = 5.0
 RETRIES_MAX: Final = 10
 
 
@@ -62,7 +63,7 @@ def dlq_name(service: str) -> str:
 
 
 def layout(
-    service: str, *, retry_delay_ms: int = RETRY_DELAY_MS, retries_max: int = RETRIES_MAX
+    service: str, *, retry_delay_s: float = RETRY_DELAY_S, retries_max: int = RETRIES_MAX
 ) -> Layout:
     """What a service of the fanout bus needs.
 
@@ -76,10 +77,10 @@ def layout(
         dead_letters=Target(DEFAULT_EXCHANGE, dlq_name(service)),
         retry_queue=retry_queue(service),
         retry_exchange=retry_exchange(service),
-        first_delay_ms=retry_delay_ms,
+        retry_delay_s=retry_delay_s,
         retries_max=retries_max,
         exchange=main_exchange(service),
-        consuming=_topology(service, retry_delay_ms),
+        consuming=_topology(service, milliseconds(retry_delay_s)),
         publishing=Topology((_main(service),)),
         queue_type=QueueType.CLASSIC,
         mandatory=False,

@@ -22,7 +22,7 @@ class Health:
     """Whether the broker lists the consumer, and since when; else the reason why not."""
 
     is_consuming: bool
-    since_ms: int | None = None
+    since_s: float | None = None  # in seconds since 1970
     reason: str = ""
 
 

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from leveret.clock import Clock
 
 KEYS_MAX: Final = 100_000
-KEEP_MS: Final = 7 * 24 * 3_600_000
+KEEP_S: Final = 7 * 24 * 3600.0
 _FORGET_EVERY: Final = 1_000  # keys between two rounds of forgetting
 
 
@@ -50,9 +50,9 @@ class MemoryStore:
 class SqliteStore:
     """Remembers keys in a file, over restarts; the processes of one machine may share it."""
 
-    def __init__(self, path: Path, *, keep_ms: int = KEEP_MS, clock: Clock | None = None) -> None:
+    def __init__(self, path: Path, *, keep_s: float = KEEP_S, clock: Clock | None = None) -> None:
         self._clock = clock or Clock()
-        self._keep_ms = keep_ms
+        self._keep_ms = round(keep_s * 1000)
         self._lock = threading.Lock()
         self._added = 0
         self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)

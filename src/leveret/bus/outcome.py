@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import Final
 
 from leveret.bus.policy import RetryPolicy
-from leveret.bus.topology import Layout
+from leveret.bus.topology import Layout, milliseconds
 from leveret.errors import DecodeError, PermanentError
 
 MAX_RETRIES_EXCEEDED: Final = "RABBITMQ_MESSAGE_MAX_RETRIES_EXCEEDED"
@@ -118,6 +118,6 @@ def decide(outcome: Handled, retries: int, layout: Layout, policy: RetryPolicy) 
         return Decision(Act.DEAD)
     if retries >= policy.retries_max:
         return Decision(Act.DEAD, is_exhausted=True)
-    delay_ms = policy.delay_ms(retries)
-    is_first = delay_ms == layout.first_delay_ms
+    delay_ms = milliseconds(policy.delay_s(retries))
+    is_first = delay_ms == layout.retry_delay_ms
     return Decision(Act.REJECT if is_first else Act.DELAY, delay_ms)

@@ -20,6 +20,7 @@ from leveret.bus.topology import DEFAULT_EXCHANGE, Layout, Target
 from leveret.errors import TooLargeError
 
 PERSISTENT: Final = 2
+DELAY_S_MAX: Final = names.COUNT_MAX // 1000
 # Routing that is over, and what quorum queues add to a delivery.
 _NOT_SENT: Final = ("CC", "BCC", "x-delivery-count", "x-acquired-count")
 _ORIGINAL_USER: Final = "x-original-user-id"
@@ -45,10 +46,10 @@ class PublishOptions:
 
     routing_key: str | None = None
     headers: Mapping[str, Any] | None = None
-    process_after_delay_ms: int | None = None
+    delay_s: float | None = None  # consumers handle the message so long after the publish
     message_id: str | None = None
     mandatory: bool | None = None
-    timeout_ms: int | None = None
+    timeout_s: float | None = None
     traceparent: str | None = None
     correlation_id: str | None = None
 
@@ -82,9 +83,8 @@ def _routing_key(event: object, options: PublishOptions, layout: Layout) -> str:
 
 def _headers(options: PublishOptions, now_ms: int, rng: Random) -> names.Headers:
     found: names.Headers = {**(options.headers or {})}
-    if options.process_after_delay_ms is not None:
-        _require_delay(options.process_after_delay_ms)
-        found[names.PROCESS_AFTER_DELAY] = options.process_after_delay_ms
+    if options.delay_s is not None:
+        found[names.PROCESS_AFTER_DELAY] = _delay_ms(options.delay_s)
         found[names.PUBLISHED_MS] = now_ms
     if options.traceparent is not None:
         found[names.TRACEPARENT] = options.traceparent
@@ -95,11 +95,11 @@ def _headers(options: PublishOptions, now_ms: int, rng: Random) -> names.Headers
     return found
 
 
-def _require_delay(delay_ms: object) -> None:
-    """Raise ValueError for a delay that a consumer would not see as one."""
-    if not isinstance(delay_ms, int) or not 0 <= delay_ms <= names.COUNT_MAX:
-        text = f"a whole number of milliseconds up to {names.COUNT_MAX}"
-        raise ValueError(f"process_after_delay_ms is {text}, not {delay_ms!r}")
+def _delay_ms(delay_s: float) -> int:
+    """Return the value of the header. Raise ValueError for a delay that consumers would ignore."""
+    if not 0 <= delay_s <= DELAY_S_MAX:
+        raise ValueError(f"delay_s must be from 0 to {DELAY_S_MAX} seconds, not {delay_s!r}")
+    return round(delay_s * 1000)
 
 
 def of_copy(

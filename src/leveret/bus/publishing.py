@@ -139,7 +139,7 @@ class Publisher:
         self._clock = clock
         self._is_stopping = False
         self._turns = KeyedLock()
-        self.link = Link(name, self._open, backoff, settings.probe_every_ms / 1000)
+        self.link = Link(name, self._open, backoff, settings.probe_interval_s)
 
     async def _open(self) -> PublishingSession:
         connection = await BrokerConnection.open(self._url, self._name, self._settings)
@@ -150,10 +150,10 @@ class Publisher:
             await connection.close()
             raise
 
-    async def publish(self, message: Outgoing, timeout_ms: int | None = None) -> None:
+    async def publish(self, message: Outgoing, timeout_s: float | None = None) -> None:
         """Publish and wait for the confirm. Raises PublishError, or EncodeError."""
-        timeout_ms = self._settings.publish_timeout_ms if timeout_ms is None else timeout_ms
-        deadline_s = asyncio.get_running_loop().time() + timeout_ms / 1000
+        timeout_s = self._settings.publish_timeout_s if timeout_s is None else timeout_s
+        deadline_s = asyncio.get_running_loop().time() + timeout_s
         # aiormq finds a returned message by its id: two with one id would be taken for each other.
         async with self._turns.of(message.message_id):
             await self._publish(message, deadline_s)
@@ -202,7 +202,7 @@ class Outbox:
         self._outstanding: set[asyncio.Task[None]] = set()
         self._failures: list[BusError] = []
 
-    async def send(self, message: Outgoing, timeout_ms: int | None) -> None:
+    async def send(self, message: Outgoing, timeout_s: float | None) -> None:
         """Publish; wait only for room. Raises PublishError where nobody takes the failures."""
         await self._room.acquire()
         try:
@@ -210,7 +210,7 @@ class Outbox:
         except PublishError:
             self._room.release()
             raise
-        publishing = self._publish(message, timeout_ms)
+        publishing = self._publish(message, timeout_s)
         task = asyncio.get_running_loop().create_task(publishing, name="publish")
         self._outstanding.add(task)
         task.add_done_callback(self._on_done)
@@ -223,9 +223,9 @@ class Outbox:
             text = f"{len(self._failures)} failures wait for take_failures; it was not sent"
             raise PublishError(message_id, text)
 
-    async def _publish(self, message: Outgoing, timeout_ms: int | None) -> None:
+    async def _publish(self, message: Outgoing, timeout_s: float | None) -> None:
         try:
-            await self._publisher.publish(message, timeout_ms)
+            await self._publisher.publish(message, timeout_s)
         except BusError as fault:
             self._fail(fault)
         except asyncio.CancelledError:
@@ -241,11 +241,11 @@ class Outbox:
         self._room.release()
         self._outstanding.discard(task)
 
-    async def wait_for_confirms(self, timeout_ms: int) -> bool:
+    async def wait_for_confirms(self, timeout_s: float) -> bool:
         """Whether everything sent so far is confirmed; what failed stays in `take_failures`."""
         outstanding = set(self._outstanding)
         if outstanding:
-            _, late = await asyncio.wait(outstanding, timeout=timeout_ms / 1000)
+            _, late = await asyncio.wait(outstanding, timeout=timeout_s)
             if late:
                 return False
         return not self._failures

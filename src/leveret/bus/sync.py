@@ -19,7 +19,7 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
-from leveret.bus.bus import START_TIMEOUT_MS, Bus
+from leveret.bus.bus import START_TIMEOUT_S, Bus
 from leveret.bus.dispatch import M, Register
 from leveret.bus.health import Health
 from leveret.bus.outgoing import PublishOptions
@@ -48,7 +48,7 @@ class SyncBus:
         """Register the handler of every message without one of its own."""
         return self._bus.on_message(retry=retry)
 
-    def start(self, timeout_ms: int = START_TIMEOUT_MS) -> None:
+    def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Connect, apply the topology and consume."""
         if self._thread is not None:
             raise RuntimeError("the bus is started already")
@@ -56,16 +56,16 @@ class SyncBus:
         self._thread = threading.Thread(target=self._serve, name="leveret-bus", daemon=True)
         self._thread.start()
         try:
-            self._call(self._bus.start(timeout_ms))
+            self._call(self._bus.start(timeout_s))
         except BaseException:
             self._end()
             raise
 
-    def stop(self, deadline_ms: int | None = None) -> None:
+    def stop(self, deadline_s: float | None = None) -> None:
         """Finish what is being handled, or give it back when the deadline has passed."""
         if self._thread is not None:
             try:
-                self._call(self._bus.stop(deadline_ms))
+                self._call(self._bus.stop(deadline_s))
             finally:
                 self._end()
 
@@ -77,9 +77,9 @@ class SyncBus:
         """Publish without waiting for the confirm."""
         return self._call(self._bus.send(event, options))
 
-    def wait_for_confirms(self, timeout_ms: int) -> bool:
+    def wait_for_confirms(self, timeout_s: float) -> bool:
         """Whether all that was sent is confirmed."""
-        return self._call(self._bus.wait_for_confirms(timeout_ms))
+        return self._call(self._bus.wait_for_confirms(timeout_s))
 
     def take_failures(self) -> list[BusError]:
         """Why messages of `send` were not confirmed, since the last call."""

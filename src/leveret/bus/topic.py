@@ -21,10 +21,11 @@ from leveret.bus.topology import (
     Target,
     Topology,
     delay_arguments,
+    milliseconds,
     type_arguments,
 )
 
-RETRY_DELAY_MS: Final = 5_000
+RETRY_DELAY_S: Final = 5.0
 RETRIES_MAX: Final = 5
 
 
@@ -44,8 +45,8 @@ def layout(
     exchange: str = DEFAULT_EXCHANGE,
     routing_keys: tuple[str, ...] = (),
     queue_type: QueueType = QueueType.QUORUM,
-    max_retries: int = RETRIES_MAX,
-    retry_delay_ms: int = RETRY_DELAY_MS,
+    retries_max: int = RETRIES_MAX,
+    retry_delay_s: float = RETRY_DELAY_S,
 ) -> Layout:
     """What the readers of a queue need, and those who publish to the exchange.
 
@@ -61,10 +62,10 @@ def layout(
         dead_letters=Target(dlq_name(queue)),
         retry_queue=retry_queue(queue),
         retry_exchange=DEFAULT_EXCHANGE,
-        first_delay_ms=retry_delay_ms,
-        retries_max=max_retries,
+        retry_delay_s=retry_delay_s,
+        retries_max=retries_max,
         exchange=exchange,
-        consuming=_topology(queue, queue_type, exchange, routing_keys, retry_delay_ms),
+        consuming=_topology(queue, queue_type, exchange, routing_keys, milliseconds(retry_delay_s)),
         publishing=Topology(_exchanges(exchange)),
         queue_type=queue_type,
         mandatory=True,

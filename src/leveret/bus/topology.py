@@ -14,6 +14,8 @@ Argument = str | int | bool
 Arguments = Mapping[str, Argument]
 
 DEFAULT_EXCHANGE: Final = ""
+DELAY_S_MIN: Final = 0.001
+DELAY_S_MAX: Final = 7 * 24 * 3600.0
 NAME_BYTES_MAX: Final = 255  # of exchanges, queues and routing keys, in AMQP
 
 _T = TypeVar("_T")
@@ -107,7 +109,7 @@ class Layout:
 
     `consuming` is everything, `publishing` the part that a service needs which only publishes:
     it must not declare a queue that nobody reads. A message that is rejected comes back by itself
-    after `first_delay_ms`; other delays are `steps`, each with a queue of its own.
+    after `retry_delay_s`; other delays are `steps`, each with a queue of its own.
     """
 
     service: str
@@ -116,7 +118,7 @@ class Layout:
     dead_letters: Target
     retry_queue: str
     retry_exchange: str  # by which rejected messages get there
-    first_delay_ms: int
+    retry_delay_s: float
     retries_max: int
     exchange: str
     consuming: Topology
@@ -128,9 +130,14 @@ class Layout:
     ignores_unknown: bool  # whether an event without a handler is acked, or is a permanent fault
     steps: tuple[DelayStep, ...] = ()
 
+    @property
+    def retry_delay_ms(self) -> int:
+        """Return the delay as the broker's queue argument has it."""
+        return milliseconds(self.retry_delay_s)
+
     def step(self, delay_ms: int) -> DelayStep | None:
         """Where a message waits so long; None where a reject does it."""
-        if delay_ms == self.first_delay_ms:
+        if delay_ms == self.retry_delay_ms:
             return None
         for step in self.steps:
             if step.delay_ms == delay_ms:
@@ -139,7 +146,7 @@ class Layout:
 
     def with_delays(self, delays_ms: tuple[int, ...]) -> "Layout":
         """The same with a queue for each of these delays that it has none for yet."""
-        known = {self.first_delay_ms, *(step.delay_ms for step in self.steps)}
+        known = {self.retry_delay_ms, *(step.delay_ms for step in self.steps)}
         wanted = sorted({delay_ms for delay_ms in delays_ms if delay_ms not in known})
         added = tuple(DelayStep(ms, f"{self.retry_queue}.{ms}ms") for ms in wanted)
         queues = tuple(self._delay_queue(step) for step in added)
@@ -163,6 +170,13 @@ def delay_arguments(queue_type: QueueType, delay_ms: int, back_to: str) -> Argum
 def type_arguments(queue_type: QueueType) -> Arguments:
     """Classic is what a queue is without an argument, and what other programs declare."""
     return {} if queue_type is QueueType.CLASSIC else {"x-queue-type": str(queue_type)}
+
+
+def milliseconds(delay_s: float) -> int:
+    """Return a delay in whole milliseconds. Raise ValueError unless it is from 1 ms to 7 days."""
+    if not DELAY_S_MIN <= delay_s <= DELAY_S_MAX:
+        raise ValueError(f"a delay is from {DELAY_S_MIN:g} to {DELAY_S_MAX:g} s, not {delay_s}")
+    return round(delay_s * 1000)
 
 
 def require_name(name: str) -> None:

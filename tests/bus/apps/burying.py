@@ -7,7 +7,7 @@ from leveret.bus import Bus, Delivery, QueueType, topic
 
 
 async def main(url: str, queue: str) -> None:
-    bus = Bus(url, topic.layout(queue, queue_type=QueueType.CLASSIC, max_retries=0))
+    bus = Bus(url, topic.layout(queue, queue_type=QueueType.CLASSIC, retries_max=0))
 
     @bus.on_message()
     async def fail(delivery: Delivery) -> int:

@@ -63,7 +63,7 @@ class BrokerConnection:
     ) -> None:
         self._connection = connection
         self._transports = transports
-        self._answer_s = settings.answer_timeout_ms / 1000
+        self._answer_s = settings.answer_timeout_s
         assert connection.transport is not None
         self._underlay = connection.transport.connection
 
@@ -79,7 +79,7 @@ class BrokerConnection:
         address = URL(url).update_query(heartbeat=str(settings.heartbeat_s), name=name)
         connection = _Connection(address, transport_factory=transports)
         try:
-            await connection.connect(timeout=settings.connect_timeout_ms / 1000)
+            await connection.connect(timeout=settings.connect_timeout_s)
         except asyncio.CancelledError:
             transports.cut()
             raise

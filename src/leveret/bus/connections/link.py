@@ -142,7 +142,7 @@ class Link(Generic[S]):
             await self._tell()
             if self._session is not None:
                 await self._watch(self._session)
-            await asyncio.sleep(self._backoff.next_ms() / 1000)
+            await asyncio.sleep(self._backoff.next_s())
 
     async def _maybe_open(self) -> S | None:
         try:

@@ -66,10 +66,10 @@ class DeadLetter:
         return None
 
     @property
-    def died_ms(self) -> int | None:
+    def died_s(self) -> float | None:
         """The latest time that its headers and properties know of."""
         times = [moment for moment in _moments(self) if isinstance(moment, datetime)]
-        return max((round(moment.timestamp() * 1000) for moment in times), default=None)
+        return max((moment.timestamp() for moment in times), default=None)
 
     def target(self, otherwise: str | None) -> str | None:
         """The queue that it died in, as it says itself, or else the given one."""

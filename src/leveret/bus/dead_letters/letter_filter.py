@@ -23,30 +23,30 @@ class LetterFilter:
     error: str | None = None  # text in the final error
     status: int | None = None  # the final status code
     text: str | None = None  # text in the body
-    older_than_ms: int | None = None  # since its last death
+    older_than_s: float | None = None  # since its last death
 
     @property
     def is_empty(self) -> bool:
         """Whether it takes everything."""
         return self == LetterFilter()
 
-    def takes(self, letter: DeadLetter, now_ms: int) -> bool:
+    def takes(self, letter: DeadLetter, now_s: float) -> bool:
         """Whether every condition holds."""
         return (
             (not self.ids or letter.message_id in self.ids)
             and (self.status is None or letter.status == self.status)
             and (self.error is None or self.error in (letter.error or ""))
             and (self.text is None or self.text.encode() in letter.body)
-            and self._is_old_enough(letter, now_ms)
+            and self._is_old_enough(letter, now_s)
             and all(_has(letter.headers, name, value) for name, value in self.headers.items())
             and (not self.json_fields or self._has_fields(letter.body))
         )
 
-    def _is_old_enough(self, letter: DeadLetter, now_ms: int) -> bool:
-        if self.older_than_ms is None:
+    def _is_old_enough(self, letter: DeadLetter, now_s: float) -> bool:
+        if self.older_than_s is None:
             return True
         # A letter that does not say when it died is not old: nobody may drop it by its age.
-        return letter.died_ms is not None and now_ms - letter.died_ms >= self.older_than_ms
+        return letter.died_s is not None and now_s - letter.died_s >= self.older_than_s
 
     def _has_fields(self, body: bytes) -> bool:
         try:

@@ -204,7 +204,7 @@ class DeadLetterQueue:
                 return
             tag, letter = taken
             outcome.seen += 1
-            is_chosen = selection.chosen.takes(letter, self._clock.now_ms())
+            is_chosen = selection.chosen.takes(letter, self._clock.now_ms() / 1000)
             outcome.matched += is_chosen
             yield tag, letter if is_chosen else None
             report(outcome)

@@ -9,7 +9,7 @@
 
     async with bus:
         await bus.publish(OrderPlaced(1))        # handlers have run when it returns
-        await hub.advance(ms=10 * 5_000)         # ten retries, each after five seconds
+        await hub.advance(10 * 5.0)              # ten retries, each after five seconds
         assert bus.dead_letters[0].headers["x-final-retry-count"] == 10
 
 Statuses, retries, delays, dead letters and their headers come from the code that the real bus runs.
@@ -25,16 +25,16 @@ from typing import Final
 
 from leveret.bus import codec
 from leveret.bus import headers as names
-from leveret.bus.bus import START_TIMEOUT_MS, Bus
+from leveret.bus.bus import START_TIMEOUT_S, Bus
 from leveret.bus.delivery import Delivery
 from leveret.bus.dispatch import Middleware
-from leveret.bus.early import wait_ms
+from leveret.bus.early import early_wait_s
 from leveret.bus.health import Health
 from leveret.bus.idempotency import IdempotencyStore
 from leveret.bus.outcome import TOO_EARLY, Act, Decision, Handled, decide
 from leveret.bus.outgoing import PublishOptions, of_event, require_size
 from leveret.bus.settings import BusSettings
-from leveret.bus.testing.fakes import START_MS, FakeClock, Inline, Message, died, matches
+from leveret.bus.testing.fakes import START_S, FakeClock, Inline, Message, died, matches
 from leveret.bus.topology import DEFAULT_EXCHANGE, Layout, Target
 from leveret.errors import (
     BusError,
@@ -60,17 +60,17 @@ class _Waiting:
 class FakeHub:
     """What several fake buses share instead of a broker: time, and who gets what."""
 
-    def __init__(self, start_ms: int = START_MS) -> None:
-        self.clock = FakeClock(start_ms)
+    def __init__(self, start_s: float = START_S) -> None:
+        self.clock = FakeClock(start_s)
         self.rng = Random(0)  # the same ids and waits in every run
         self.buses: list[FakeBus] = []
         self._queue: list[_Waiting] = []
         self._position = 0
         self._is_settling = False
 
-    async def advance(self, ms: int = 0, *, seconds: float = 0) -> None:
+    async def advance(self, by_s: float) -> None:
         """Let time pass; whatever falls due is handled at its own time."""
-        target_ms = self.clock.at_ms + ms + round(seconds * 1000)
+        target_ms = self.clock.at_ms + round(by_s * 1000)
         while self._queue and self._queue[0].due_ms <= target_ms:
             self.clock.at_ms = max(self.clock.at_ms, self._queue[0].due_ms)
             await self.settle()
@@ -141,7 +141,7 @@ class FakeBus(Bus):
 
     # What a bus does
 
-    async def start(self, timeout_ms: int = START_TIMEOUT_MS) -> None:
+    async def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
         self._require_not_started()
         self._loop = asyncio.get_running_loop()
         self._ended = asyncio.Event()
@@ -150,7 +150,7 @@ class FakeBus(Bus):
             self.hub.buses.append(self)
         self._is_started = True
 
-    async def stop(self, deadline_ms: int | None = None) -> None:
+    async def stop(self, deadline_s: float | None = None) -> None:
         if self in self.hub.buses:
             self.hub.buses.remove(self)
         self._is_started = False
@@ -169,7 +169,7 @@ class FakeBus(Bus):
             self._failures.append(fault)
         return self._last_id
 
-    async def wait_for_confirms(self, timeout_ms: int) -> bool:
+    async def wait_for_confirms(self, timeout_s: float) -> bool:
         await self.hub.settle()
         return not self._failures
 
@@ -224,8 +224,8 @@ class FakeBus(Bus):
     async def deliver(self, message: Message) -> None:
         """Hand a message to its handler and do what follows."""
         delivery = self._delivery(message)
-        due_ms = delivery.due_ms
-        if due_ms is not None and self._clock.now_ms() < due_ms:
+        due_s = delivery.due_s
+        if due_s is not None and self._clock.now_ms() / 1000 < due_s:
             self._settle(message, delivery, Decision(Act.REQUEUE), TOO_EARLY)
             return
         outcome = await self._dispatcher.handle(delivery, Inline())
@@ -256,8 +256,10 @@ class FakeBus(Bus):
     ) -> None:
         queue = self._layout.queue
         if decision.act is Act.REQUEUE:
-            pause_ms = wait_ms(self._clock.now_ms(), delivery.due_ms, self._settings, self._rng)
-            self.hub.put(self, replace(message, is_redelivered=True), pause_ms)
+            now_s = self._clock.now_ms() / 1000
+            pause_s = early_wait_s(now_s, delivery.due_s, self._settings, self._rng)
+            again = replace(message, is_redelivered=True)
+            self.hub.put(self, again, max(1, round(pause_s * 1000)))
         elif decision.act is Act.REJECT:
             headers = died(message.headers, queue, self._layout.retry_queue)
             self.hub.put(self, replace(message, headers=headers), decision.delay_ms)

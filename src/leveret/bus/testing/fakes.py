@@ -9,7 +9,7 @@ from leveret.bus import headers as names
 from leveret.bus.topology import ExchangeType
 from leveret.clock import Clock
 
-START_MS: Final = 1_700_000_000_000
+START_S: Final = 1_700_000_000.0
 
 
 class FakeClock(Clock):
@@ -17,9 +17,9 @@ class FakeClock(Clock):
 
     moves = False
 
-    def __init__(self, start_ms: int = START_MS) -> None:
+    def __init__(self, start_s: float = START_S) -> None:
         super().__init__()
-        self.at_ms = start_ms
+        self.at_ms = round(start_s * 1000)
 
     def now_ms(self) -> int:
         return self.at_ms

@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from leveret.bus.bus import Bus
+from leveret.bus.bus import START_TIMEOUT_S, Bus
 from leveret.bus.delivery import Delivery
 from leveret.bus.health import Health
 from leveret.bus.outcome import ConsumerStatus, Handled, handled
@@ -69,14 +69,14 @@ class Webhook:
         self._clock = clock or Clock()
         self._poster = HttpPoster(target_url, concurrency=concurrency, timeout_s=timeout_s)
         # A bus that stops waits for its handlers: longer than any request takes.
-        stop_ms = round(timeout_s * 1000) + BusSettings.answer_timeout_ms
-        settings = BusSettings(concurrency=concurrency, stop_deadline_ms=stop_ms)
+        stop_s = timeout_s + BusSettings.answer_timeout_s
+        settings = BusSettings(concurrency=concurrency, stop_deadline_s=stop_s)
         self.bus = Bus(broker_url, layout, settings=settings)
         self.bus.on_message()(self._handle)
 
-    async def start(self, timeout_ms: int = 30_000) -> None:
+    async def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Connects, applies the topology and consumes."""
-        await self.bus.start(timeout_ms)
+        await self.bus.start(timeout_s)
 
     async def stop(self) -> None:
         """Takes nothing more, lets running requests end, and lets go of everything."""

@@ -58,8 +58,9 @@ def run(
     max_retries: Annotated[
         int | None, typer.Option("--max-retries", min=0, help="Before it is a dead letter.")
     ] = None,
-    retry_delay_ms: Annotated[
-        int | None, typer.Option("--retry-delay-ms", min=1, help="Between two attempts.")
+    retry_delay_s: Annotated[
+        float | None,
+        typer.Option("--retry-delay-s", min=0.001, help="Seconds between two attempts."),
     ] = None,
     concurrency: Annotated[
         int, typer.Option("--concurrency", min=1, help="Requests that run at once.")
@@ -92,7 +93,7 @@ def run(
             routing_keys=tuple(routing_key or ()),
             queue_type=str(queue_type),
             max_retries=max_retries,
-            retry_delay_ms=retry_delay_ms,
+            retry_delay_s=retry_delay_s,
             concurrency=concurrency,
             timeout_s=timeout_s,
             headers={name: str(value) for name, value in arguments_of(header).items()},

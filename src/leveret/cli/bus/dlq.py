@@ -64,7 +64,7 @@ def _asked(
         "status": status,
         "error": error,
         "text": text,
-        "older_than_ms": None if older_than_s is None else round(older_than_s * 1000),
+        "older_than_s": older_than_s,
     }
     return Asked(amqp_url, service, queue, dlq, conditions, scan, Output(print_json))
 

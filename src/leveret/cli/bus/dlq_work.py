@@ -265,7 +265,7 @@ def _row(letter: DeadLetter, place: Place, *, is_full: bool) -> Row:
         "status": letter.status,
         "error": letter.error,
         "retries": letter.retries,
-        "died_at_ms": letter.died_ms,
+        "died_at_ms": None if letter.died_s is None else round(letter.died_s * 1000),
         "target": letter.target(place.queue),
         "bytes": len(letter.body),
     }

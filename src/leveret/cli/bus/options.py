@@ -55,7 +55,7 @@ class RunOptions:
     routing_keys: tuple[str, ...]
     queue_type: str
     max_retries: int | None  # None = as the topology has it
-    retry_delay_ms: int | None
+    retry_delay_s: float | None
     concurrency: int
     timeout_s: float
     headers: dict[str, str]

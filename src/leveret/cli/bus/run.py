@@ -28,20 +28,20 @@ def run(options: RunOptions) -> None:
 
 def layout_of(options: RunOptions) -> Layout:
     """The layout that the options describe."""
-    delay = {} if options.retry_delay_ms is None else {"retry_delay_ms": options.retry_delay_ms}
+    kind = topic if options.is_topic else fanout
+    delay_s = kind.RETRY_DELAY_S if options.retry_delay_s is None else options.retry_delay_s
+    retries_max = kind.RETRIES_MAX if options.max_retries is None else options.max_retries
     if not options.is_topic:
         if options.exchange or options.routing_keys:
             raise ValueError("--exchange and --routing-key are for --topology topic")
-        most = {} if options.max_retries is None else {"retries_max": options.max_retries}
-        return fanout.layout(options.service, **delay, **most)
-    most = {} if options.max_retries is None else {"max_retries": options.max_retries}
+        return fanout.layout(options.service, retry_delay_s=delay_s, retries_max=retries_max)
     return topic.layout(
         options.service,
         exchange=options.exchange,
         routing_keys=options.routing_keys,
         queue_type=QueueType(options.queue_type),
-        **delay,
-        **most,
+        retry_delay_s=delay_s,
+        retries_max=retries_max,
     )
 
 
@@ -86,8 +86,10 @@ async def _start(webhook: Webhook, stop: asyncio.Event) -> None:
 
 async def _status(webhook: Webhook, layout: Layout) -> tuple[bool, dict[str, Any]]:
     health = await webhook.health()
-    told = {"service": layout.service, "queue": layout.queue}
-    return health.is_consuming, {**told, **asdict(health), **asdict(webhook.counts)}
+    told: dict[str, Any] = {"service": layout.service, "queue": layout.queue}
+    since_ms = None if health.since_s is None else round(health.since_s * 1000)
+    told.update(is_consuming=health.is_consuming, since_ms=since_ms, reason=health.reason)
+    return health.is_consuming, {**told, **asdict(webhook.counts)}
 
 
 def _say(options: RunOptions, event: str, facts: dict[str, Any]) -> None:
