@@ -14,7 +14,7 @@ from leveret.http.framework.node import Connected, Jobs, Listener, LoopFacts, Ma
 from leveret.http.framework.pace import Slices
 from leveret.http.framework.request_counts import Requests
 from leveret.leases import Leases
-from leveret.shovels import Shovels
+from leveret.shovels import ShovelManager
 from leveret.tasks import Tasks
 
 
@@ -146,7 +146,7 @@ class Facts:
         raise NotImplementedError
 
     @property
-    def shovels(self) -> Shovels:
+    def shovels(self) -> ShovelManager:
         raise NotImplementedError
 
     @property

@@ -8,8 +8,8 @@ from leveret.clock import Clock
 from leveret.config.settings import Settings
 from leveret.definitions import Book
 from leveret.engine.broker import Broker
-from leveret.shovels import Shovels
-from leveret.shovels.host import ThisNode
+from leveret.shovels import ShovelManager
+from leveret.shovels.local_node import LocalNode
 from leveret.shovels.manager import COMPONENT
 
 
@@ -19,7 +19,7 @@ class Host(Protocol):
     settings: Settings
     broker: Broker
     book: Book
-    shovels: Shovels
+    shovels: ShovelManager
 
     def turn(self) -> AbstractContextManager[None]:
         """A turn of the engine."""
@@ -37,10 +37,10 @@ class Host(Protocol):
         """Tell whoever listens at the event exchange."""
 
 
-def make_shovels(host: Host, clock: Clock) -> Shovels:
+def make_shovels(host: Host, clock: Clock) -> ShovelManager:
     """The shovels of a node; none runs yet."""
     parameters = host.book.parameters
-    node = ThisNode(
+    node = LocalNode(
         broker=host.broker,
         turn=host.turn,
         no_alarm=host.no_alarm,
@@ -54,7 +54,7 @@ def make_shovels(host: Host, clock: Clock) -> Shovels:
             parameters.drop(COMPONENT, vhost, name)
         await host.synced()
 
-    shovels = Shovels(
+    shovels = ShovelManager(
         node, host.settings.node, now_ms=clock.now_ms, clear=clear, on_event=host.tell
     )
 

@@ -23,7 +23,7 @@ from typing import Final
 
 from leveret.amqp_client.client import Delivery
 from leveret.http_post import HttpPoster, PostAnswer, PostError, message_header, printable
-from leveret.shovels.ends import Carrier, Target
+from leveret.shovels.interfaces import ShovelListener, ShovelTarget
 from leveret.shovels.settings import ShovelSettings
 from leveret.wire.properties import decode_properties
 from leveret.wire.tables import plain_table
@@ -46,7 +46,7 @@ _PROPERTY_HEADERS: Final = (
 )
 
 
-class WebhookTarget(Target):
+class WebhookTarget(ShovelTarget):
     """Posts messages to one address."""
 
     def __init__(self, settings: ShovelSettings, uri: str) -> None:
@@ -55,10 +55,10 @@ class WebhookTarget(Target):
         self._poster: HttpPoster | None = None
         self._slots = asyncio.Semaphore(settings.http_concurrency)
         self._posting: set[asyncio.Task[None]] = set()
-        self._carrier: Carrier | None = None
+        self._listener: ShovelListener | None = None
 
-    async def open(self, carrier: Carrier) -> None:
-        self._carrier = carrier
+    async def open(self, listener: ShovelListener) -> None:
+        self._listener = listener
         settings = self._settings
         self._poster = HttpPoster(
             self._uri, concurrency=settings.http_concurrency, timeout_s=settings.http_timeout_s
@@ -76,11 +76,11 @@ class WebhookTarget(Target):
         self._posting.discard(task)
         self._slots.release()
         if not task.cancelled() and (fault := task.exception()) is not None:
-            assert self._carrier is not None
-            self._carrier.on_lost(fault if isinstance(fault, Exception) else Exception(str(fault)))
+            assert self._listener is not None
+            self._listener.on_lost(fault if isinstance(fault, Exception) else Exception(str(fault)))
 
     async def _deliver(self, delivery: Delivery) -> None:
-        assert self._carrier is not None
+        assert self._listener is not None
         headers = request_headers(self._settings.http_headers, delivery)
         retries_max = self._settings.http_retries_max
         pause_s = RETRY_FIRST_S
@@ -88,12 +88,12 @@ class WebhookTarget(Target):
         while True:
             answer = await self._post(headers, delivery.body)
             if 200 <= answer.status < 300:
-                self._carrier.on_done(delivery.tag)
+                self._listener.on_accepted(delivery.tag)
                 return
             attempts += 1
             is_final = 400 <= answer.status < 500 and answer.status != _TOO_MANY_REQUESTS
             if is_final or (retries_max is not None and attempts > retries_max):
-                self._carrier.on_refused(delivery.tag, again=False)
+                self._listener.on_refused(delivery.tag, retry=False)
                 return
             await asyncio.sleep(max(pause_s, answer.retry_after_s))
             pause_s = min(2 * pause_s, RETRY_LAST_S)

@@ -19,7 +19,7 @@ from leveret.engine.turns.session import Outlet, Session
 from leveret.http.framework.pace import Slices
 from leveret.http.framework.request_counts import Requests
 from leveret.leases import Leases
-from leveret.shovels import Shovels
+from leveret.shovels import ShovelManager
 from leveret.tasks import Tasks
 
 DESCRIPTORS_KEPT: Final = 64  # for files, however many clients come
@@ -282,7 +282,7 @@ class NodeView(Protocol):
         """What readers hold in epochs."""
 
     @property
-    def shovels(self) -> Shovels:
+    def shovels(self) -> ShovelManager:
         """What carries messages between brokers."""
 
     @property

@@ -28,7 +28,7 @@ from leveret.http.framework.login import facts_of, part_of, user_of
 from leveret.http.framework.node import NodeView
 from leveret.http.framework.operations import Operation, body_of
 from leveret.http.insight.filters import Filtering, filter_of
-from leveret.shovels.state import TERMINATED, ShovelState
+from leveret.shovels.status import TERMINATED, ShovelStatus
 from leveret.tasks import Order, Place, Task
 from leveret.tasks.task import FAILED, RUNNING
 
@@ -176,11 +176,11 @@ def _spot(place: Place) -> Spot:
 # Shovels
 
 
-def _shovel_id(shovel: ShovelState) -> str:
+def _shovel_id(shovel: ShovelStatus) -> str:
     return f"{SHOVEL}:{quote(shovel.vhost, safe='')}:{quote(shovel.name, safe='')}"
 
 
-def _shovel_of(request: Request) -> ShovelState | None:
+def _shovel_of(request: Request) -> ShovelStatus | None:
     """The shovel that an id is of, if it is of one."""
     kind, _, rest = part_of(request, "id").partition(":")
     if kind != SHOVEL:
@@ -192,22 +192,22 @@ def _shovel_of(request: Request) -> ShovelState | None:
     return shovel
 
 
-def _watches(user: User, shovel: ShovelState) -> bool:
+def _watches(user: User, shovel: ShovelStatus) -> bool:
     """Whether a user may see a shovel here: whoever could set it, or watches all."""
     tags = {"administrator", "monitoring", "policymaker"}
     return not tags.isdisjoint(user.tags) and user.may_see(shovel.vhost)
 
 
-def _shovel_info(shovel: ShovelState) -> TaskInfo:
+def _shovel_info(shovel: ShovelStatus) -> TaskInfo:
     settings = shovel.settings
     is_ended = shovel.state == TERMINATED
     return TaskInfo(
         id=_shovel_id(shovel),
         kind=SHOVEL,
         state=FAILED if is_ended else RUNNING,
-        done=shovel.carried,
-        total=shovel.carried + (shovel.remaining or 0),
-        scanned=shovel.carried,
+        done=shovel.moved,
+        total=shovel.moved + (shovel.remaining or 0),
+        scanned=shovel.moved,
         rate=0.0,
         skipped={},
         waiting=None,

@@ -21,7 +21,7 @@ from leveret.http.framework.login import facts_of, part_of, user_of, vhost_of
 from leveret.http.framework.node import NodeView
 from leveret.http.framework.operations import Needs, Operation
 from leveret.shovels.settings import HTTP
-from leveret.shovels.state import ShovelState
+from leveret.shovels.status import ShovelStatus
 
 
 class ShovelInfo(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -78,7 +78,7 @@ async def restart_shovel(request: Request) -> Response:
     return Response(status_code=204)
 
 
-def shovel_info(facts: NodeView, shovel: ShovelState) -> ShovelInfo:
+def shovel_info(facts: NodeView, shovel: ShovelStatus) -> ShovelInfo:
     settings = shovel.settings
     since = datetime.fromtimestamp(shovel.since_ms / 1000, UTC)
     return ShovelInfo(
@@ -92,7 +92,7 @@ def shovel_info(facts: NodeView, shovel: ShovelState) -> ShovelInfo:
         dest_protocol=settings.dest_protocol,
         src_uri=settings.shown_src_uri,
         dest_uri=settings.shown_dest_uri,
-        messages=shovel.carried,
+        messages=shovel.moved,
         blocked_status="running",
         reason=shovel.reason,
         remaining=shovel.remaining,

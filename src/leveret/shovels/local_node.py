@@ -1,4 +1,4 @@
-"""What shovels need of the node that they run in."""
+"""The services of the node that shovels need."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
@@ -8,12 +8,12 @@ from leveret.engine.broker import Broker
 
 
 @dataclass(frozen=True)
-class ThisNode:
-    """What a local end needs of its node."""
+class LocalNode:
+    """The node in which the shovels run, as its local ends see it."""
 
     broker: Broker
     turn: Callable[[], AbstractContextManager[None]]
     no_alarm: Callable[[], Awaitable[None]]  # returns when publishers are not blocked
     token: Callable[[], str]  # random characters for names
     consumer_timeout_ms: int
-    synced: Callable[[], Awaitable[None]]
+    synced: Callable[[], Awaitable[None]]  # returns when all changes are on disk

@@ -1,4 +1,4 @@
-"""How a shovel is: what is shown of it, whether it runs or waits."""
+"""The status of a shovel: its state, since when, and how many messages it moved."""
 
 from typing import Final
 
@@ -10,25 +10,28 @@ RUNNING: Final = "running"
 TERMINATED: Final = "terminated"
 
 
-class ShovelState:
-    """What is known of a shovel."""
+class ShovelStatus:
+    """The part of a shovel that the management API shows.
+
+    It is a class of its own so that nodes without shovels need not import the code that runs one.
+    """
 
     def __init__(self, name: str, vhost: str, settings: ShovelSettings, now_ms: int) -> None:
         self.name = name
         self.vhost = vhost
         self.settings = settings
         self.state = STARTING
-        self.reason: str | None = None  # why it does not run
-        self.since_ms = now_ms  # of the state
+        self.reason: str | None = None  # why it is terminated
+        self.since_ms = now_ms  # when the state began
         self.started_at_ms = now_ms
-        self.carried = 0  # messages that the target has, since it was started
+        self.moved = 0  # messages that the target has accepted since the start
         self.remaining: int | None = None  # messages until it ends by itself
 
     @property
     def session(self) -> Session | None:
-        """What holds the messages that are on their way, if they are of this node."""
+        """The engine's session that holds the unsettled messages, if the source is this node."""
         return None
 
     async def run(self) -> None:
-        """Until it has carried enough; for ever, as a rule."""
+        """Move messages until `remaining` is 0, or for ever."""
         raise NotImplementedError
