@@ -13,9 +13,9 @@ import msgspec
 
 from leveret.bus import (
     Bus,
-    ConsumerStatus,
     Delivery,
-    Handled,
+    DeliveryOutcome,
+    HandlerResult,
     Next,
     PermanentError,
     QueueType,
@@ -35,13 +35,13 @@ class OrderPlaced(msgspec.Struct):
 async def main(url: str) -> None:
     finished = asyncio.Event()
 
-    async def watch(delivery: Delivery, call: Next) -> Handled:
+    async def watch(delivery: Delivery, call: Next) -> HandlerResult:
         """Middleware sees every delivery and what became of it."""
-        outcome = await call(delivery)
-        print(f"{delivery.type} after {delivery.retry_count} retries: {outcome.status}")
-        if outcome.status is ConsumerStatus.DEAD:
+        result = await call(delivery)
+        print(f"{delivery.type} after {delivery.retry_count} retries: {result.outcome}")
+        if result.outcome is DeliveryOutcome.DEAD_LETTER:
             finished.set()
-        return outcome
+        return result
 
     layout = topic.layout(
         "demo.orders",

@@ -72,9 +72,9 @@ ORDER_INSIDE: Final = {
     "streams vhosts commands|insight broker checkpoint|restore",
     "http": "framework management|jobs insight|streams app transport",
     "cli": "perf_progress|serve|shared config|ctl|jobs|perf|pipeline bus tree main|reference",
-    "bus": "codec|exact_properties|headers|health|idempotency|keyed_lock|settings|topology|tracing "
-    "dead_letters|delivery|early|fanout|outgoing|policy|topic connections|outcome|received "
-    "dispatch|publishing consuming bus sync|testing|webhook",
+    "bus": "codec|headers|health|idempotency|keyed_lock|lossless_properties|settings|topology|"
+    "tracing dead_letters|delivery|early|fanout|outgoing_message|retry_policy|topic "
+    "connections|handler_result|received dispatch|publishing consuming bus sync|testing|webhook",
     "jobs": "client worker",
     "job_service": "cron|limits|retry|snowflake|store embedded|shards",
 }

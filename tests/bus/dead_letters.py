@@ -9,7 +9,7 @@ import pika
 from pika.adapters.blocking_connection import BlockingChannel
 
 from leveret.bus import fanout, topic
-from leveret.bus.dead_letters.letter import QUORUM_COUNTS
+from leveret.bus.dead_letters.dead_letter import QUORUM_COUNTS
 from leveret.bus.topology import Layout
 
 

@@ -20,8 +20,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from leveret.bus import Bus, Delivery, fanout, topic
-from leveret.bus.dead_letters.letter import DeadLetter
-from leveret.bus.dead_letters.queue import Selection, dead_letter_queue
+from leveret.bus.dead_letters.dead_letter import DeadLetter
+from leveret.bus.dead_letters.dead_letter_queue import Selection, open_dead_letter_queue
 from leveret.cli.tree import app_for
 from tests.bus.dead_letters import Stage, stage
 from tests.bus.nodes import Leveret, Node
@@ -199,7 +199,7 @@ async def _redriven_twice(url: str, kind: str) -> None:
     async def died_again(times: int) -> DeadLetter:
         """Waits until it was tried so often, and is in the dead-letter queue."""
         found: list[DeadLetter] = []
-        async with asyncio.timeout(END_WITHIN_S), dead_letter_queue(url, layout.dlq) as queue:
+        async with asyncio.timeout(END_WITHIN_S), open_dead_letter_queue(url, layout.dlq) as queue:
             while len(attempts) < times or not found:
                 await asyncio.sleep(0.02)
                 found.clear()
@@ -207,7 +207,7 @@ async def _redriven_twice(url: str, kind: str) -> None:
         return found[0]
 
     async def redriven(*, reset: bool) -> None:
-        async with dead_letter_queue(url, layout.dlq) as queue:
+        async with open_dead_letter_queue(url, layout.dlq) as queue:
             await queue.redrive(Selection(), lambda letter: letter.target(None), reset=reset)
 
     async with bus:
@@ -342,7 +342,7 @@ def test_broker_killed_during_a_redrive_loses_nothing() -> None:
 _DYING = """
 import asyncio, os, signal, sys
 import aiormq
-from leveret.bus.dlq import DeadLetterQueue, Selection
+from leveret.bus.dead_letters.dead_letter_queue import DeadLetterQueue, Selection
 from leveret.clock import Clock
 
 class Dying(DeadLetterQueue):

@@ -33,8 +33,8 @@ def burying(line: Proxy, queue: str) -> Bus:
 def port_of(bus: Bus, link: str) -> int:
     """From which port the consumer or the publisher of a bus is connected."""
     part = bus._consumer if link == "consumer" else bus._publisher
-    assert part is not None and part.link.session is not None
-    writer = part.link.session.connection._transports.writer
+    assert part is not None and part.connection.session is not None
+    writer = part.connection.session.connection._transport.writer
     assert writer is not None
     port: int = writer.get_extra_info("sockname")[1]
     return port

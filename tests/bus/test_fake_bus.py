@@ -98,7 +98,7 @@ async def test_a_delay_a_permanent_fault_and_steps() -> None:
         assert calls == [(1, 0), (1, 1), (1, 2), (1, 3)]
         await bus.publish(Placed(2))
     assert [each.headers["x-final-retry-count"] for each in bus.dead_letters] == [3, 0]
-    assert bus.hub.waiting(bus) == 0
+    assert bus.hub.waiting_count(bus) == 0
 
 
 async def test_handlers_publish_and_duplicates_are_known() -> None:

@@ -10,7 +10,7 @@ import pytest
 from aio_pika.abc import AbstractChannel
 
 from leveret.bus import Bus, BusSettings, Delivery, PermanentError, RetryPolicy, fanout
-from leveret.bus import headers as names
+from leveret.bus import headers as bus_headers
 from tests.bus.nodes import Node
 from tests.bus.stage import (
     FAST,
@@ -41,7 +41,7 @@ async def test_eleven_calls_then_the_dead_letters_with_their_headers(
 
     @bus.on(Placed)
     async def fail(event: Placed, delivery: Delivery) -> int:
-        assert delivery.headers[names.RETRY_COUNT] == delivery.retry_count
+        assert delivery.headers[bus_headers.RETRY_COUNT] == delivery.retry_count
         await seen.add(delivery.retry_count)
         return 503
 
@@ -142,7 +142,7 @@ async def test_success_is_acked_whatever_the_count(node: Node, prefix: str) -> N
         await seen.add(delivery.retry_count)
 
     async with bus:
-        await bus.publish(Placed(1), headers={names.RETRY_COUNT: 10})
+        await bus.publish(Placed(1), headers={bus_headers.RETRY_COUNT: 10})
         await seen.wait(1)
     assert seen.all == [10]
     assert await depth(node.url, f"{prefix}.queue.{prefix}-orders") == 0
@@ -159,7 +159,7 @@ async def test_the_header_of_a_redrive_counts_too(node: Node, prefix: str) -> No
         return 500
 
     async with bus:
-        await bus.publish(Placed(1), headers={names.RETRY_COUNT: 8})
+        await bus.publish(Placed(1), headers={bus_headers.RETRY_COUNT: 8})
         dead = await take(node.url, f"{prefix}.dlq.{prefix}-orders")
     assert seen.all == [8, 9, 10]
     assert dead.headers["x-final-retry-count"] == 10
@@ -183,9 +183,11 @@ async def test_a_redriven_message_counts_on_by_its_deaths_or_from_nothing(
         for reset, calls in ((False, [10]), (True, list(range(11)))):
             async with channel(node.url) as other:
                 properties = await properties_of(other)
-            continues = names.continues_deaths(properties)
+            continues = bus_headers.continues_deaths(properties)
             assert continues, "Leveret and RabbitMQ 3 count on"
-            headers = names.redriven(dict(dead.headers), queue, continues=continues, reset=reset)
+            headers = bus_headers.redrive_headers(
+                dict(dead.headers), queue, continues=continues, reset=reset
+            )
             seen.all.clear()
             await put(node.url, "", queue, dead.body, type="Placed", headers=headers)
             dead = await take(node.url, f"{prefix}.dlq.{service}")
@@ -233,7 +235,7 @@ async def test_425_of_a_handler_requeues_whatever_the_count(node: Node, prefix: 
         return 200 if len(seen.all) == 4 else 425
 
     async with bus:
-        await bus.publish(Placed(1), headers={names.RETRY_COUNT: 10})
+        await bus.publish(Placed(1), headers={bus_headers.RETRY_COUNT: 10})
         await seen.wait(4)
     assert seen.all == [10] * 4, "a requeue is no retry"
     assert await depth(node.url, f"{prefix}.dlq.{prefix}-orders") == 0
@@ -253,7 +255,7 @@ async def test_delay_steps_have_a_queue_each_and_do_not_wait_for_each_other(
 
     async with bus:
         # The first starts at the long step: nothing after it may wait for it.
-        await bus.publish(Placed(1), headers={names.RETRY_COUNT: 2})
+        await bus.publish(Placed(1), headers={bus_headers.RETRY_COUNT: 2})
         await seen.wait(1)
         await bus.publish(Placed(2))
         await seen.wait(4)

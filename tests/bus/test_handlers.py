@@ -13,9 +13,9 @@ import pytest
 from leveret.bus import (
     Bus,
     BusSettings,
-    ConsumerStatus,
     Delivery,
-    Handled,
+    DeliveryOutcome,
+    HandlerResult,
     Layout,
     MemoryStore,
     Next,
@@ -127,16 +127,16 @@ async def test_stop_gives_back_what_does_not_end(node: Node, prefix: str) -> Non
 async def test_middleware_is_around_the_handler(node: Node, prefix: str) -> None:
     seen: Seen[str] = Seen()
 
-    async def outer(delivery: Delivery, call: Next) -> Handled:
+    async def outer(delivery: Delivery, call: Next) -> HandlerResult:
         await seen.add("outer before")
-        outcome = await call(delivery)
-        await seen.add(f"outer after {outcome.status}")
-        return outcome
+        result = await call(delivery)
+        await seen.add(f"outer after {result.outcome}")
+        return result
 
-    async def inner(delivery: Delivery, call: Next) -> Handled:
+    async def inner(delivery: Delivery, call: Next) -> HandlerResult:
         if delivery.retry_count == 0:
-            await seen.add("inner drops")
-            return Handled(ConsumerStatus.DROP, error="not yet")
+            await seen.add("inner retries")
+            return HandlerResult(DeliveryOutcome.RETRY, error="not yet")
         return await call(delivery)
 
     bus = Bus(node.url, layout_of(prefix), settings=FAST, middleware=[outer, inner])
@@ -145,21 +145,21 @@ async def test_middleware_is_around_the_handler(node: Node, prefix: str) -> None
     async def note(event: Placed, delivery: Delivery) -> None:
         await seen.add("handler")
         if delivery.retry_count == 1:
-            raise RuntimeError("what is around it sees an outcome")
+            raise RuntimeError("middleware sees a result")
 
     async with bus:
         await bus.publish(Placed(1))
         await seen.wait(9)
     assert seen.all == [
         "outer before",
-        "inner drops",
-        "outer after DROP",
+        "inner retries",
+        "outer after retry",
         "outer before",
         "handler",
-        "outer after DROP",
+        "outer after retry",
         "outer before",
         "handler",
-        "outer after ACK",
+        "outer after ack",
     ]
 
 

@@ -87,7 +87,7 @@ async def channel_errors(scene: Scene) -> None:
     """Both links: an ack of what was never delivered, a publish to what is not there."""
     consumer, publisher = scene.bus._consumer, scene.bus._publisher
     assert consumer is not None and publisher is not None
-    acking, publishing = consumer.link.session, publisher.link.session
+    acking, publishing = consumer.connection.session, publisher.connection.session
     assert acking is not None and publishing is not None
     await acking.channel.basic_ack(99_999, wait=False)
     with pytest.raises(aiormq.exceptions.ChannelNotFoundEntity):

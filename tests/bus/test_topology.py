@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leveret.bus import QueueType, RetryPolicy, Topology, fanout, topic
-from leveret.bus.policy import Backoff
+from leveret.bus.retry_policy import Backoff
 from leveret.bus.topology import Binding, Exchange, ExchangeType, Queue
 
 pytestmark = pytest.mark.compiled_only("the library is the same in both forms")
@@ -123,7 +123,7 @@ def test_names_that_amqp_cannot_carry_are_refused() -> None:
         fanout.layout("wms-" + "x" * 300)
     with pytest.raises(ValueError, match="1 to 255"):
         fanout.layout("")
-    with pytest.raises(ValueError, match="together"):
+    with pytest.raises(ValueError, match="or neither"):
         topic.layout("q", exchange="e")
 
 

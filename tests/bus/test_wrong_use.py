@@ -18,7 +18,7 @@ from leveret.bus import (
     BusSettings,
     Delivery,
     EncodeError,
-    Handled,
+    HandlerResult,
     Next,
     NotConnectedError,
     PublishClosedError,
@@ -180,9 +180,9 @@ async def test_the_double_is_as_strict_as_the_bus() -> None:
         seen.append(delivery.correlation_id)
 
     async with bus:
-        with pytest.raises(RuntimeError, match="started already"):
+        with pytest.raises(RuntimeError, match="already started"):
             await bus.start()
-        with pytest.raises(RuntimeError, match="started already"):
+        with pytest.raises(RuntimeError, match="already started"):
             bus.on_message()(lambda delivery: None)
         await bus.publish(Placed(1), correlation_id="seven")
     with pytest.raises(PublishClosedError):
@@ -233,13 +233,13 @@ async def test_whatever_a_handler_does_is_its_failure(kind: str, is_plain: bool)
         assert dead.headers["x-final-retry-count"] == 1
         error = dead.headers["x-final-error"]
         if kind in ("true", "text", "count"):
-            assert error.startswith("TypeError: a handler answers by None, an HTTP status")
+            assert error.startswith("TypeError: a handler returns None, an HTTP status")
         await bus.publish(Fault("exit"))
         assert len(bus.handled) == 3
 
 
 async def test_a_middleware_that_forgets_its_outcome_is_a_failure() -> None:
-    async def forgetful(delivery: Delivery, call: Next) -> Handled:
+    async def forgetful(delivery: Delivery, call: Next) -> HandlerResult:
         await call(delivery)
         nothing: Any = None
         return nothing  # type: ignore[no-any-return]
@@ -252,5 +252,5 @@ async def test_a_middleware_that_forgets_its_outcome_is_a_failure() -> None:
     async with bus:
         await bus.publish(Placed(1))
     assert (
-        "returned None, and not what its call gave" in bus.dead_letters[0].headers["x-final-error"]
+        "returned None instead of a HandlerResult" in bus.dead_letters[0].headers["x-final-error"]
     )

@@ -1,31 +1,31 @@
-"""What the broker delivered: a `Delivery` for handlers, and what settling and copying it needs."""
+"""A delivery of the broker, converted for handlers."""
 
 from dataclasses import dataclass
-from datetime import datetime
 
 import aiormq.abc
 from aiormq import spec
 
-from leveret.bus import headers as names
+from leveret.bus import headers as bus_headers
 from leveret.bus.delivery import Delivery
 
 
 @dataclass
-class Received:
-    """A delivery, its tag, and its headers as they came."""
+class ReceivedMessage:
+    """A delivery with everything that settling and copying it needs."""
 
     delivery: Delivery
     tag: int
-    headers: names.Headers
+    headers: bus_headers.Headers  # as received, without the count that `delivery` has
     properties: spec.Basic.Properties
     is_settled: bool = False  # a tag may be settled once
 
 
-def received(message: aiormq.abc.DeliveredMessage, queue: str) -> Received:
-    """The delivery of a message from this queue."""
+def receive(message: aiormq.abc.DeliveredMessage, queue: str) -> ReceivedMessage:
+    """Convert a message of aiormq, received from this queue."""
     properties = message.header.properties
-    headers: names.Headers = dict(properties.headers or {})
-    count = names.retry_count(headers, queue)
+    headers: bus_headers.Headers = dict(properties.headers or {})
+    count = bus_headers.retry_count(headers, queue)
+    timestamp = properties.timestamp
     delivery = Delivery(
         queue=queue,
         body=message.body,
@@ -35,14 +35,10 @@ def received(message: aiormq.abc.DeliveredMessage, queue: str) -> Received:
         exchange=message.exchange or "",
         content_type=properties.content_type or "",
         correlation_id=properties.correlation_id or "",
-        headers={**headers, names.RETRY_COUNT: count},
+        headers={**headers, bus_headers.RETRY_COUNT: count},
         retry_count=count,
-        timestamp_s=_seconds(properties.timestamp),
+        timestamp_s=None if timestamp is None else int(timestamp.timestamp()),
         is_redelivered=bool(message.redelivered),
     )
     assert message.delivery_tag is not None
-    return Received(delivery, message.delivery_tag, headers, properties)
-
-
-def _seconds(timestamp: datetime | None) -> int | None:
-    return None if timestamp is None else int(timestamp.timestamp())
+    return ReceivedMessage(delivery, message.delivery_tag, headers, properties)

@@ -14,14 +14,14 @@ from typing import Any, Final
 
 import typer
 
-from leveret.bus.dead_letters.letter import DeadLetter
-from leveret.bus.dead_letters.letter_filter import LetterFilter
-from leveret.bus.dead_letters.queue import (
+from leveret.bus.dead_letters.dead_letter import DeadLetter
+from leveret.bus.dead_letters.dead_letter_filter import DeadLetterFilter
+from leveret.bus.dead_letters.dead_letter_queue import (
+    DeadLetterProgress,
     DeadLetterQueue,
-    Outcome,
-    Report,
+    OnProgress,
     Selection,
-    dead_letter_queue,
+    open_dead_letter_queue,
 )
 from leveret.cli.bus.options import Asked, Place, on_signal, place_of, quieten_client
 from leveret.cli.shared.output import Output, Row
@@ -55,7 +55,7 @@ _PROPERTIES: Final = (
     "user_id",
 )
 
-Work = Callable[[DeadLetterQueue, Report], Awaitable[Outcome]]
+Work = Callable[[DeadLetterQueue, OnProgress], Awaitable[DeadLetterProgress]]
 
 
 def list_letters(asked: Asked, limit: int) -> None:
@@ -79,7 +79,7 @@ def show(asked: Asked, message: str) -> None:
     place = _place(asked)
     found: list[DeadLetter] = []
 
-    async def work(queue: DeadLetterQueue, report: Report) -> Outcome:
+    async def work(queue: DeadLetterQueue, report: OnProgress) -> DeadLetterProgress:
         def see(letter: DeadLetter) -> None:
             if message in (letter.message_id, str(letter.position)):
                 found.append(letter)
@@ -110,7 +110,7 @@ def redrive(
     def target(letter: DeadLetter) -> str | None:
         return to or letter.target(place.queue)
 
-    async def work(queue: DeadLetterQueue, report: Report) -> Outcome:
+    async def work(queue: DeadLetterQueue, report: OnProgress) -> DeadLetterProgress:
         return await queue.redrive(
             selection, target, reset=reset, rate=rate, dry_run=dry_run, report=report
         )
@@ -123,11 +123,11 @@ def drop(asked: Asked, *, everything: bool, limit: int | None, dry_run: bool, ye
     """Remove letters."""
     place = _place(asked)
     selection = _selection(asked, limit)
-    if selection.chosen.is_empty and not everything:
+    if selection.filter.is_empty and not everything:
         raise typer.BadParameter("say which messages, or --all")
 
-    async def work(queue: DeadLetterQueue, report: Report) -> Outcome:
-        async def agreed(outcome: Outcome) -> bool:
+    async def work(queue: DeadLetterQueue, report: OnProgress) -> DeadLetterProgress:
+        async def agreed(outcome: DeadLetterProgress) -> bool:
             text = f"Drop {outcome.matched} of {outcome.total} messages of {place.dlq} for good?"
             return yes or await _confirmed(text, queue.stop)
 
@@ -174,21 +174,21 @@ def _place(asked: Asked) -> Place:
 
 
 def _selection(asked: Asked, limit: int | None) -> Selection:
-    return Selection(LetterFilter(**asked.conditions), limit, asked.scan_max)
+    return Selection(DeadLetterFilter(**asked.conditions), limit, asked.scan_max)
 
 
-def _run(asked: Asked, place: Place, work: Work) -> Outcome:
+def _run(asked: Asked, place: Place, work: Work) -> DeadLetterProgress:
     """Does the work with a progress bar, and lets signals end it between two messages."""
-    known = Outcome()
+    known = DeadLetterProgress()
     quieten_client()
 
-    async def worked() -> Outcome:
+    async def worked() -> DeadLetterProgress:
         nonlocal known
-        async with dead_letter_queue(asked.amqp_url, place.dlq) as queue:
+        async with open_dead_letter_queue(asked.amqp_url, place.dlq) as queue:
             on_signal(queue.stop.set)
             with _progress(asked.output) as show_progress:
 
-                def report(outcome: Outcome) -> None:
+                def report(outcome: DeadLetterProgress) -> None:
                     nonlocal known
                     known = outcome
                     show_progress(outcome)
@@ -204,7 +204,7 @@ def _run(asked: Asked, place: Place, work: Work) -> Outcome:
 
 
 @contextmanager
-def _progress(output: Output) -> Iterator[Report]:
+def _progress(output: Output) -> Iterator[OnProgress]:
     from rich.console import Console
     from rich.progress import Progress
 
@@ -214,7 +214,9 @@ def _progress(output: Output) -> Iterator[Report]:
         yield lambda found: bars.update(bar, completed=found.seen, total=found.total)
 
 
-def _tell(output: Output, place: Place, outcome: Outcome, verb: str, *, dry_run: bool) -> None:
+def _tell(
+    output: Output, place: Place, outcome: DeadLetterProgress, verb: str, *, dry_run: bool
+) -> None:
     """The end of redrive and drop, in words or as JSON, and the exit code."""
     count = outcome.matched - outcome.failed if dry_run else outcome.done
     word = f"would be {verb}" if dry_run else verb
@@ -243,7 +245,7 @@ def _tell(output: Output, place: Place, outcome: Outcome, verb: str, *, dry_run:
         raise typer.Exit(1)
 
 
-def _tell_more(outcome: Outcome) -> None:
+def _tell_more(outcome: DeadLetterProgress) -> None:
     for queue, count in outcome.targets.items():
         typer.echo(f"  {count} to {queue}")
     for letter, why in outcome.failures[:_FAILURES_SHOWN]:

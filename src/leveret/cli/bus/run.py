@@ -14,7 +14,7 @@ import typer
 from leveret.bus import fanout, topic
 from leveret.bus.topology import Layout, QueueType
 from leveret.bus.webhook.health_port import HealthPort
-from leveret.bus.webhook.webhook import Webhook, run_until
+from leveret.bus.webhook.webhook import Webhook, run_until_stopped
 from leveret.cli.bus.options import RunOptions, on_signal, quieten_client
 from leveret.runtime import logs
 
@@ -65,7 +65,7 @@ async def _serve(options: RunOptions) -> None:
         await _start(webhook, stop)
         if not stop.is_set():
             _say(options, "ready", {**started, "url": options.target_url})
-        await run_until(webhook, stop)
+        await run_until_stopped(webhook, stop)
     finally:
         await port.stop()
     _say(options, "ended", {**started, **asdict(webhook.counts)})

@@ -8,7 +8,7 @@ import pytest
 from pamqp.commands import Basic
 from pamqp.header import ContentHeader
 
-from leveret.bus.exact_properties import NAME_BYTES_MAX, exact_copy
+from leveret.bus.lossless_properties import NAME_BYTES_MAX, copy_properties
 
 
 def arrived(properties: Basic.Properties) -> Basic.Properties:
@@ -37,21 +37,21 @@ def arrived(properties: Basic.Properties) -> Basic.Properties:
     ],
 )
 def test_header_arrives_as_it_was(value: Any) -> None:
-    copy = exact_copy(Basic.Properties(headers={"name": value}, message_id="m1"))
+    copy = copy_properties(Basic.Properties(headers={"name": value}, message_id="m1"))
     assert arrived(copy).headers == {"name": value}
     assert arrived(copy).message_id == "m1"
 
 
 def test_long_name_is_not_cut() -> None:
     name = "n" * NAME_BYTES_MAX
-    assert arrived(exact_copy(Basic.Properties(headers={name: 1}))).headers == {name: 1}
+    assert arrived(copy_properties(Basic.Properties(headers={name: 1}))).headers == {name: 1}
     with pytest.raises(ValueError, match="256 bytes"):
-        exact_copy(Basic.Properties(headers={name + "n": 1})).marshal()
+        copy_properties(Basic.Properties(headers={name + "n": 1})).marshal()
 
 
 def test_copy_changes_what_is_named_and_keeps_the_rest() -> None:
     given = Basic.Properties(content_type="a/b", user_id="guest", priority=3, expiration="60000")
-    copy = exact_copy(given, user_id=None, headers={"a": 1})
+    copy = copy_properties(given, user_id=None, headers={"a": 1})
     assert (copy.content_type, copy.priority, copy.expiration) == ("a/b", 3, "60000")
     assert arrived(copy).user_id is None
     assert given.user_id == "guest"

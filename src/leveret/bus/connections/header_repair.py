@@ -1,21 +1,23 @@
-"""Headers of content that the client library cannot decode, made decodable: pure, bytes to bytes.
+"""Rewrite content headers that the client library cannot decode: pure, bytes to bytes.
 
-A broker carries what it is given: times beyond the year 9999 (of publishers that count micro- or
-nanoseconds), and short texts and names of headers that are not UTF-8. The client library drops the
-connection for these, the broker delivers the message again, and so on for ever. Here a time that is
-none becomes a number in a table and is left out as a property, and a text becomes UTF-8, read as
-Latin-1. Everything else stays byte for byte; what is malformed is given back as it came.
+Two kinds of values are legal for a broker and fatal for the library: times beyond the year 9999
+(from publishers that count micro- or nanoseconds), and short strings that are not UTF-8. The
+library drops the connection, the broker delivers the message again, and so on for ever.
+
+A wrong time in a table becomes a number; as a property it is left out. A short string is read as
+Latin-1 and written as UTF-8. All other bytes stay as they are, and a malformed header is returned
+unchanged.
 """
 
 import struct
 from typing import Final
 
-TIME_MAX: Final = 253_402_300_799_999  # in ms: the library takes large ones for milliseconds
+TIME_MAX: Final = 253_402_300_799_999  # in ms, because the library reads large times as ms
 SHORT_BYTES_MAX: Final = 255
 
-_FLAGS_AT: Final = 12  # behind the class, the weight and the size of the body
-_CONTINUED: Final = 1  # more flags follow: no property of AMQP needs them
-# Each property from the highest flag on, by its type: short text, table, octet, time.
+_FLAGS_AT: Final = 12  # after class, weight and body size
+_CONTINUED: Final = 1  # more flags follow; no AMQP property needs them
+# The type of each property from the highest flag on: s short string, F table, o octet, T time.
 _PROPERTIES: Final = b"ssFoossssTssss"
 _SIZES: Final = {
     **dict.fromkeys(b"tbB", 1),
@@ -25,13 +27,13 @@ _SIZES: Final = {
     **dict.fromkeys(b"lLdT", 8),
     **dict.fromkeys(b"V\x00", 0),
 }
-_LONG: Final = b"SxFA"  # with their size before them
+_LONG: Final = b"SxFA"  # types with a size of four bytes before the value
 _U32: Final = struct.Struct(">I")
 _U64: Final = struct.Struct(">Q")
 
 
-def readable(payload: bytes) -> bytes:
-    """The payload of a content header, such that the client library can decode it."""
+def repair_content_header(payload: bytes) -> bytes:
+    """Return the payload of a content header in a form that the client library can decode."""
     try:
         return _header(payload)
     except (ValueError, IndexError, struct.error):
@@ -74,7 +76,7 @@ def _property(kind: int, value: bytes) -> bytes:
 
 
 def _entries(table: bytes) -> bytes:
-    """The names and values of a table."""
+    """Repair the names and values of a table."""
     parts: list[bytes] = []
     at = 0
     while at < len(table):
@@ -99,23 +101,23 @@ def _items(array: bytes) -> bytes:
 
 def _require_end(at: int, data: bytes) -> None:
     if at != len(data):
-        raise ValueError(f"{len(data)} bytes where {at} are told")
+        raise ValueError(f"{len(data)} bytes instead of {at}")
 
 
 def _value_bytes(data: bytes, at: int) -> int:
-    """Of a value with its type before it."""
+    """Return the size of a value, with its type octet."""
     kind = data[at]
     if kind in _LONG:
         return 5 + int(_U32.unpack_from(data, at + 1)[0])
     if kind not in _SIZES:
-        raise ValueError(f"no type of AMQP: {kind}")
+        raise ValueError(f"not a type of AMQP: {kind}")
     return 1 + _SIZES[kind]
 
 
 def _value(value: bytes) -> bytes:
     kind = value[:1]
     if kind == b"T" and not _is_time(value[1:]):
-        return b"l" + value[1:]  # as many bytes, and they stay
+        return b"l" + value[1:]  # a 64-bit integer: the eight bytes stay
     if kind == b"F":
         return kind + _sized(_entries(value[5:]))
     if kind == b"A":
@@ -131,7 +133,7 @@ def _short(text: bytes) -> bytes:
     try:
         text.decode()
     except UnicodeDecodeError:
-        # What does not fit is cut off between two letters.
+        # A text that grows too long is cut between two characters.
         whole = text.decode("latin-1").encode()[:SHORT_BYTES_MAX]
         text = whole.decode(errors="ignore").encode()
     return bytes((len(text),)) + text

@@ -1,9 +1,9 @@
-"""Properties that leave as they came: a copy of a message must not differ from the message.
+"""Encode message properties without loss, so that a copy equals the message.
 
-The client library writes every floating-point header with four bytes, whatever came with eight;
-refuses texts that are not UTF-8, which it reads as bytes; and cuts names of headers at 128 bytes.
-`ExactProperties` are its properties with a table of headers that keeps all three. Integers may get
-a shorter type than they had; their value stays.
+The client library changes headers in three ways: it writes every floating-point value with four
+bytes, refuses texts that are not UTF-8 (which it reads as bytes), and cuts header names at 128
+bytes. `LosslessProperties` encodes the headers itself and keeps all three. An integer may get a
+shorter type; its value stays.
 """
 
 import struct
@@ -12,23 +12,23 @@ from typing import Any, Final
 from pamqp import encode
 from pamqp.commands import Basic
 
-NAME_BYTES_MAX: Final = 255  # of a header: a short string of AMQP
+NAME_BYTES_MAX: Final = 255  # a header name is a short string of AMQP
 
 
-class ExactProperties(Basic.Properties):
+class LosslessProperties(Basic.Properties):
     """Properties whose headers are encoded without loss."""
 
     def encode_property(self, name: str, value: Any) -> bytes:
-        """One property as bytes."""
+        """Return one property as bytes."""
         if name == "headers":
             return _table(value)
         return bytes(super().encode_property(name, value))
 
 
-def exact_copy(properties: Basic.Properties, **changed: Any) -> ExactProperties:
-    """A copy with some properties changed; what is None is left out of a message."""
+def copy_properties(properties: Basic.Properties, **changed: Any) -> LosslessProperties:
+    """Copy properties with some changed. A property that is None is left out of the message."""
     fields = {name: getattr(properties, name) for name in Basic.Properties.attributes()}
-    return ExactProperties(**{**fields, **changed})
+    return LosslessProperties(**{**fields, **changed})
 
 
 def _table(table: dict[str, Any]) -> bytes:
@@ -38,10 +38,12 @@ def _table(table: dict[str, Any]) -> bytes:
 
 def _short(name: str) -> bytes:
     if not isinstance(name, str):
-        raise TypeError(f"a header's name is a text, not {name!r}")
+        raise TypeError(f"a header name must be a str, not {name!r}")
     data = name.encode()
     if len(data) > NAME_BYTES_MAX:
-        raise ValueError(f"a header's name has {len(data)} bytes; {NAME_BYTES_MAX} is the most")
+        raise ValueError(
+            f"a header name has {len(data)} bytes; at most {NAME_BYTES_MAX} are allowed"
+        )
     return bytes((len(data),)) + data
 
 

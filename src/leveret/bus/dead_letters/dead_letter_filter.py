@@ -1,8 +1,8 @@
-"""Which messages of a dead-letter queue are meant: every condition that is given must hold.
+"""Select messages of a dead-letter queue: every given condition must hold.
 
-Pure: a filter is asked about one letter and a time. Values are compared as JSON has them, and as
-text where the types differ, because people write them on a command line: `--header tenant=5` finds
-the number 5 and the text "5".
+The module is pure: a filter looks at one message and the time. Values are compared as JSON, and as
+text if the types differ, because they come from a command line: `--header tenant=5` matches the
+number 5 and the text "5".
 """
 
 import json
@@ -10,16 +10,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from leveret.bus.dead_letters.letter import DeadLetter
+from leveret.bus.dead_letters.dead_letter import DeadLetter
 
 
 @dataclass(frozen=True, slots=True)
-class LetterFilter:
-    """Conditions; an empty filter means every letter."""
+class DeadLetterFilter:
+    """Conditions; an empty filter matches every message."""
 
-    headers: Mapping[str, Any] = field(default_factory=dict)  # name: value, or None for any
+    headers: Mapping[str, Any] = field(default_factory=dict)  # name: value; None matches any value
     json_fields: Mapping[str, Any] = field(default_factory=dict)  # path in a JSON body: value
-    ids: frozenset[str] = frozenset()  # message ids, of which it must have one
+    ids: frozenset[str] = frozenset()  # message ids, one of which it must have
     error: str | None = None  # text in the final error
     status: int | None = None  # the final status code
     text: str | None = None  # text in the body
@@ -27,11 +27,11 @@ class LetterFilter:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it takes everything."""
-        return self == LetterFilter()
+        """Whether it has no condition."""
+        return self == DeadLetterFilter()
 
-    def takes(self, letter: DeadLetter, now_s: float) -> bool:
-        """Whether every condition holds."""
+    def matches(self, letter: DeadLetter, now_s: float) -> bool:
+        """Return True if every condition holds."""
         return (
             (not self.ids or letter.message_id in self.ids)
             and (self.status is None or letter.status == self.status)
@@ -45,7 +45,7 @@ class LetterFilter:
     def _is_old_enough(self, letter: DeadLetter, now_s: float) -> bool:
         if self.older_than_s is None:
             return True
-        # A letter that does not say when it died is not old: nobody may drop it by its age.
+        # A message without any time is never old enough, so that it is not dropped by its age.
         return letter.died_s is not None and now_s - letter.died_s >= self.older_than_s
 
     def _has_fields(self, body: bytes) -> bool:
@@ -72,7 +72,7 @@ def _text(value: Any) -> str:
 
 
 def _at(document: Any, path: str) -> list[Any]:
-    """What stands at `$.order.lines.0.sku` or `order.lines.0.sku`: nothing, or one value."""
+    """Return a list of the value at a path such as `$.order.lines.0.sku`, or an empty list."""
     found = document
     for part in path.removeprefix("$").removeprefix(".").split("."):
         if isinstance(found, dict) and part in found:

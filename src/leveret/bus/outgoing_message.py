@@ -1,8 +1,8 @@
-"""Messages on their way out: events of the program, and copies of what was received.
+"""Make the messages that the bus publishes: events, and copies of received messages.
 
-A copy keeps what the message was, except for what would do harm where it goes: an expiration (a
-dead letter must not expire), CC and BCC (it would be routed to others again) and the user id (the
-broker refuses another user's). A copy is always persistent.
+A copy keeps body, properties and headers, with these exceptions. It has no expiration, because a
+dead letter must not expire. It has no CC and BCC, because it would be routed to others again. It
+has no user id, because the broker refuses the id of another user. A copy is always persistent.
 """
 
 from collections.abc import Mapping
@@ -14,23 +14,23 @@ from typing import Any, Final
 from aiormq import spec
 
 from leveret.bus import codec, tracing
-from leveret.bus import headers as names
-from leveret.bus.exact_properties import ExactProperties, exact_copy
-from leveret.bus.topology import DEFAULT_EXCHANGE, Layout, Target
+from leveret.bus import headers as bus_headers
+from leveret.bus.lossless_properties import LosslessProperties, copy_properties
+from leveret.bus.topology import DEFAULT_EXCHANGE, Layout, PublishAddress
 from leveret.errors import TooLargeError
 
 PERSISTENT: Final = 2
-DELAY_S_MAX: Final = names.COUNT_MAX // 1000
-# Routing that is over, and what quorum queues add to a delivery.
-_NOT_SENT: Final = ("CC", "BCC", "x-delivery-count", "x-acquired-count")
+DELAY_S_MAX: Final = bus_headers.COUNT_MAX // 1000
+# CC and BCC, and the headers that quorum queues add to a delivery.
+_NOT_COPIED: Final = ("CC", "BCC", "x-delivery-count", "x-acquired-count")
 _ORIGINAL_USER: Final = "x-original-user-id"
 
 
 @dataclass(frozen=True)
-class Outgoing:
-    """What is published, and where."""
+class OutgoingMessage:
+    """A message and the address to which it is published."""
 
-    target: Target
+    address: PublishAddress
     body: bytes
     properties: spec.Basic.Properties
     mandatory: bool
@@ -42,11 +42,11 @@ class Outgoing:
 
 @dataclass(frozen=True)
 class PublishOptions:
-    """What a caller may say of one publish; None leaves it to the event and the layout."""
+    """Options of one publish; None leaves the choice to the event and the layout."""
 
     routing_key: str | None = None
     headers: Mapping[str, Any] | None = None
-    delay_s: float | None = None  # consumers handle the message so long after the publish
+    delay_s: float | None = None  # from the publish until consumers handle the message
     message_id: str | None = None
     mandatory: bool | None = None
     timeout_s: float | None = None
@@ -54,12 +54,12 @@ class PublishOptions:
     correlation_id: str | None = None
 
 
-def of_event(
+def message_of_event(
     event: object, options: PublishOptions, layout: Layout, now_ms: int, rng: Random
-) -> Outgoing:
-    """The message of an event. Raises NotEncodable."""
+) -> OutgoingMessage:
+    """Make the message of an event. Raise EncodeError."""
     message_id = options.message_id or f"{rng.getrandbits(128):032x}"
-    properties = ExactProperties(
+    properties = LosslessProperties(
         content_type=codec.CONTENT_TYPE,
         delivery_mode=PERSISTENT,
         message_id=message_id,
@@ -69,8 +69,8 @@ def of_event(
         headers=_headers(options, now_ms, rng),
     )
     mandatory = layout.mandatory if options.mandatory is None else options.mandatory
-    target = Target(layout.exchange, _routing_key(event, options, layout))
-    return Outgoing(target, codec.encode(event), properties, mandatory)
+    address = PublishAddress(layout.exchange, _routing_key(event, options, layout))
+    return OutgoingMessage(address, codec.encode(event), properties, mandatory)
 
 
 def _routing_key(event: object, options: PublishOptions, layout: Layout) -> str:
@@ -81,17 +81,17 @@ def _routing_key(event: object, options: PublishOptions, layout: Layout) -> str:
     )
 
 
-def _headers(options: PublishOptions, now_ms: int, rng: Random) -> names.Headers:
-    found: names.Headers = {**(options.headers or {})}
+def _headers(options: PublishOptions, now_ms: int, rng: Random) -> bus_headers.Headers:
+    found: bus_headers.Headers = {**(options.headers or {})}
     if options.delay_s is not None:
-        found[names.PROCESS_AFTER_DELAY] = _delay_ms(options.delay_s)
-        found[names.PUBLISHED_MS] = now_ms
+        found[bus_headers.PROCESS_AFTER_DELAY] = _delay_ms(options.delay_s)
+        found[bus_headers.PUBLISHED_MS] = now_ms
     if options.traceparent is not None:
-        found[names.TRACEPARENT] = options.traceparent
-    elif names.TRACEPARENT not in found and (trace := tracing.current()) is not None:
-        found[names.TRACEPARENT] = tracing.child_of(trace[0], rng)
+        found[bus_headers.TRACEPARENT] = options.traceparent
+    elif bus_headers.TRACEPARENT not in found and (trace := tracing.current()) is not None:
+        found[bus_headers.TRACEPARENT] = tracing.child_of(trace[0], rng)
         if trace[1]:
-            found[names.TRACESTATE] = trace[1]
+            found[bus_headers.TRACESTATE] = trace[1]
     return found
 
 
@@ -102,18 +102,18 @@ def _delay_ms(delay_s: float) -> int:
     return round(delay_s * 1000)
 
 
-def of_copy(
+def copy_of_message(
     body: bytes,
     properties: spec.Basic.Properties,
-    headers: names.Headers,
-    target: Target,
+    headers: bus_headers.Headers,
+    address: PublishAddress,
     message_id: str,
-) -> Outgoing:
-    """A received message with other headers, for another place. Somebody must take it."""
-    kept = {name: value for name, value in headers.items() if name not in _NOT_SENT}
+) -> OutgoingMessage:
+    """Copy a received message with other headers. The copy is mandatory: a queue must take it."""
+    kept = {name: value for name, value in headers.items() if name not in _NOT_COPIED}
     if properties.user_id:
         kept[_ORIGINAL_USER] = properties.user_id
-    changed = exact_copy(
+    changed = copy_properties(
         properties,
         headers=kept,
         expiration=None,
@@ -121,11 +121,11 @@ def of_copy(
         delivery_mode=PERSISTENT,
         message_id=message_id,
     )
-    return Outgoing(target, body, changed, mandatory=True)
+    return OutgoingMessage(address, body, changed, mandatory=True)
 
 
-def require_size(message: Outgoing, bytes_max: int) -> None:
-    """Raise TooLargeError where a body has more bytes than allowed."""
+def require_body_size(message: OutgoingMessage, bytes_max: int) -> None:
+    """Raise TooLargeError if the body has more bytes than allowed."""
     if len(message.body) > bytes_max:
         raise TooLargeError(
             message.message_id, f"{len(message.body)} bytes, {bytes_max} are allowed"

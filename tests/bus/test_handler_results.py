@@ -9,16 +9,16 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from leveret.bus import ConsumerStatus, Delivery, Handled, RetryPolicy, fanout, topic
-from leveret.bus import headers as names
+from leveret.bus import Delivery, DeliveryOutcome, HandlerResult, RetryPolicy, fanout, topic
+from leveret.bus import headers as bus_headers
 from leveret.bus.early import early_wait_s
-from leveret.bus.outcome import Act, Decision, decide, handled
+from leveret.bus.handler_result import Action, Decision, decide, result_of_return
 from leveret.bus.settings import BusSettings
 
 pytestmark = pytest.mark.compiled_only("the library is the same in both forms")
 FANOUT, TOPIC = fanout.layout("wms-a"), topic.layout("q")
 QUEUE = "wms.queue.wms-a"
-ACK, DROP, REQUEUE = ConsumerStatus.ACK, ConsumerStatus.DROP, ConsumerStatus.REQUEUE
+ACK, RETRY, REQUEUE = DeliveryOutcome.ACK, DeliveryOutcome.RETRY, DeliveryOutcome.REQUEUE
 
 
 def death(queue: str, reason: str, count: object) -> dict[str, Any]:
@@ -27,29 +27,31 @@ def death(queue: str, reason: str, count: object) -> dict[str, Any]:
 
 def test_the_table_of_the_fanout_bus_for_every_status() -> None:
     for code in range(200, 600):
-        expected = ACK if code < 300 else REQUEUE if code == 425 else DROP
-        assert handled(code, FANOUT) == Handled(expected, code)
+        expected = ACK if code < 300 else REQUEUE if code == 425 else RETRY
+        assert result_of_return(code, FANOUT) == HandlerResult(expected, code)
 
 
 def test_the_topic_topology_knows_permanent_faults() -> None:
     for code in range(400, 500):
         dead = code not in (409, 425, 429)
-        assert (handled(code, TOPIC).status is ConsumerStatus.DEAD) == dead
-    assert handled(503, TOPIC).status is DROP
+        assert (result_of_return(code, TOPIC).outcome is DeliveryOutcome.DEAD_LETTER) == dead
+    assert result_of_return(503, TOPIC).outcome is RETRY
 
 
 def test_nothing_is_success_and_a_status_is_itself() -> None:
-    assert handled(None, FANOUT).status is ACK
-    assert handled(ConsumerStatus.REQUEUE, FANOUT).status is REQUEUE
+    assert result_of_return(None, FANOUT).outcome is ACK
+    assert result_of_return(DeliveryOutcome.REQUEUE, FANOUT).outcome is REQUEUE
 
 
 @pytest.mark.parametrize("retries", [0, 9, 10, 11, 1_000])
 def test_the_limit_ends_failures_alone(retries: int) -> None:
     policy = RetryPolicy.of(FANOUT)
-    assert decide(Handled(ACK), retries, FANOUT, policy).act is Act.ACK
-    assert decide(Handled(REQUEUE), retries, FANOUT, policy).act is Act.REQUEUE
-    expected = Decision(Act.REJECT, 5_000) if retries < 10 else Decision(Act.DEAD, 0, True)
-    assert decide(Handled(DROP, 500), retries, FANOUT, policy) == expected
+    assert decide(HandlerResult(ACK), retries, FANOUT, policy).action is Action.ACK
+    assert decide(HandlerResult(REQUEUE), retries, FANOUT, policy).action is Action.REQUEUE
+    expected = (
+        Decision(Action.REJECT, 5_000) if retries < 10 else Decision(Action.DEAD_LETTER, 0, True)
+    )
+    assert decide(HandlerResult(RETRY, 500), retries, FANOUT, policy) == expected
 
 
 def test_only_rejects_of_the_own_queue_count() -> None:
@@ -59,8 +61,8 @@ def test_only_rejects_of_the_own_queue_count() -> None:
         death(QUEUE, "expired", 9),
         death("wms.queue.wms-b", "rejected", 9),
     ]
-    assert names.retry_count({"x-death": deaths}, QUEUE) == 4
-    assert names.retry_count({"x-death": deaths, "x-retry-count": 3}, QUEUE) == 7
+    assert bus_headers.retry_count({"x-death": deaths}, QUEUE) == 4
+    assert bus_headers.retry_count({"x-death": deaths, "x-retry-count": 3}, QUEUE) == 7
 
 
 @pytest.mark.parametrize(
@@ -77,7 +79,7 @@ def test_only_rejects_of_the_own_queue_count() -> None:
     ],
 )
 def test_what_is_no_count_counts_nothing(headers: dict[str, Any]) -> None:
-    assert names.retry_count(headers, QUEUE) == 0
+    assert bus_headers.retry_count(headers, QUEUE) == 0
 
 
 @given(
@@ -91,38 +93,38 @@ def test_a_copy_counts_as_it_shall_on_every_broker(
 ) -> None:
     headers = {"x-death": [death(QUEUE, "rejected", rejects)], "x-retry-count": carried, "k": "v"}
     count = rejects + carried + more
-    copy = names.carried(headers, QUEUE, count, continues=continues)
-    assert names.retry_count(copy, QUEUE) == count
+    copy = bus_headers.copy_headers(headers, QUEUE, count, continues=continues)
+    assert bus_headers.retry_count(copy, QUEUE) == count
     assert copy["k"] == "v"
     assert ("x-death" in copy) == continues
     # The broker counts on: from what it was given, or from nothing.
     known = rejects if continues else 0
     after = {**copy, "x-death": [death(QUEUE, "rejected", known + 1)]}
-    assert names.retry_count(after, QUEUE) == count + 1
+    assert bus_headers.retry_count(after, QUEUE) == count + 1
 
 
 @given(count=st.integers(0, 20), rejects=st.integers(0, 20), continues=st.booleans())
 def test_a_redrive_counts_on_or_from_nothing(count: int, rejects: int, continues: bool) -> None:
-    dead = names.dead_letter(
+    dead = bus_headers.dead_letter_headers(
         {"x-death": [death(QUEUE, "rejected", rejects)]}, QUEUE, rejects + count, 500, "E: e"
     )
     dead["x-retry-count"] = rejects + count  # as the topic topology sets it
-    again = names.redriven(dead, QUEUE, continues=continues)
-    assert names.retry_count(again, QUEUE) == rejects + count
+    again = bus_headers.redrive_headers(dead, QUEUE, continues=continues)
+    assert bus_headers.retry_count(again, QUEUE) == rejects + count
     assert not [name for name in again if name.startswith(("x-final-", "x-original-"))]
     assert again["x-redrive-count"] == 1
-    fresh = names.redriven(dead, QUEUE, continues=continues, reset=True)
-    assert names.retry_count(fresh, QUEUE) == 0
+    fresh = bus_headers.redrive_headers(dead, QUEUE, continues=continues, reset=True)
+    assert bus_headers.retry_count(fresh, QUEUE) == 0
     if rejects:
         assert fresh["x-death-history"], "the history is kept, and not counted"
 
 
 def test_who_continues_a_published_history() -> None:
     leveret = {"product": "RabbitMQ", "version": "4.3.0", "platform": "Leveret 0.1 on Python"}
-    assert names.continues_deaths(leveret)
-    assert names.continues_deaths({"product": "LavinMQ", "version": "2.1"})
-    assert names.continues_deaths({"product": "RabbitMQ", "version": "3.13.7"})
-    assert not names.continues_deaths({"product": "RabbitMQ", "version": "4.1.0"})
+    assert bus_headers.continues_deaths(leveret)
+    assert bus_headers.continues_deaths({"product": "LavinMQ", "version": "2.1"})
+    assert bus_headers.continues_deaths({"product": "RabbitMQ", "version": "3.13.7"})
+    assert not bus_headers.continues_deaths({"product": "RabbitMQ", "version": "4.1.0"})
 
 
 @given(st.integers(0, 10_000), st.integers(0, 10_000), st.integers())

@@ -13,7 +13,7 @@ from pamqp.commands import Basic
 from pamqp.header import ContentHeader
 
 from leveret.bus import Bus, Delivery, QueueType, topic
-from leveret.bus.connections.readable import TIME_MAX, readable
+from leveret.bus.connections.header_repair import TIME_MAX, repair_content_header
 from tests.bus.nodes import Node
 from tests.bus.stage import FAST, Placed, Seen, pytestmark_bus, take
 
@@ -76,7 +76,7 @@ def test_what_cannot_be_decoded_becomes_decodable() -> None:
     payload = ContentHeader(body_size=3, properties=raw_properties(message_id="m")).marshal()
     with pytest.raises(ValueError, match="out of range"):
         decoded(payload)
-    found = decoded(readable(payload))
+    found = decoded(repair_content_header(payload))
     assert (found.timestamp, found.app_id, found.message_id) == (None, "Größe", "m")
     assert found.headers == {
         "at": MICROSECONDS,
@@ -94,7 +94,7 @@ def test_what_can_be_decoded_stays_byte_for_byte() -> None:
     whole = Basic.Properties("t", "e", headers, 2, 5, "c", "r", "9", "m", NOW, "ty", "u", "a")
     for properties in (whole, Basic.Properties(), Basic.Properties(priority=3)):
         payload = ContentHeader(body_size=1, properties=properties).marshal()
-        assert readable(payload) == payload
+        assert repair_content_header(payload) == payload
 
 
 def test_what_is_malformed_is_given_back(seed: int) -> None:
@@ -105,9 +105,9 @@ def test_what_is_malformed_is_given_back(seed: int) -> None:
         for _ in range(rng.randint(0, 3)):
             if broken:
                 broken[rng.randrange(len(broken))] = rng.randrange(256)
-        readable(bytes(broken))
-    assert readable(b"") == b""
-    assert readable(whole[:-3]) == whole[:-3]
+        repair_content_header(bytes(broken))
+    assert repair_content_header(b"") == b""
+    assert repair_content_header(whole[:-3]) == whole[:-3]
 
 
 async def test_such_a_message_is_handled_and_does_not_stop_those_behind_it(

@@ -1,7 +1,7 @@
-"""How often and how late things are tried again: messages (`RetryPolicy`), connections (`Backoff`).
+"""When to try again: messages (`RetryPolicy`) and connections (`Backoff`).
 
-A policy names its delays. Each is a queue at the broker, so that a message with a short delay never
-waits behind one with a long delay; that is why the number of different delays is bounded.
+A policy names its delays. Each delay has a queue of its own at the broker, so that a message with a
+short delay never waits behind one with a long delay. Therefore the number of delays is bounded.
 """
 
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ from typing import Final
 
 from leveret.bus.topology import Layout, milliseconds
 
-DELAYS_MAX: Final = 16  # different ones of a policy
+DELAYS_MAX: Final = 16  # different delays of one policy
 RETRIES_MAX: Final = 1_000
 
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """A handler's failed messages come back after these delays, the last one again and again."""
+    """Delays before each retry of a failed message. The last delay is used again and again."""
 
     retries_max: int
     delays_s: tuple[float, ...]
@@ -38,12 +38,12 @@ class RetryPolicy:
 
     @classmethod
     def of(cls, layout: Layout) -> "RetryPolicy":
-        """What the topology itself says."""
+        """Return the policy of the layout itself: always the delay of its retry queue."""
         return cls(layout.retries_max, (layout.retry_delay_s,))
 
     @classmethod
     def exponential(cls, retries_max: int, first_s: float, last_s: float) -> "RetryPolicy":
-        """Delays that double from `first_s` up to `last_s`."""
+        """Return a policy whose delays double from `first_s` up to `last_s`."""
         milliseconds(first_s)  # a first delay of 0 would double for ever
         if first_s > last_s:
             raise ValueError(f"first_s is {first_s} and above last_s, which is {last_s}")
@@ -56,7 +56,7 @@ class RetryPolicy:
 
 
 class Backoff:
-    """How long to wait before the next attempt to connect: doubling, with jitter, bounded."""
+    """The pause before the next attempt to connect: it doubles, has jitter, and is bounded."""
 
     def __init__(self, rng: Random, first_s: float, last_s: float) -> None:
         self._rng = rng
@@ -65,11 +65,11 @@ class Backoff:
         self._attempts = 0
 
     def next_s(self) -> float:
-        """Between half of the delay and all of it, so that clients do not come back together."""
+        """Return half to all of the pause, at random, so that clients do not reconnect at once."""
         bound_s = min(self._last_s, self._first_s * 2 ** min(self._attempts, 30))
         self._attempts += 1
         return self._rng.uniform(bound_s / 2, bound_s)
 
     def reset(self) -> None:
-        """An attempt succeeded."""
+        """Start again from the first pause, after a success."""
         self._attempts = 0

@@ -1,8 +1,8 @@
-"""The socket of a connection: what passes is counted, and what cannot be read can be made readable.
+"""The socket of a connection: it counts bytes, and can repair content headers.
 
-The count tells a broker that is busy with large messages from one that is silent. `CarefulReader`
-stands before the client library once a broker has sent something that the library cannot decode;
-before that it would only cost time.
+The count tells a broker that is busy with large messages from a silent one. A
+`HeaderRepairingReader` is put before the client library only after the broker has sent a message
+that the library cannot decode, because it costs time.
 """
 
 import asyncio
@@ -14,19 +14,19 @@ from typing import Any, Final
 import aiormq.connection
 from yarl import URL
 
-from leveret.bus.connections.readable import readable
+from leveret.bus.connections.header_repair import repair_content_header
 
-_CONTENT_HEADER: Final = 2  # the type of its frame
+_FRAME_HEADER: Final = 2  # frame type of a content header
 _TYPE_BYTES: Final = 1
-_REST_BYTES: Final = 6  # of a frame's head: the channel and the size
+_CHANNEL_AND_SIZE_BYTES: Final = 6
 
 
-class Transports(aiormq.connection.TransportFactory):
-    """Opens the socket and remembers it."""
+class CountingTransportFactory(aiormq.connection.TransportFactory):
+    """Opens the socket, keeps it, and counts its bytes."""
 
-    def __init__(self, *, is_careful: bool) -> None:
+    def __init__(self, *, repairs_headers: bool) -> None:
         self.writer: asyncio.StreamWriter | None = None
-        self._is_careful = is_careful
+        self._repairs_headers = repairs_headers
         self._read_bytes = 0
         self._written_bytes = 0
 
@@ -41,18 +41,18 @@ class Transports(aiormq.connection.TransportFactory):
         )
         reader, self.writer = await factory.create(url, **kwargs)
         self._count(reader, self.writer)
-        return CarefulReader(reader) if self._is_careful else reader, self.writer
+        return HeaderRepairingReader(reader) if self._repairs_headers else reader, self.writer
 
     @property
     def passed_bytes(self) -> int:
-        """That came in, and that the other side has acknowledged."""
+        """Bytes that were received, plus sent bytes that the peer's TCP has acknowledged."""
         if self.writer is None:
             return 0
         waiting_bytes = self.writer.transport.get_write_buffer_size() + _unsent_bytes(self.writer)
         return self._read_bytes + self._written_bytes - waiting_bytes
 
-    def cut(self) -> None:
-        """Drop the socket, where there is one."""
+    def abort(self) -> None:
+        """Drop the socket, if it is open."""
         if self.writer is not None:
             self.writer.transport.abort()
 
@@ -72,7 +72,7 @@ class Transports(aiormq.connection.TransportFactory):
 
 
 def _unsent_bytes(writer: asyncio.StreamWriter) -> int:
-    """In the kernel's buffer, which may take a large message at once; 0 where it does not say."""
+    """Return the bytes in the kernel's send buffer, 0 if unknown. It can hold a large message."""
     try:
         descriptor = writer.get_extra_info("socket").fileno()
         return int(struct.unpack("i", fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(4)))[0])
@@ -80,18 +80,18 @@ def _unsent_bytes(writer: asyncio.StreamWriter) -> int:
         return 0
 
 
-class CarefulReader(asyncio.StreamReader):
-    """Another reader, whose content headers can all be decoded.
+class HeaderRepairingReader(asyncio.StreamReader):
+    """Wraps a reader and repairs the content headers that pass.
 
-    It is read as the client library reads: the type of a frame, the rest of its head, then all that
-    follows in one piece.
+    It relies on how the client library reads a frame: one byte for the type, six for channel and
+    size, then payload and end octet in one piece.
     """
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         super().__init__()
         self._reader = reader
         self._type = 0
-        self._rest = b""  # of a frame whose head has been given out
+        self._rest = b""  # repaired payload of the frame whose head was read
 
     def at_eof(self) -> bool:
         return not self._rest and self._reader.at_eof()
@@ -106,13 +106,13 @@ class CarefulReader(asyncio.StreamReader):
         data = await self._reader.readexactly(n)
         if n == _TYPE_BYTES:
             self._type = data[0]
-        elif n == _REST_BYTES and self._type == _CONTENT_HEADER:
+        elif n == _CHANNEL_AND_SIZE_BYTES and self._type == _FRAME_HEADER:
             return await self._header(data)
         return data
 
     async def _header(self, head: bytes) -> bytes:
         channel, size_bytes = struct.unpack(">HI", head)
         frame = await self._reader.readexactly(size_bytes + 1)
-        payload = readable(frame[:-1])
+        payload = repair_content_header(frame[:-1])
         self._rest = payload + frame[-1:]
         return struct.pack(">HI", channel, len(payload))
