@@ -73,8 +73,8 @@ ORDER_INSIDE: Final = {
     "http": "framework management|jobs insight|streams app transport",
     "cli": "perf_progress|serve|shared config|ctl|jobs|perf|pipeline bus tree main|reference",
     "bus": "codec|headers|health|idempotency|keyed_lock|lossless_properties|settings|topology|"
-    "tracing dead_letters|delivery|early|fanout|outgoing_message|retry_policy|topic "
-    "connections|handler_result|received dispatch|publishing consuming bus sync|testing|webhook",
+    "tracing dead_letters|delivery|fanout|outgoing_message|retry_policy|topic "
+    "connections|handler_result dispatch|publishing consuming bus sync|testing|webhook",
     "jobs": "client worker",
     "job_service": "cron|limits|retry|snowflake|store embedded|shards",
 }

@@ -11,7 +11,7 @@ from hypothesis import given
 
 from leveret.bus import Delivery, DeliveryOutcome, HandlerResult, RetryPolicy, fanout, topic
 from leveret.bus import headers as bus_headers
-from leveret.bus.early import early_wait_s
+from leveret.bus.consuming import early_wait_s
 from leveret.bus.handler_result import Action, Decision, decide, result_of_return
 from leveret.bus.settings import BusSettings
 

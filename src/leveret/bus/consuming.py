@@ -10,11 +10,13 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
 import aiormq
 import aiormq.abc
+from aiormq import spec
 
 from leveret.bus import headers as bus_headers
 from leveret.bus.connections.connection import BrokerConnection, NoAnswerError
@@ -22,7 +24,6 @@ from leveret.bus.connections.declare import declare_topology
 from leveret.bus.connections.recovering_connection import BrokerSession, RecoveringConnection
 from leveret.bus.delivery import Delivery
 from leveret.bus.dispatch import Dispatcher
-from leveret.bus.early import early_wait_s
 from leveret.bus.handler_result import (
     MAX_RETRIES_EXCEEDED,
     TOO_EARLY,
@@ -33,7 +34,6 @@ from leveret.bus.handler_result import (
 )
 from leveret.bus.outgoing_message import copy_of_message
 from leveret.bus.publishing import Publisher
-from leveret.bus.received import ReceivedMessage, receive
 from leveret.bus.retry_policy import Backoff
 from leveret.bus.settings import BusSettings
 from leveret.bus.topology import DEFAULT_EXCHANGE, Layout, PublishAddress
@@ -45,6 +45,52 @@ CANCEL_TIMEOUT_S: Final = 5.0  # for handlers that clean up after the stop deadl
 # These errors mean that the session is lost.
 _SESSION_ERRORS: Final = (NoAnswerError, aiormq.AMQPError, aiormq.ChannelInvalidStateError)
 _log: Final = logging.getLogger(__name__)
+
+
+@dataclass
+class ReceivedMessage:
+    """A delivery with everything that settling and copying it needs."""
+
+    delivery: Delivery
+    tag: int
+    headers: bus_headers.Headers  # as received, without the count that `delivery` has
+    properties: spec.Basic.Properties
+    is_settled: bool = False  # a tag may be settled once
+
+
+def receive(message: aiormq.abc.DeliveredMessage, queue: str) -> ReceivedMessage:
+    """Convert a message of aiormq, received from this queue."""
+    properties = message.header.properties
+    headers: bus_headers.Headers = dict(properties.headers or {})
+    count = bus_headers.retry_count(headers, queue)
+    timestamp = properties.timestamp
+    delivery = Delivery(
+        queue=queue,
+        body=message.body,
+        message_id=properties.message_id or "",
+        type=properties.message_type or "",
+        routing_key=message.routing_key or "",
+        exchange=message.exchange or "",
+        content_type=properties.content_type or "",
+        correlation_id=properties.correlation_id or "",
+        headers={**headers, bus_headers.RETRY_COUNT: count},
+        retry_count=count,
+        timestamp_s=None if timestamp is None else int(timestamp.timestamp()),
+        is_redelivered=bool(message.redelivered),
+    )
+    assert message.delivery_tag is not None
+    return ReceivedMessage(delivery, message.delivery_tag, headers, properties)
+
+
+def early_wait_s(now_s: float, due_s: float | None, settings: BusSettings, rng: Random) -> float:
+    """Return how long a message that came too early is held before it is requeued.
+
+    The time is random between the bounds of the settings, and ends at the due time.
+    """
+    chosen_s = rng.uniform(settings.early_wait_s_min, settings.early_wait_s_max)
+    if due_s is None or due_s <= now_s:
+        return chosen_s
+    return min(chosen_s, due_s - now_s)
 
 
 class ConsumingSession(BrokerSession):

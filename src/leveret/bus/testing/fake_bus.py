@@ -26,9 +26,9 @@ from typing import Final
 from leveret.bus import codec
 from leveret.bus import headers as bus_headers
 from leveret.bus.bus import START_TIMEOUT_S, Bus
+from leveret.bus.consuming import early_wait_s
 from leveret.bus.delivery import Delivery
 from leveret.bus.dispatch import Middleware
-from leveret.bus.early import early_wait_s
 from leveret.bus.handler_result import TOO_EARLY, Action, Decision, HandlerResult, decide
 from leveret.bus.health import Health
 from leveret.bus.idempotency import IdempotencyStore
