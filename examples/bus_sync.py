@@ -1,4 +1,4 @@
-"""A program without an event loop: publishes a batch and handles it in threads.
+"""A program without an event loop: it publishes a batch and handles it in threads.
 
 python examples/bus_sync.py amqp://guest:guest@localhost/
 """

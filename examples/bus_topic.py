@@ -1,4 +1,4 @@
-"""The topic topology: routing keys, permanent faults, delays that grow, and the dead letters.
+"""The topic topology: routing keys, permanent faults, growing delays, and dead letters.
 
     python examples/bus_topic.py amqp://guest:guest@localhost/
 
@@ -36,7 +36,7 @@ async def main(url: str) -> None:
     finished = asyncio.Event()
 
     async def watch(delivery: Delivery, call: Next) -> HandlerResult:
-        """Middleware sees every delivery and what became of it."""
+        """Print every delivery and its result."""
         result = await call(delivery)
         print(f"{delivery.type} after {delivery.retry_count} retries: {result.outcome}")
         if result.outcome is DeliveryOutcome.DEAD_LETTER:
@@ -47,7 +47,7 @@ async def main(url: str) -> None:
         "demo.orders",
         exchange="demo.events",
         routing_keys=("order.*",),
-        queue_type=QueueType.CLASSIC,  # quorum where a cluster keeps the queue
+        queue_type=QueueType.CLASSIC,  # the default is QUORUM
     )
     bus = Bus(url, layout, middleware=[watch])
 
@@ -64,7 +64,7 @@ async def main(url: str) -> None:
             await bus.publish(OrderPlaced(2), routing_key="nobody.listens")
         except UnroutableError as fault:
             print(fault)
-        await asyncio.sleep(1)  # for the retries
+        await asyncio.sleep(1)  # wait for the retries
         await bus.publish(OrderPlaced(-1))
         async with asyncio.timeout(10):
             await finished.wait()

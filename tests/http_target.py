@@ -1,4 +1,4 @@
-"""A real HTTP server that answers as the test says, and keeps what it was asked."""
+"""An HTTP server that answers as the test says and keeps the requests."""
 
 import contextlib
 import threading
@@ -8,25 +8,27 @@ from typing import NamedTuple
 
 
 class Request(NamedTuple):
-    """What was posted."""
+    """One request."""
 
     path: str
     headers: Mapping[str, str]
     body: bytes
-    connection: int  # which one it came by
+    connection: int  # number of its connection
 
 
 Answer = Callable[[Request], int]
 
 
 class Target:
-    """Requests so far, and how the next ones are answered."""
+    """The requests so far, and the answer for the next ones."""
 
     def __init__(self) -> None:
         self.requests: list[Request] = []
         self.answer: Answer = lambda _: 200
-        self.closes_after = False  # each connection after its answer, without saying so
-        self.release = threading.Event()  # set at the end: lets go of what waits for it
+        self.closes_after = (
+            False  # close each connection after its answer, without a header that says so
+        )
+        self.release = threading.Event()  # set at the end, for handlers that wait
         self.connections = 0
         self.at_once = 0
         self.at_once_most = 0
@@ -35,17 +37,17 @@ class Target:
 
     @property
     def url(self) -> str:
-        """Where to post."""
+        """The address to post to."""
         return f"http://127.0.0.1:{self.port}/hook?x=1"
 
     def on_connected(self) -> int:
-        """A new connection; its number."""
+        """Count a connection and return its number."""
         with self._lock:
             self.connections += 1
             return self.connections
 
     def on_request(self, request: Request) -> int:
-        """The status for a request."""
+        """Return the status for a request."""
         with self._lock:
             self.requests.append(request)
             self.at_once += 1
@@ -70,7 +72,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
         status = self.target.on_request(Request(self.path, dict(self.headers), body, self.number))
-        with contextlib.suppress(OSError):  # nobody may be waiting any more
+        with contextlib.suppress(OSError):  # the client may be gone
             self.send_response(status)
             self.send_header("Content-Length", "2")
             self.end_headers()
@@ -84,7 +86,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def http_target() -> Iterator[Target]:
-    """A server on a free port."""
+    """Run a server on a free port."""
     target = Target()
     handler = type("Handler", (_Handler,), {"target": target})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)

@@ -1,4 +1,4 @@
-"""Retries by a clock that the test moves: never early, and in the order in which they failed."""
+"""Retries with a clock that the test moves: never early, and in the order of the failures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from leveret.testing import BrokerUrl, ManualClock, broker
 from tests.bus.stage import FAST, Placed, Seen, depth, pytestmark_bus
 
 pytestmark = pytestmark_bus
-# A clock that jumps is no reason to be taken for dead.
+# A jump of the clock must not end connections by their heartbeat.
 STILL = replace(FAST, heartbeat_s=0, concurrency=1)
 
 
@@ -31,7 +31,7 @@ async def url(clock: ManualClock) -> AsyncIterator[BrokerUrl]:
 async def until_depth(url: str, queue: str, count: int) -> None:
     async with asyncio.timeout(30):
         while await depth(url, queue) != count:
-            pass  # each look is a conversation with the broker
+            pass  # each look is a round trip to the broker
 
 
 async def test_no_retry_is_early_and_their_order_is_kept(
@@ -53,7 +53,7 @@ async def test_no_retry_is_early_and_their_order_is_kept(
             await seen.wait(5 * (retry + 1) + retry)
             await until_depth(url, "wms.retry-queue.wms-orders", 5)
             clock.advance(ms=4_999)
-            # What is published now is handled: whatever was early would have come before it.
+            # A retry that came too early would be handled before this new message.
             await bus.publish(Placed(100 + retry))
             await seen.wait(5 * (retry + 1) + retry + 1)
             assert seen.all[-1] == (100 + retry, 0), "a retry came early"

@@ -1,4 +1,4 @@
-"""The double for tests: the same decisions as the real bus, at the times that the test sets."""
+"""FakeBus makes the decisions of the real bus, at the times that the test sets."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def test_eleven_calls_then_the_dead_letters() -> None:
     assert dead.headers["x-death"][1]["count"] == 10
 
 
-async def test_services_of_a_hub_get_what_is_theirs() -> None:
+async def test_hub_routes_to_the_bound_services() -> None:
     hub = FakeHub()
     good, bad = FakeBus(fanout.layout("wms-a"), hub=hub), FakeBus(fanout.layout("wms-b"), hub=hub)
     other = FakeBus(topic.layout("q", exchange="e", routing_keys=("a.*", "#.z")), hub=hub)
@@ -78,7 +78,7 @@ async def test_services_of_a_hub_get_what_is_theirs() -> None:
     assert calls == ["good", "bad", "bad", "other", "other"]
 
 
-async def test_a_delay_a_permanent_fault_and_steps() -> None:
+async def test_delay_permanent_fault_and_delay_steps() -> None:
     bus = FakeBus(topic.layout("q"))
     calls: list[tuple[int, int]] = []
 
@@ -101,7 +101,7 @@ async def test_a_delay_a_permanent_fault_and_steps() -> None:
     assert bus.hub.waiting_count(bus) == 0
 
 
-async def test_handlers_publish_and_duplicates_are_known() -> None:
+async def test_handlers_publish_and_duplicates_are_skipped() -> None:
     bus = FakeBus(topic.layout("q"), idempotency=MemoryStore())
     calls: list[int] = []
 
@@ -133,7 +133,7 @@ async def test_a_publish_can_be_made_to_fail() -> None:
     assert bus.published == [Placed(3)]
 
 
-def test_it_works_without_a_loop() -> None:
+def test_fake_bus_works_in_a_sync_bus() -> None:
     bus = FakeBus(topic.layout("q"))
     calls: list[int] = []
 

@@ -1,4 +1,4 @@
-"""The fanout service bus against both brokers: who gets what, how often, and how it ends."""
+"""The fanout topology against both brokers: routing, retries and dead letters."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def test_eleven_calls_then_the_dead_letters_with_their_headers(
     headers = dict(dead.headers)
     del headers["x-death"]
     for name in [name for name in headers if name.startswith(("x-first-", "x-last-"))]:
-        del headers[name]  # the broker's own, which differ between versions
+        del headers[name]  # headers of the broker, which differ between versions
     assert headers == {
         "mine": "kept",
         "x-original-queue": f"{prefix}.queue.{prefix}-orders",
@@ -76,7 +76,7 @@ async def test_an_exception_is_a_failure_whose_text_is_kept(node: Node, prefix: 
     @bus.on(Placed)
     async def fail(event: Placed) -> None:
         await calls.add(event.number)
-        raise PermanentError("no such order")  # this topology knows no permanent faults
+        raise PermanentError("no such order")  # the fanout topology retries permanent faults too
 
     async with bus:
         await bus.publish(Placed(7))
@@ -149,7 +149,7 @@ async def test_success_is_acked_whatever_the_count(node: Node, prefix: str) -> N
     assert await depth(node.url, f"{prefix}.dlq.{prefix}-orders") == 0
 
 
-async def test_the_header_of_a_redrive_counts_too(node: Node, prefix: str) -> None:
+async def test_retry_count_header_of_a_redrive_counts_too(node: Node, prefix: str) -> None:
     bus = bus_of(node, f"{prefix}-orders")
     seen: Seen[int] = Seen()
 
@@ -165,7 +165,7 @@ async def test_the_header_of_a_redrive_counts_too(node: Node, prefix: str) -> No
     assert dead.headers["x-final-retry-count"] == 10
 
 
-async def test_a_redriven_message_counts_on_by_its_deaths_or_from_nothing(
+async def test_redriven_message_continues_its_count_or_starts_at_zero(
     node: Node, prefix: str
 ) -> None:
     service, queue = f"{prefix}-orders", f"{prefix}.queue.{prefix}-orders"
@@ -203,9 +203,7 @@ async def properties_of(other: AbstractChannel) -> dict[str, Any]:
     return found
 
 
-async def test_too_early_is_answered_by_the_library_until_the_time_has_come(
-    node: Node, prefix: str
-) -> None:
+async def test_message_that_is_not_due_is_held_and_requeued(node: Node, prefix: str) -> None:
     bus = bus_of(node, f"{prefix}-orders")
     seen: Seen[tuple[int, float]] = Seen()
     loop = asyncio.get_running_loop()
@@ -221,7 +219,7 @@ async def test_too_early_is_answered_by_the_library_until_the_time_has_come(
         await bus.publish(Placed(2))
         found = await seen.wait(2)
     assert [number for number, _ in found] == [2, 1], "what is due does not wait for what is not"
-    assert found[1][1] - began_s > 0.398  # milliseconds are cut off
+    assert found[1][1] - began_s > 0.398  # the publish time has whole milliseconds
     assert await depth(node.url, f"{prefix}.dlq.{prefix}-orders") == 0
 
 
@@ -254,7 +252,7 @@ async def test_delay_steps_have_a_queue_each_and_do_not_wait_for_each_other(
         return 500
 
     async with bus:
-        # The first starts at the long step: nothing after it may wait for it.
+        # The first message starts at the long delay; the later ones must not wait for it.
         await bus.publish(Placed(1), headers={bus_headers.RETRY_COUNT: 2})
         await seen.wait(1)
         await bus.publish(Placed(2))
@@ -314,7 +312,7 @@ async def test_an_event_without_a_handler_is_acked(node: Node, prefix: str) -> N
 
 
 @pytest.mark.parametrize("typed", [{}, {"x-queue-type": "classic"}], ids=["untyped", "typed"])
-async def test_a_topology_that_another_program_declared_is_taken_as_it_is(
+async def test_topology_of_another_program_is_accepted(
     node: Node, prefix: str, typed: dict[str, str]
 ) -> None:
     service = f"{prefix}-orders"

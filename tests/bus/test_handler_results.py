@@ -1,4 +1,4 @@
-"""What an outcome means and how often a message was tried: tables and sums, without a broker."""
+"""Handler results and retry counts, without a broker."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ def death(queue: str, reason: str, count: object) -> dict[str, Any]:
     return {"queue": queue, "reason": reason, "count": count}
 
 
-def test_the_table_of_the_fanout_bus_for_every_status() -> None:
+def test_outcome_of_every_status_in_the_fanout_topology() -> None:
     for code in range(200, 600):
         expected = ACK if code < 300 else REQUEUE if code == 425 else RETRY
         assert result_of_return(code, FANOUT) == HandlerResult(expected, code)
 
 
-def test_the_topic_topology_knows_permanent_faults() -> None:
+def test_topic_topology_has_permanent_faults() -> None:
     for code in range(400, 500):
         dead = code not in (409, 425, 429)
         assert (result_of_return(code, TOPIC).outcome is DeliveryOutcome.DEAD_LETTER) == dead
     assert result_of_return(503, TOPIC).outcome is RETRY
 
 
-def test_nothing_is_success_and_a_status_is_itself() -> None:
+def test_none_is_success_and_an_outcome_is_itself() -> None:
     assert result_of_return(None, FANOUT).outcome is ACK
     assert result_of_return(DeliveryOutcome.REQUEUE, FANOUT).outcome is REQUEUE
 
 
 @pytest.mark.parametrize("retries", [0, 9, 10, 11, 1_000])
-def test_the_limit_ends_failures_alone(retries: int) -> None:
+def test_retry_limit_ends_only_failures(retries: int) -> None:
     policy = RetryPolicy.of(FANOUT)
     assert decide(HandlerResult(ACK), retries, FANOUT, policy).action is Action.ACK
     assert decide(HandlerResult(REQUEUE), retries, FANOUT, policy).action is Action.REQUEUE
@@ -78,7 +78,7 @@ def test_only_rejects_of_the_own_queue_count() -> None:
         {"x-retry-count": None},
     ],
 )
-def test_what_is_no_count_counts_nothing(headers: dict[str, Any]) -> None:
+def test_malformed_count_is_zero(headers: dict[str, Any]) -> None:
     assert bus_headers.retry_count(headers, QUEUE) == 0
 
 
@@ -88,7 +88,7 @@ def test_what_is_no_count_counts_nothing(headers: dict[str, Any]) -> None:
     more=st.integers(0, 5),
     continues=st.booleans(),
 )
-def test_a_copy_counts_as_it_shall_on_every_broker(
+def test_copy_has_the_wanted_retry_count_on_every_broker(
     rejects: int, carried: int, more: int, continues: bool
 ) -> None:
     headers = {"x-death": [death(QUEUE, "rejected", rejects)], "x-retry-count": carried, "k": "v"}
@@ -97,14 +97,16 @@ def test_a_copy_counts_as_it_shall_on_every_broker(
     assert bus_headers.retry_count(copy, QUEUE) == count
     assert copy["k"] == "v"
     assert ("x-death" in copy) == continues
-    # The broker counts on: from what it was given, or from nothing.
+    # The broker continues the published count, or starts at zero.
     known = rejects if continues else 0
     after = {**copy, "x-death": [death(QUEUE, "rejected", known + 1)]}
     assert bus_headers.retry_count(after, QUEUE) == count + 1
 
 
 @given(count=st.integers(0, 20), rejects=st.integers(0, 20), continues=st.booleans())
-def test_a_redrive_counts_on_or_from_nothing(count: int, rejects: int, continues: bool) -> None:
+def test_redrive_continues_the_count_or_starts_at_zero(
+    count: int, rejects: int, continues: bool
+) -> None:
     dead = bus_headers.dead_letter_headers(
         {"x-death": [death(QUEUE, "rejected", rejects)]}, QUEUE, rejects + count, 500, "E: e"
     )
@@ -119,7 +121,7 @@ def test_a_redrive_counts_on_or_from_nothing(count: int, rejects: int, continues
         assert fresh["x-death-history"], "the history is kept, and not counted"
 
 
-def test_who_continues_a_published_history() -> None:
+def test_which_brokers_continue_published_deaths() -> None:
     leveret = {"product": "RabbitMQ", "version": "4.3.0", "platform": "Leveret 0.1 on Python"}
     assert bus_headers.continues_deaths(leveret)
     assert bus_headers.continues_deaths({"product": "LavinMQ", "version": "2.1"})

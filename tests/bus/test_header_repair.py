@@ -50,7 +50,7 @@ HEADERS = table(
 
 
 class Raw(Basic.Properties):
-    """Properties as another program writes them."""
+    """Properties as another program may write them."""
 
     def encode_property(self, name: str, value: Any) -> bytes:
         if name == "timestamp":
@@ -72,7 +72,7 @@ def decoded(payload: bytes) -> Basic.Properties:
     return header.properties
 
 
-def test_what_cannot_be_decoded_becomes_decodable() -> None:
+def test_undecodable_header_is_repaired() -> None:
     payload = ContentHeader(body_size=3, properties=raw_properties(message_id="m")).marshal()
     with pytest.raises(ValueError, match="out of range"):
         decoded(payload)
@@ -85,7 +85,7 @@ def test_what_cannot_be_decoded_becomes_decodable() -> None:
     }
 
 
-def test_what_can_be_decoded_stays_byte_for_byte() -> None:
+def test_decodable_header_stays_byte_for_byte() -> None:
     headers: dict[str, Any] = {
         "ä": "ü", "n": -5, "big": 2**40, "half": 0.5, "on": True, "no": None,
         "at": datetime.fromtimestamp(TIME_MAX / 1000 - 1, UTC), "raw": bytearray(b"\xff"),
@@ -97,7 +97,7 @@ def test_what_can_be_decoded_stays_byte_for_byte() -> None:
         assert repair_content_header(payload) == payload
 
 
-def test_what_is_malformed_is_given_back(seed: int) -> None:
+def test_malformed_header_is_returned_unchanged(seed: int) -> None:
     rng = Random(seed)
     whole = ContentHeader(body_size=3, properties=raw_properties()).marshal()
     for _ in range(2_000):
@@ -110,10 +110,10 @@ def test_what_is_malformed_is_given_back(seed: int) -> None:
     assert repair_content_header(whole[:-3]) == whole[:-3]
 
 
-async def test_such_a_message_is_handled_and_does_not_stop_those_behind_it(
+async def test_undecodable_message_is_handled_and_does_not_stop_later_ones(
     node: Node, prefix: str
 ) -> None:
-    """And it gets to the dead letters, from which it can be read."""
+    """The message becomes a dead letter, which can be read."""
     queue = f"{prefix}.events"
     layout = topic.layout(queue, queue_type=QueueType.CLASSIC, retries_max=1, retry_delay_s=0.03)
     bus = Bus(node.url, layout, settings=FAST)

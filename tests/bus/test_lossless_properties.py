@@ -1,4 +1,4 @@
-"""Copied properties arrive as they were, whatever the client library would make of them."""
+"""Copied properties arrive unchanged, where the client library would change them."""
 
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -12,7 +12,7 @@ from leveret.bus.lossless_properties import NAME_BYTES_MAX, copy_properties
 
 
 def arrived(properties: Basic.Properties) -> Basic.Properties:
-    """The properties as they are read at the other end."""
+    """Encode properties and decode them again."""
     header = ContentHeader(body_size=0, properties=properties)
     read = ContentHeader()
     read.unmarshal(header.marshal())
@@ -36,7 +36,7 @@ def arrived(properties: Basic.Properties) -> Basic.Properties:
         {"table": {"in": ["a table"]}},
     ],
 )
-def test_header_arrives_as_it_was(value: Any) -> None:
+def test_header_arrives_unchanged(value: Any) -> None:
     copy = copy_properties(Basic.Properties(headers={"name": value}, message_id="m1"))
     assert arrived(copy).headers == {"name": value}
     assert arrived(copy).message_id == "m1"

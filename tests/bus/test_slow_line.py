@@ -1,4 +1,4 @@
-"""A slow line is no silent broker: large messages pass, however long they take."""
+"""A slow line is not a silent broker: large messages pass, however long they take."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WAIT_S: Final = 60.0
 
 @dataclass
 class Large:
-    """An event that takes a while."""
+    """A large event."""
 
     text: str
 
@@ -44,7 +44,7 @@ async def _carry(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> 
 
 @asynccontextmanager
 async def slow_line(port: int) -> AsyncIterator[str]:
-    """The address of a slow line to a broker; the kernel keeps little of what is on its way."""
+    """Yield the address of a slow line to a broker, with small buffers in the kernel."""
 
     async def connect(client: asyncio.StreamReader, answers: asyncio.StreamWriter) -> None:
         broker, asked = await asyncio.open_connection("127.0.0.1", port, limit=CHUNK_BYTES)

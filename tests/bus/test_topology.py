@@ -1,4 +1,4 @@
-"""Both topologies name for name and argument for argument, and what is asked of any."""
+"""Both topologies, name for name and argument for argument; retry policies."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_the_prefix_is_the_part_before_the_first_hyphen(service: str, prefix: st
     assert fanout.layout(service).exchange == f"{prefix}.main-exchange"
 
 
-def test_the_fanout_bus_by_its_tables() -> None:
+def test_fanout_topology_names_and_arguments() -> None:
     layout = fanout.layout("wms-orders")
     assert layout.consuming == Topology(
         exchanges=(
@@ -60,7 +60,7 @@ def test_the_fanout_bus_by_its_tables() -> None:
     assert (layout.retries_max, layout.retry_delay_s, layout.mandatory) == (10, 5.0, False)
 
 
-def test_the_topic_topology_by_its_tables() -> None:
+def test_topic_topology_names_and_arguments() -> None:
     layout = topic.layout("svc.events", exchange="events", routing_keys=("order.*", "stock.#"))
     quorum = {"x-queue-type": "quorum"}
     assert layout.consuming == Topology(
@@ -97,12 +97,12 @@ def test_the_topic_topology_by_its_tables() -> None:
     assert layout.mandatory and layout.permanent_to_dlq
 
 
-def test_classic_is_what_a_queue_is_without_an_argument() -> None:
+def test_classic_queue_has_no_type_argument() -> None:
     layout = topic.layout("q", queue_type=QueueType.CLASSIC)
     assert all("x-queue-type" not in queue.arguments for queue in layout.consuming.queues)
 
 
-def test_further_delays_have_further_names() -> None:
+def test_each_further_delay_has_a_queue() -> None:
     before = fanout.layout("wms-orders")
     after = before.with_delays((5_000, 60_000, 1_000, 60_000))
     assert after.consuming.queues[:3] == before.consuming.queues

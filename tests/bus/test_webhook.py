@@ -1,4 +1,4 @@
-"""The webhook runner: real messages of a real broker, posted to a real HTTP server."""
+"""Webhooks: messages of a real broker, posted to a real HTTP server."""
 
 import asyncio
 import contextlib
@@ -25,8 +25,6 @@ from tests.bus.dead_letters import Stage
 from tests.bus.nodes import Node
 from tests.clients.process import Child
 from tests.http_target import Request, Target, http_target
-
-# pytestmark = pytest.mark.compiled_only("the runner is the same Python in both forms")
 
 ROOT = Path(__file__).parents[2]
 WITHIN_S = 30.0
@@ -62,7 +60,7 @@ async def running(
 
 async def until(holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(WITHIN_S):
-        while not holds():  # noqa: ASYNC110 - what is watched is in other processes
+        while not holds():  # noqa: ASYNC110 - the condition depends on other processes
             await asyncio.sleep(0.02)
 
 
@@ -94,7 +92,7 @@ def test_status_of_the_answer_settles_the_message(amqp_url: str, target: Target)
     for request in target.requests:
         attempts[int(request.body)].append(request.headers["X-Attempt"])
     for status, seen in attempts.items():
-        # 2xx acks; 425 comes back as the same attempt; all else is a retry.
+        # 2xx acks; 425 comes back as the same attempt; every other status is a retry.
         wanted = ["1"] if 200 <= status < 300 else ["1", "1"] if status == 425 else ["1", "2"]
         assert seen == wanted, status
     assert (webhook.counts.failed, webhook.counts.early) == (7, 1)
@@ -221,7 +219,7 @@ def test_no_more_requests_at_once_than_allowed(amqp_url: str, target: Target) ->
     assert target.at_once_most == 3
 
 
-def test_health_port_answers_by_what_it_is_told() -> None:
+def test_health_port_answers_with_the_given_health() -> None:
     well = {"is": True}
 
     async def ask() -> tuple[bool, dict[str, Any]]:
@@ -251,7 +249,7 @@ def _get(port: int) -> tuple[int, Any]:
             return refused.code, json.load(refused)
 
 
-def test_sigterm_lets_the_request_end_that_runs(amqp_url: str, target: Target) -> None:
+def test_sigterm_waits_for_the_running_request(amqp_url: str, target: Target) -> None:
     layout = fanout.layout(service())
     stage = Stage(amqp_url, layout)
     asked = threading.Event()
@@ -302,7 +300,7 @@ def _consumers(stage: Stage) -> int:
         return int(channel.queue_declare(stage.layout.queue, passive=True).method.consumer_count)
 
 
-def test_what_cannot_be_posted_to_is_one_line(target: Target) -> None:
+def test_wrong_target_url_is_one_line(target: Target) -> None:
     words = ["--service", "a-b", "--url", "nothing", "--amqp-url", "amqp://127.0.0.1:1/"]
     runner = Child([sys.executable, "-m", "leveret", "bus", "run", *words], cwd=ROOT)
     assert runner.wait() == 1

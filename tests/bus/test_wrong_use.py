@@ -1,4 +1,4 @@
-"""What users do wrong is said at once and by name: before a broker is asked, where that can be."""
+"""Wrong use of the API raises at once and names the mistake, if possible without a broker."""
 
 from __future__ import annotations
 
@@ -45,17 +45,14 @@ class Aliased(pydantic.BaseModel):
 
 
 class Renamed(msgspec.Struct, rename="camel"):
-    """The same as msgspec has it."""
+    """The same with msgspec."""
 
     order_number: int
 
 
 def untyped(bus: Bus) -> Any:
-    """As a program sees a bus that no type checker looks at."""
+    """Hide the types, like a program without a type checker."""
     return bus
-
-
-# Registering
 
 
 def test_a_decorator_without_its_class_is_refused() -> None:
@@ -66,7 +63,7 @@ def test_a_decorator_without_its_class_is_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", [dict, str, object, tuple, Bus])
-def test_what_no_body_can_become_is_no_class_of_events(kind: type) -> None:
+def test_class_that_cannot_be_decoded_is_refused(kind: type) -> None:
     with pytest.raises(TypeError, match="no class of events: that is a dataclass"):
         FakeBus(LAYOUT).on(kind)
 
@@ -80,8 +77,8 @@ def test_a_handler_that_cannot_be_called_is_refused() -> None:
         bus.on_message()(lambda: None)
 
 
-async def test_handlers_are_given_back_as_they_are() -> None:
-    """So that a test can call them, and a type checker knows what they take."""
+async def test_decorator_returns_the_handler_unchanged() -> None:
+    """A test can call the handlers, and a type checker knows their arguments."""
     bus = FakeBus(LAYOUT)
 
     @bus.on(Placed)
@@ -104,20 +101,20 @@ def test_settings_say_what_is_wrong() -> None:
     with pytest.raises(ValueError, match="at most 65535 together, not 70008"):
         BusSettings(concurrency=70_000)
     with pytest.raises(ValueError, match=r"not 0\.0"):
-        RetryPolicy.exponential(3, first_s=0.0, last_s=1.0)  # doubled for ever
+        RetryPolicy.exponential(3, first_s=0.0, last_s=1.0)  # would double for ever
     BusSettings(heartbeat_s=0, stop_deadline_s=0.0)
 
 
 @pytest.mark.parametrize(
     "url", ["", "localhost:5672", "http://localhost/", "amqp://", "amqp://me:secret/x@host/"]
 )
-def test_an_address_that_is_none_is_refused_without_its_password(url: str) -> None:
+def test_wrong_address_is_refused_without_its_password(url: str) -> None:
     with pytest.raises(ConfigError, match=r"amqp://user:password@host") as refused:
         Bus(url, LAYOUT)
     assert "secret" not in str(refused.value)
 
 
-def test_one_routing_key_is_not_its_letters() -> None:
+def test_routing_keys_as_a_str_are_refused() -> None:
     keys: Any = "order.*"
     with pytest.raises(TypeError, match=r"\('order\.\*',\)"):
         topic.layout("billing", exchange="events", routing_keys=keys)
@@ -194,12 +191,9 @@ async def test_the_double_is_as_strict_as_the_bus() -> None:
     assert seen == ["seven", ""]
 
 
-# Handling
-
-
 @dataclass
 class Fault:
-    """How a handler behaves."""
+    """A handler that misbehaves."""
 
     kind: str
 
@@ -217,7 +211,7 @@ def _misbehave(event: Fault) -> Any:
 @pytest.mark.parametrize("kind", ["exit", "exhausted", "cancelled", "true", "text", "count"])
 @pytest.mark.parametrize("is_plain", [True, False])
 async def test_whatever_a_handler_does_is_its_failure(kind: str, is_plain: bool) -> None:
-    """It is tried again and ends as a dead letter; the bus goes on."""
+    """The message is retried and becomes a dead letter; the bus goes on."""
     bus = FakeBus(topic.layout("wrong", retries_max=1, retry_delay_s=0.01))
 
     async def awaited(event: Fault) -> Any:

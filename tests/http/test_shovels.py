@@ -1,4 +1,4 @@
-"""Shovels: between brokers, inside one, and to HTTP; what they show, and what they do when told."""
+"""Shovels between brokers, inside one broker, and to HTTP; their status and their commands."""
 
 import http.server
 import json
@@ -18,7 +18,7 @@ WAIT_S = 20.0
 
 
 class Client:
-    """One channel, and the shovels of a broker."""
+    """A channel, and the shovel API of a broker."""
 
     def __init__(self, url: BrokerUrl) -> None:
         self.url = url
@@ -43,7 +43,7 @@ class Client:
         return ask(self.url, "GET", f"/api/shovels/vhost/%2F/{name}")[1]
 
     def bodies(self, queue: str, count: int) -> list[str]:
-        """So many bodies, which are taken, when they are there."""
+        """Take messages until there are so many, and return their bodies."""
         found: list[str] = []
 
         def are_there() -> bool:
@@ -84,7 +84,7 @@ def far() -> Iterator[Client]:
 
 
 def test_all_ways_between_two_brokers(near: Client, far: Client) -> None:
-    """Pulled in, pushed out, and carried by a third: contents arrive as they were."""
+    """A shovel at the target, at the source, and at a third broker: contents arrive unchanged."""
     near.declare("in", "out")
     far.declare("a", "b")
     near.put("push", src_uri="amqp://", src_queue="out", dest_uri=str(far.url), dest_queue="a")
@@ -280,7 +280,7 @@ def test_what_makes_no_sense_is_refused(near: Client, change: dict[str, Any], te
 
 
 class Endpoint(http.server.BaseHTTPRequestHandler):
-    """Answers by a list of statuses, the last of which stays."""
+    """Answer with the statuses of a list; repeat the last one."""
 
     statuses: list[int]
     seen: list[tuple[bytes, dict[str, str]]]
@@ -294,7 +294,7 @@ class Endpoint(http.server.BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Says nothing."""
+        """Log nothing."""
 
 
 @contextmanager

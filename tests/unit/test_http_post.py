@@ -1,4 +1,4 @@
-"""The poster against a real HTTP server, and against sockets that only look like one."""
+"""HttpPoster against a real HTTP server, and against sockets that do not speak HTTP."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ def poster(url: str, concurrency: int = 4, timeout_s: float = 10.0) -> Iterator[
 
 @contextlib.contextmanager
 def listener(*chunks: bytes, pause_s: float = 0.0) -> Iterator[str]:
-    """Something that takes connections and sends these bytes, whatever it is asked."""
+    """Accept one connection and send these bytes, whatever the request is."""
     server = socket.create_server(("127.0.0.1", 0))
     ended = threading.Event()
 
@@ -129,11 +129,11 @@ def test_server_that_drips_does_not_hold_a_request_beyond_its_deadline() -> None
     started_s = time.monotonic()
     with listener(*drips, pause_s=0.1) as url, poster(url, timeout_s=0.5) as found:
         asyncio.run(once(found))
-    assert time.monotonic() - started_s < 45  # the whole of it would take twice as long
+    assert time.monotonic() - started_s < 45  # the whole answer would take twice as long
 
 
 @pytest.mark.parametrize("said", [b"SSH-2.0-x\r\n", b"HTTP/1.1 abc\r\n\r\n"])
-def test_what_is_no_http_is_a_failure(said: bytes) -> None:
+def test_answer_that_is_not_http_is_a_failure(said: bytes) -> None:
     with listener(said) as url, poster(url) as found, pytest.raises(PostError):
         asyncio.run(found.post({}, b""))
 

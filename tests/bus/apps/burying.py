@@ -1,4 +1,7 @@
-"""A service whose every message fails for good, for a test to kill: url and queue are arguments."""
+"""A service that moves every message to the dead letters, for a test to kill.
+
+Arguments: url and queue.
+"""
 
 import asyncio
 import sys
