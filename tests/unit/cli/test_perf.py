@@ -93,7 +93,7 @@ def test_interrupt_ends_early_with_the_figures_so_far(url: BrokerUrl) -> None:
         ("--size big", "'big' is no size such as 16, 4k or 1MiB"),
         ("--variable-rate 100", "'100' is not RATE:SECONDS"),
         ("--queue-arg x", "--queue-arg 'x' is not KEY=VALUE"),
-        ("--uri http://x", "'http://x' does not begin with amqp:// or amqps://"),
+        ("--uri http://x", "http://x is not an amqp:// or amqps:// address"),
     ],
 )
 def test_misuse_is_told_in_one_line(words: str, said: str) -> None:
