@@ -25,9 +25,7 @@ class Target:
     def __init__(self) -> None:
         self.requests: list[Request] = []
         self.answer: Answer = lambda _: 200
-        self.closes_after = (
-            False  # close each connection after its answer, without a header that says so
-        )
+        self.closes_after = False  # close each connection silently after its answer
         self.release = threading.Event()  # set at the end, for handlers that wait
         self.connections = 0
         self.at_once = 0

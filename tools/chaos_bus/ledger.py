@@ -10,9 +10,8 @@ class Ledger:
 
     confirmed: set[int] = field(default_factory=set)
     handled: Counter[int] = field(default_factory=Counter)
-    recoveries_s: list[float] = field(
-        default_factory=list
-    )  # from the broker reachable to a message handled, for each round
+    # For each round: time from the broker being reachable to a message being handled.
+    recoveries_s: list[float] = field(default_factory=list)
     late: int = 0  # rounds that took longer than allowed
 
     @property

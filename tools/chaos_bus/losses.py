@@ -26,9 +26,8 @@ class Scene:
         self.node = node
         self.proxy = proxy
         self.layout = layout
-        self.on_deleted: Callable[[], None] = lambda: (
-            None
-        )  # called after the queue and its messages were deleted
+        # Called after the queue and its messages were deleted.
+        self.on_deleted: Callable[[], None] = lambda: None
 
 
 async def broker_killed(scene: Scene) -> None:

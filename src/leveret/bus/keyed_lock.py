@@ -9,9 +9,8 @@ class KeyedLock:
     """Locks by key."""
 
     def __init__(self) -> None:
-        self._locks: dict[
-            str, tuple[asyncio.Lock, int]
-        ] = {}  # with the number of tasks that hold it or wait
+        # Each lock with the number of tasks that hold it or wait for it.
+        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
 
     @contextlib.asynccontextmanager
     async def hold(self, key: str) -> AsyncIterator[None]:

@@ -61,12 +61,10 @@ class DeadLetterProgress:
     matched: int = 0  # messages that the filter matches
     done: int = 0  # redriven or dropped
     failed: int = 0  # matched messages that could not be redriven
-    failures: list[tuple[DeadLetter, str]] = field(
-        default_factory=list
-    )  # the first ones, with the reason
-    targets: dict[str, int] = field(
-        default_factory=dict
-    )  # queue: number of messages redriven to it
+    # The first failures, with the reason.
+    failures: list[tuple[DeadLetter, str]] = field(default_factory=list)
+    # Number of messages redriven, by queue.
+    targets: dict[str, int] = field(default_factory=dict)
     stopped: bool = False  # the work was stopped before its end
     truncated: bool = False  # the queue holds more than `scan_max` messages
 
