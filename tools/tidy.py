@@ -36,7 +36,8 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
         "journal": "errors checksum wire",
         "engine": "errors checksum wire journal",
         "storage": "errors checksum histogram wire journal engine",
-        "auth": "errors addresses patterns engine",
+        "http_client": "errors",
+        "auth": "errors addresses patterns engine http_client",
         "definitions": "errors patterns wire engine auth",
         "arrow": "errors wire journal engine storage",
         "embedded": "errors clock engine",
@@ -44,22 +45,22 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
         "perf": "errors wire amqp",
         "tasks": "errors engine auth",
         "leases": "errors engine",
-        "shovels": "errors wire engine amqp",
+        "shovels": "errors wire engine amqp http_client",
         "job_model": "",
-        "jobs": "errors job_model",
+        "jobs": "errors http_client job_model",
         "job_service": "errors clock checksum histogram wire engine job_model",
-        "bus": "errors clock",
+        "bus": "errors clock http_client",
         "cluster": "errors checksum wire journal engine storage",
         "pipeline": "errors clock wire jobs job_model job_service",
-        "pyspark_leveret": "errors wire amqp arrow shovels",
+        "pyspark_leveret": "errors wire amqp arrow shovels http_client",
         "http": "errors addresses histogram build_info config patterns wire engine auth "
         "definitions arrow tasks leases shovels job_model job_service",
         "metrics": "errors histogram build_info engine storage http",
         "runtime": "errors clock build_info histogram config patterns wire journal engine storage "
         "auth definitions amqp arrow tasks leases shovels job_service http metrics",
         "testing": "errors clock config engine storage runtime",
-        "cli": "errors clock build_info config definitions perf storage job_model jobs bus "
-        "pipeline runtime",
+        "cli": "errors clock build_info config definitions perf storage http_client job_model jobs "
+        "bus pipeline runtime",
         "__main__": "cli",
     }.items()
 }

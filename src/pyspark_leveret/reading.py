@@ -80,9 +80,9 @@ def received(
     """The batches of an answer; raises OSError where it breaks off."""
     import pyarrow as pa
 
-    with broker.answer(method, path, body, **query) as response:
+    with broker.answer(method, path, body, **query) as answer:
         try:
-            with pa.ipc.open_stream(response) as stream:
+            with pa.ipc.open_stream(answer.body) as stream:
                 yield from stream
         except pa.ArrowInvalid as fault:
             raise OSError(f"the answer breaks off: {fault}") from fault

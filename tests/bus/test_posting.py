@@ -5,13 +5,16 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, TypeVar
 
 import pytest
 
 from leveret.bus.webhook.posting import Poster, PostError
 from leveret.errors import ConfigError
 from tests.bus.http_target import Target, http_target
+
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -20,13 +23,24 @@ def target() -> Iterator[Target]:
         yield found
 
 
-@contextlib.contextmanager
-def poster(url: str, concurrency: int = 4, timeout_s: float = 10.0) -> Iterator[Poster]:
-    found = Poster(url, concurrency=concurrency, timeout_s=timeout_s)
-    try:
-        yield found
-    finally:
-        found.close()
+Play = Callable[[Poster], Coroutine[Any, Any, T]]
+
+
+def run(url: str, play: Play[T], concurrency: int = 4, timeout_s: float = 10.0) -> T:
+    """Return the result of `play` with a poster of its own."""
+
+    async def played() -> T:
+        poster = Poster(url, concurrency=concurrency, timeout_s=timeout_s)
+        try:
+            return await play(poster)
+        finally:
+            poster.close()
+
+    return asyncio.run(played())
+
+
+def post_nothing(poster: Poster) -> Coroutine[Any, Any, int]:
+    return poster.post({}, b"")
 
 
 @contextlib.contextmanager
@@ -58,8 +72,7 @@ def listener(*chunks: bytes, pause_s: float = 0.0) -> Iterator[str]:
 
 def test_posts_body_and_headers_and_gives_the_status(target: Target) -> None:
     target.answer = lambda _: 503
-    with poster(target.url) as found:
-        assert asyncio.run(found.post({"X-A": "1"}, b"body")) == 503
+    assert run(target.url, lambda poster: poster.post({"X-A": "1"}, b"body")) == 503
     (request,) = target.requests
     assert request.path == "/hook?x=1"
     assert request.headers["X-A"] == "1"
@@ -71,8 +84,7 @@ def test_connection_is_kept(target: Target) -> None:
         for _ in range(20):
             await found.post({}, b"")
 
-    with poster(target.url, concurrency=1) as found:
-        asyncio.run(many(found))
+    run(target.url, many, concurrency=1)
     assert len(target.requests) == 20
     assert target.connections == 1
 
@@ -82,8 +94,7 @@ def test_connection_that_was_closed_meanwhile_is_no_failure(target: Target) -> N
         return [await found.post({}, b"") for _ in range(5)]
 
     target.closes_after = True
-    with poster(target.url, concurrency=1) as found:
-        assert asyncio.run(several(found)) == [200] * 5
+    assert run(target.url, several, concurrency=1) == [200] * 5
     assert len(target.requests) == 5
 
 
@@ -98,13 +109,12 @@ def test_no_more_run_at_once_than_allowed(target: Target) -> None:
         await asyncio.gather(*(found.post({}, b"") for _ in range(12)))
 
     target.answer = answer
-    with poster(target.url, concurrency=3) as found:
-        asyncio.run(many(found))
+    run(target.url, many, concurrency=3)
     assert target.at_once_most == 3
     assert target.connections == 3
 
 
-def test_no_answer_in_time_is_a_failure_and_frees_the_thread(target: Target) -> None:
+def test_no_answer_in_time_is_a_failure_and_frees_the_connection(target: Target) -> None:
     def answer(_: object) -> int:
         if len(target.requests) == 1:
             target.release.wait(30)
@@ -116,8 +126,7 @@ def test_no_answer_in_time_is_a_failure_and_frees_the_thread(target: Target) -> 
         return await found.post({}, b"")
 
     target.answer = answer
-    with poster(target.url, concurrency=1, timeout_s=2.0) as found:
-        assert asyncio.run(twice(found)) == 200
+    assert run(target.url, twice, concurrency=1, timeout_s=2.0) == 200
 
 
 def test_server_that_drips_does_not_hold_a_request_beyond_its_deadline() -> None:
@@ -127,20 +136,20 @@ def test_server_that_drips_does_not_hold_a_request_beyond_its_deadline() -> None
 
     drips = [b"HTTP/1.1 200 OK\r\n", *(b"X: 1\r\n" for _ in range(900))]
     started_s = time.monotonic()
-    with listener(*drips, pause_s=0.1) as url, poster(url, timeout_s=0.5) as found:
-        asyncio.run(once(found))
+    with listener(*drips, pause_s=0.1) as url:
+        run(url, once, timeout_s=0.5)
     assert time.monotonic() - started_s < 45  # the whole of it would take twice as long
 
 
 @pytest.mark.parametrize("said", [b"SSH-2.0-x\r\n", b"HTTP/1.1 abc\r\n\r\n"])
 def test_what_is_no_http_is_a_failure(said: bytes) -> None:
-    with listener(said) as url, poster(url) as found, pytest.raises(PostError):
-        asyncio.run(found.post({}, b""))
+    with listener(said) as url, pytest.raises(PostError):
+        run(url, post_nothing)
 
 
 def test_nobody_listening_is_a_failure() -> None:
-    with poster("http://127.0.0.1:1/") as found, pytest.raises(PostError, match="refused"):
-        asyncio.run(found.post({}, b""))
+    with pytest.raises(PostError, match="refused"):
+        run("http://127.0.0.1:1/", post_nothing)
 
 
 @pytest.mark.parametrize("url", ["ftp://host/", "host", "http://"])

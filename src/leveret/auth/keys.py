@@ -7,8 +7,6 @@ PyJWT and cryptography are imported by this module and `tokens`, which are impor
 tokens are taken.
 """
 
-import time
-import urllib.request
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +16,10 @@ import jwt
 import msgspec
 
 from leveret.errors import ConfigError
+from leveret.http_client.address import parse_address
+from leveret.http_client.connections import ask_once
+from leveret.http_client.errors import CallError
+from leveret.http_client.requests import RequestEncoder
 
 # What a kind of key verifies.
 ALGORITHMS: Final = {
@@ -32,7 +34,6 @@ _CURVES: Final = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES51
 SET_BYTES_MAX: Final = 1_048_576
 SET_KEYS_MAX: Final = 256
 FETCH_S: Final = 5.0  # in which a key set must have come whole
-_PIECE_BYTES: Final = 65_536
 _NO_CRYPTOGRAPHY: Final = "public keys need the package cryptography: pip install leveret[oauth2]"
 
 
@@ -144,32 +145,12 @@ def read_set(path: Path) -> list[Key]:
 
 def fetch_set(url: str, within_s: float = FETCH_S) -> list[Key]:
     """The keys that a server tells; this waits, so not on the loop. Raises ConfigError."""
-    deadline_s = time.monotonic() + within_s
-    request = urllib.request.Request(url, headers={"Accept": "application/json"})  # noqa: S310
-    pieces: list[bytes] = []
-    size = 0
     try:
-        with _opener().open(request, timeout=within_s) as answer:
-            while piece := answer.read1(_PIECE_BYTES):
-                pieces.append(piece)
-                size += len(piece)
-                if size > SET_BYTES_MAX or time.monotonic() > deadline_s:
-                    raise ConfigError("is too large or comes too slowly")
-        return set_keys(b"".join(pieces))
-    except (OSError, ValueError) as fault:
+        address = parse_address(url)
+        request = RequestEncoder(address).encode_to_target("GET")
+        answer = ask_once(address, request, within_s, SET_BYTES_MAX)
+        if not 200 <= answer.status < 300:
+            raise ConfigError(f"HTTP status {answer.status} {answer.reason}")
+        return set_keys(answer.body)
+    except (CallError, ValueError, ConfigError) as fault:
         raise ConfigError(f"{url}: {fault}") from fault
-    except ConfigError as fault:
-        raise ConfigError(f"{url}: {fault}") from fault
-
-
-def _opener() -> urllib.request.OpenerDirector:
-    """HTTP and HTTPS only, no proxies of the environment, and no way to anywhere else."""
-    opener = urllib.request.OpenerDirector()
-    for handler in (
-        urllib.request.HTTPHandler,
-        urllib.request.HTTPSHandler,
-        urllib.request.HTTPDefaultErrorHandler,
-        urllib.request.HTTPErrorProcessor,
-    ):
-        opener.add_handler(handler())
-    return opener

@@ -13,21 +13,19 @@ The body of a message is the body of the request; properties and headers are hea
     429, 5xx, 3xx, none   tried again: 1 s, 2 s, 4 s … 60 s, or what Retry-After says
     other 4xx             rejected: it goes to the dead-letter exchange of its queue
 
-So many requests run at once as `dest-concurrency` says, in threads; with 1 the order is kept.
+As many requests run at once as `dest-concurrency` says; with 1 the order is kept.
 """
 
 import asyncio
-import contextlib
-import http.client
 import json
-import socket
-import ssl
-import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
+from leveret.http_client.address import parse_address
+from leveret.http_client.async_connections import AsyncConnectionPool
+from leveret.http_client.errors import CallError
+from leveret.http_client.requests import RequestEncoder
 from leveret.shovels.ends import Carrier, Delivery, Target
 from leveret.shovels.settings import ShovelSettings
 from leveret.wire.properties import Properties, decode_properties
@@ -35,7 +33,7 @@ from leveret.wire.tables import plain_table
 
 RETRY_S: Final = (1.0, 60.0)  # the first pause, and the longest
 RETRY_AFTER_S_MAX: Final = 3600.0
-ANSWER_BYTES_MAX: Final = 65536  # of an answer that are read so that its connection can be kept
+ANSWER_BYTES_MAX: Final = 65536  # read of an answer; the connection of a longer one is closed
 
 _TOO_MANY: Final = 429
 _TEXTS: Final = (
@@ -57,22 +55,20 @@ class Webhook(Target):
 
     def __init__(self, settings: ShovelSettings, uri: str) -> None:
         self._settings = settings
-        parts = urlsplit(uri)
-        self._is_secure = parts.scheme == "https"
-        self._host = parts.hostname or ""
-        self._port = parts.port
-        self._path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        self._threads = threading.local()  # each keeps its connection
-        self._connections: set[http.client.HTTPConnection] = set()  # of all threads
-        self._pool: ThreadPoolExecutor | None = None
+        address = parse_address(uri)
+        self._encoder = RequestEncoder(address, accept="*/*")
+        self._connections = AsyncConnectionPool(
+            address,
+            settings.http_concurrency,
+            body_bytes_max=ANSWER_BYTES_MAX,
+            cuts_bodies=True,
+        )
         self._slots = asyncio.Semaphore(settings.http_concurrency)
         self._posting: set[asyncio.Task[None]] = set()
         self._carrier: Carrier | None = None
-        self._context = ssl.create_default_context() if self._is_secure else None
 
     async def open(self, carrier: Carrier) -> None:
         self._carrier = carrier
-        self._pool = ThreadPoolExecutor(self._settings.http_concurrency, "webhook")
 
     async def send(self, deliveries: Sequence[Delivery]) -> None:
         loop = asyncio.get_running_loop()
@@ -92,13 +88,11 @@ class Webhook(Target):
     async def _deliver(self, delivery: Delivery) -> None:
         assert self._carrier is not None
         headers = request_headers(self._settings.http_headers, delivery)
+        request = self._encoder.encode_to_target("POST", bytes(delivery.body), headers)
         pause_s = RETRY_S[0]
         tries = 0
         while True:
-            loop = asyncio.get_running_loop()
-            status, after_s = await loop.run_in_executor(
-                self._pool, self._post, headers, delivery.body
-            )
+            status, after_s = await self._post(request)
             if 200 <= status < 300:
                 self._carrier.on_done(delivery.tag)
                 return
@@ -111,49 +105,21 @@ class Webhook(Target):
             await asyncio.sleep(max(pause_s, after_s))
             pause_s = min(2 * pause_s, RETRY_S[1])
 
-    def _post(self, headers: dict[str, str], body: bytes) -> tuple[int, float]:
-        """In a thread: post it; the status, 0 where there is none, and seconds to wait at least."""
-        connection: http.client.HTTPConnection | None = getattr(self._threads, "kept", None)
-        if connection is None:
-            connection = self._connection()
-            self._connections.add(connection)
+    async def _post(self, request: bytes) -> tuple[int, float]:
+        """Post; return the status, 0 where there is none, and how many seconds to wait at least."""
         try:
-            connection.request("POST", self._path, body, headers)
-            answer = connection.getresponse()
-            answer.read(ANSWER_BYTES_MAX)
-            is_read = answer.isclosed()
-        except (OSError, http.client.HTTPException):
-            self._hang_up(connection)
+            async with asyncio.timeout(self._settings.http_timeout_s):
+                answer = await self._connections.ask(request)
+        except (CallError, TimeoutError):
             return 0, 0.0
-        self._threads.kept = connection
-        if not is_read:
-            self._hang_up(connection)
-        return answer.status, _seconds(answer.getheader("Retry-After", ""))
-
-    def _hang_up(self, connection: http.client.HTTPConnection) -> None:
-        self._threads.kept = None
-        self._connections.discard(connection)
-        connection.close()
-
-    def _connection(self) -> http.client.HTTPConnection:
-        timeout_s = self._settings.http_timeout_s
-        if self._is_secure:
-            return http.client.HTTPSConnection(
-                self._host, self._port, timeout=timeout_s, context=self._context
-            )
-        return http.client.HTTPConnection(self._host, self._port, timeout=timeout_s)
+        return answer.status, _seconds(answer.headers.get("retry-after", ""))
 
     async def close(self) -> None:
         for task in list(self._posting):
             task.cancel()
         if self._posting:
             await asyncio.wait(self._posting)
-        for connection in list(self._connections):
-            if connection.sock is not None:  # ends the request that its thread may be waiting for
-                with contextlib.suppress(OSError):
-                    connection.sock.shutdown(socket.SHUT_RDWR)
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
+        self._connections.abort()
 
 
 def _seconds(text: str) -> float:

@@ -1,32 +1,23 @@
-"""Posts bodies to one HTTP address: kept connections, and a deadline for the whole of a request.
+"""Posts bodies to one HTTP address on kept connections, with a deadline for each whole request.
 
-A request runs in a thread (`http.client`), each thread keeps its connection, and there are as many
-threads as requests may run at once. A socket's own timeout starts anew with every byte, so a server
-that drips could hold a request forever: the deadline is kept by the loop, which shuts the socket
-down under the thread. Redirects are not followed: their status is the answer.
+Redirects are not followed: their status is the answer.
 
 Invariant: a request either gives the status of a complete answer or raises `PostError`, within the
 deadline, whatever the server does.
 """
 
 import asyncio
-import contextlib
-import http.client
-import socket
-import ssl
-import threading
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
-from urllib.parse import urlsplit
 
 from leveret.errors import ConfigError, LeveretError
+from leveret.http_client.address import parse_address
+from leveret.http_client.async_connections import AsyncConnectionPool
+from leveret.http_client.errors import CallError, UnreachableError
+from leveret.http_client.requests import RequestEncoder
 
-ANSWER_BYTES_MAX: Final = 65536  # of an answer that are read so that its connection can be kept
-SCHEMES: Final = ("http", "https")
-
-# How a server says that it had closed a kept connection before the request came: nothing was read.
-_HUNG_UP: Final = (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError)
+ANSWER_BYTES_MAX: Final = 65536  # read of an answer; the connection of a longer one is closed
+_SCHEMES: Final = ("http://", "https://")
 
 
 class PostError(LeveretError):
@@ -34,126 +25,42 @@ class PostError(LeveretError):
 
 
 class Poster:
-    """Posts to one address, so many at once as it has threads."""
+    """Posts to one address, at most `concurrency` requests at once. Belongs to one event loop."""
 
     def __init__(self, url: str, *, concurrency: int, timeout_s: float) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in SCHEMES or not parts.hostname:
-            raise ConfigError(f"{url!r} is not an http:// or https:// address")
+        try:
+            if not url.lower().startswith(_SCHEMES):
+                raise ValueError("no scheme")
+            address = parse_address(url)
+        except ValueError as fault:
+            raise ConfigError(f"{url!r} is not an http:// or https:// address") from fault
         self.url = url
-        self._host = parts.hostname
-        self._port = parts.port
-        self._path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        self._context = ssl.create_default_context() if parts.scheme == "https" else None
         self._timeout_s = timeout_s  # of a whole request
-        self._pool = ThreadPoolExecutor(concurrency, "webhook")
-        self._kept = threading.local()  # the connection of each thread
-        self._busy: set[_Connection] = set()  # of all threads; they close what is in here
-        self._idle: set[_Connection] = set()
-        self._is_closed = False
+        self._encoder = RequestEncoder(address, accept="*/*")
+        self._connections = AsyncConnectionPool(
+            address, concurrency, body_bytes_max=ANSWER_BYTES_MAX, cuts_bodies=True
+        )
 
     async def post(self, headers: Mapping[str, str], body: bytes) -> int:
-        """The status of the answer. PostError where there is none within the deadline."""
-        request = _Request(headers, body)
-        loop = asyncio.get_running_loop()
-        running = loop.run_in_executor(self._pool, self._run, request)
+        """Return the status of the answer; PostError where there is none within the deadline."""
+        request = self._encoder.encode_to_target("POST", body, headers)
         try:
             async with asyncio.timeout(self._timeout_s):
-                return await asyncio.shield(running)
+                return await self._post(request)
         except TimeoutError:
-            request.give_up()
-            _ignore_result(running)
             raise PostError(f"no answer within {self._timeout_s:g} s") from None
-        except (OSError, http.client.HTTPException) as fault:
-            raise PostError(_told(fault)) from fault
-        except asyncio.CancelledError:
-            request.give_up()
-            _ignore_result(running)
-            raise
+        except CallError as fault:
+            raise PostError(str(fault)) from fault
 
-    def _run(self, request: "_Request") -> int:
-        """In a thread: the request, once more where a kept connection was closed meanwhile."""
-        kept: _Connection | None = getattr(self._kept, "connection", None)
-        if kept is not None:
-            try:
-                return self._ask(kept, request)
-            except _HUNG_UP:
-                if request.is_given_up:
-                    raise
-        return self._ask(self._connection(), request)
-
-    def _ask(self, connection: "_Connection", request: "_Request") -> int:
-        self._kept.connection = None
-        self._busy.add(connection)
-        self._idle.discard(connection)
-        is_usable = False
+    async def _post(self, request: bytes) -> int:
+        """Post, and once more where the server had closed the kept connection meanwhile."""
         try:
-            request.begin(connection)
-            connection.request("POST", self._path, request.body, dict(request.headers))
-            with connection.getresponse() as answer:
-                answer.read(ANSWER_BYTES_MAX)
-                is_usable = answer.isclosed() and not answer.will_close
-                return answer.status
-        finally:
-            self._busy.discard(connection)
-            if is_usable and not request.is_given_up and not self._is_closed:
-                self._idle.add(connection)
-                self._kept.connection = connection
-            else:
-                connection.close()
-
-    def _connection(self) -> "_Connection":
-        if self._context is not None:
-            return http.client.HTTPSConnection(
-                self._host, self._port, timeout=self._timeout_s, context=self._context
-            )
-        return http.client.HTTPConnection(self._host, self._port, timeout=self._timeout_s)
+            return (await self._connections.ask(request)).status
+        except UnreachableError as fault:
+            if not fault.was_idle:
+                raise
+        return (await self._connections.ask(request, on_new_connection=True)).status
 
     def close(self) -> None:
-        """Ends what still runs, and lets the connections go."""
-        self._is_closed = True
-        for connection in list(self._busy):
-            _shut_down(connection)
-        for connection in list(self._idle):
-            connection.close()
-        self._pool.shutdown(wait=False, cancel_futures=True)
-
-
-_Connection = http.client.HTTPConnection
-
-
-class _Request:
-    """One request, which the loop can give up while a thread is in it."""
-
-    def __init__(self, headers: Mapping[str, str], body: bytes) -> None:
-        self.headers = headers
-        self.body = body
-        self.is_given_up = False
-        self._connection: _Connection | None = None
-
-    def begin(self, connection: _Connection) -> None:
-        self._connection = connection
-        if self.is_given_up:
-            raise TimeoutError("given up before it began")
-
-    def give_up(self) -> None:
-        self.is_given_up = True
-        if self._connection is not None:
-            _shut_down(self._connection)
-
-
-def _shut_down(connection: _Connection) -> None:
-    """Wakes the thread that waits for this connection; the thread closes it."""
-    if connection.sock is not None:
-        with contextlib.suppress(OSError):
-            connection.sock.shutdown(socket.SHUT_RDWR)
-
-
-def _ignore_result(running: "asyncio.Future[int]") -> None:
-    """Nobody waits any more: what the thread ends with is known already."""
-    running.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
-
-
-def _told(fault: BaseException) -> str:
-    text = str(fault)
-    return f"{type(fault).__name__}: {text}" if text else type(fault).__name__
+        """Close every connection; requests that are under way fail."""
+        self._connections.abort()

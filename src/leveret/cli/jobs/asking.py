@@ -19,8 +19,8 @@ from leveret.cli.shared.options import DEFAULT_URL, Json, Url, one_line_on_failu
 from leveret.cli.shared.output import Output, Row, with_parameters
 from leveret.clock import Clock
 from leveret.errors import ConfigError
-from leveret.jobs.client.address import DEFAULT_NAMESPACE, TOKEN_VARIABLE
 from leveret.jobs.client.client import Client
+from leveret.jobs.client.service_address import DEFAULT_NAMESPACE, TOKEN_VARIABLE
 
 _LASTS_S: Final = 3600  # a command that runs for longer makes another one
 

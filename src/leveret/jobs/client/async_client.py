@@ -12,16 +12,16 @@ from datetime import datetime
 from types import TracebackType
 from typing import TypeVar
 
+from leveret.http_client.async_connections import CONNECTIONS_MAX, AsyncConnectionPool
+from leveret.http_client.tokens import AsyncTokenRenewal, AsyncTokenSource
 from leveret.job_model import Outcome, Schedule, TopicSettings, TopicStats
 from leveret.jobs.client import calls
-from leveret.jobs.client.address import DEFAULT_NAMESPACE, address_of
-from leveret.jobs.client.async_connections import LINKS_MAX, AsyncConnections
 from leveret.jobs.client.calls import Call
-from leveret.jobs.client.errors import CallError, CallTimeoutError, NotAuthenticatedError, fault_of
+from leveret.jobs.client.errors import CallError, CallTimeoutError, NotAuthenticatedError, error_of
 from leveret.jobs.client.job import Enqueued, Job, JobInfo, NewJob
 from leveret.jobs.client.outcomes import require_done
 from leveret.jobs.client.retrying import TIMEOUT_S, maybe_pause_s
-from leveret.jobs.client.tokens import AsyncTokens, AsyncTokenSource
+from leveret.jobs.client.service_address import DEFAULT_NAMESPACE, find_service, make_encoder
 
 T = TypeVar("T")
 
@@ -37,14 +37,14 @@ class AsyncClient:
         namespace: str = DEFAULT_NAMESPACE,
         timeout_s: float = TIMEOUT_S,
         tls: ssl.SSLContext | None = None,
-        connections_max: int = LINKS_MAX,
+        connections_max: int = CONNECTIONS_MAX,
     ) -> None:
         self.namespace = namespace
         given, source = (None, token) if callable(token) else (token, None)
-        self._address = address_of(url, given, tls)
-        self._tokens = AsyncTokens(self._address, source)
+        self._address = find_service(url, tls)
+        self._tokens = AsyncTokenRenewal(make_encoder(self._address, given), source)
         self._timeout_s = timeout_s
-        self._links = AsyncConnections(self._address, connections_max)
+        self._connections = AsyncConnectionPool(self._address, connections_max)
 
     async def __aenter__(self) -> "AsyncClient":
         return self
@@ -59,7 +59,7 @@ class AsyncClient:
 
     def close(self) -> None:
         """Close the connections that are idle, and each other one after its call."""
-        self._links.close()
+        self._connections.close()
 
     async def enqueue(
         self,
@@ -224,19 +224,19 @@ class AsyncClient:
             raise CallTimeoutError(text) from fault
 
     async def _until_done(self, call: Call[T], deadline: asyncio.Timeout) -> T:
-        requests = await self._tokens.current()
+        encoder = await self._tokens.current()
         may_renew = self._tokens.can_renew()
         tries = 0
         while True:
             tries += 1
             try:
-                request = requests.encode(call.method, call.path, call.body)
+                request = encoder.encode(call.method, call.path, call.body)
                 return await self._try(call, request)
             except NotAuthenticatedError:  # nothing was done
                 if not may_renew:
                     raise
                 may_renew = False
-                requests = await self._tokens.renewed(requests)
+                encoder = await self._tokens.renew(encoder)
             except CallError as fault:
                 left_s = (deadline.when() or 0.0) - asyncio.get_running_loop().time()
                 pause_s = maybe_pause_s(fault, call, tries, left_s)
@@ -245,7 +245,7 @@ class AsyncClient:
                 await asyncio.sleep(pause_s)
 
     async def _try(self, call: Call[T], request: bytes) -> T:
-        answer = await self._links.ask(request)
+        answer = await self._connections.ask(request)
         if answer.status >= 300:
-            raise fault_of(answer.status, answer.body, answer.headers.get("retry-after"))
+            raise error_of(answer.status, answer.body, answer.headers.get("retry-after"))
         return call.decode(answer)

@@ -14,9 +14,9 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
+from leveret.http_client.answers import Answer
 from leveret.job_model import Outcome, Schedule, TopicSettings, TopicStats
 from leveret.jobs.client.errors import BadAnswerError
-from leveret.jobs.client.http1 import Answer
 from leveret.jobs.client.job import Enqueued, Job, JobInfo, NewJob, in_zone, payload_bytes
 
 T = TypeVar("T")

@@ -12,16 +12,16 @@ from datetime import datetime
 from types import TracebackType
 from typing import TypeVar
 
+from leveret.http_client.connections import ConnectionPool
+from leveret.http_client.tokens import TokenRenewal, TokenSource
 from leveret.job_model import Outcome, Schedule, TopicSettings, TopicStats
 from leveret.jobs.client import calls
-from leveret.jobs.client.address import DEFAULT_NAMESPACE, address_of
 from leveret.jobs.client.calls import Call
-from leveret.jobs.client.connections import Connections
-from leveret.jobs.client.errors import CallError, NotAuthenticatedError, fault_of
+from leveret.jobs.client.errors import CallError, NotAuthenticatedError, error_of
 from leveret.jobs.client.job import Enqueued, Job, JobInfo, NewJob
 from leveret.jobs.client.outcomes import require_done
 from leveret.jobs.client.retrying import TIMEOUT_S, maybe_pause_s
-from leveret.jobs.client.tokens import Tokens, TokenSource
+from leveret.jobs.client.service_address import DEFAULT_NAMESPACE, find_service, make_encoder
 
 T = TypeVar("T")
 
@@ -40,10 +40,10 @@ class Client:
     ) -> None:
         self.namespace = namespace
         given, source = (None, token) if callable(token) else (token, None)
-        address = address_of(url, given, tls)
-        self._tokens = Tokens(address, source)
+        address = find_service(url, tls)
+        self._tokens = TokenRenewal(make_encoder(address, given), source)
         self._timeout_s = timeout_s
-        self._links = Connections(address)
+        self._connections = ConnectionPool(address)
 
     def __enter__(self) -> "Client":
         return self
@@ -58,7 +58,7 @@ class Client:
 
     def close(self) -> None:
         """Close the connections that are idle, and each other one after its call."""
-        self._links.close()
+        self._connections.close()
 
     def enqueue(
         self,
@@ -215,19 +215,19 @@ class Client:
     def _do(self, call: Call[T]) -> T:
         """Send a call, and again where that is harmless, until the deadline."""
         deadline = time.monotonic() + self._timeout_s + call.wait_s
-        requests = self._tokens.current()
+        encoder = self._tokens.current()
         may_renew = self._tokens.can_renew()
         tries = 0
         while True:
             tries += 1
             try:
-                request = requests.encode(call.method, call.path, call.body)
+                request = encoder.encode(call.method, call.path, call.body)
                 return self._try(call, request, deadline)
             except NotAuthenticatedError:  # nothing was done
                 if not may_renew:
                     raise
                 may_renew = False
-                requests = self._tokens.renewed(requests)
+                encoder = self._tokens.renew(encoder)
             except CallError as fault:
                 pause_s = maybe_pause_s(fault, call, tries, deadline - time.monotonic())
                 if pause_s is None:
@@ -235,16 +235,16 @@ class Client:
                 time.sleep(pause_s)
 
     def _try(self, call: Call[T], request: bytes, deadline: float) -> T:
-        link = self._links.take(max(deadline - time.monotonic(), 0.001))
+        connection = self._connections.take(max(deadline - time.monotonic(), 0.001))
         try:
-            answer = link.ask(request, deadline)
+            answer = connection.ask(request, deadline)
         except BaseException:
-            link.close()
+            connection.close()
             raise
-        if answer.keeps:
-            self._links.give_back(link)
+        if answer.is_reusable:
+            self._connections.give_back(connection)
         else:
-            link.close()
+            connection.close()
         if answer.status >= 300:
-            raise fault_of(answer.status, answer.body, answer.headers.get("retry-after"))
+            raise error_of(answer.status, answer.body, answer.headers.get("retry-after"))
         return call.decode(answer)

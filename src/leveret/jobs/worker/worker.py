@@ -22,11 +22,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, TypeVar
 
+from leveret.http_client.async_connections import CONNECTIONS_MAX
+from leveret.http_client.tokens import AsyncTokenSource
 from leveret.job_model import LEASE_MS_DEFAULT, LEASE_MS_MAX, LEASE_MS_MIN
-from leveret.jobs.client.address import DEFAULT_NAMESPACE, address_of
 from leveret.jobs.client.async_client import AsyncClient
-from leveret.jobs.client.async_connections import LINKS_MAX
-from leveret.jobs.client.tokens import AsyncTokenSource
+from leveret.jobs.client.service_address import DEFAULT_NAMESPACE, find_service, make_encoder
 from leveret.jobs.worker.topic_runner import Handler, Task, TopicRunner
 
 _LOG = logging.getLogger("leveret.jobs")
@@ -52,9 +52,8 @@ class Worker:
         stop_s: float = STOP_S,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        address_of(
-            url, None if callable(token) else token, tls
-        )  # a wrong address is told here, not by every call
+        # Raises for a wrong address or token here, and not at every call.
+        make_encoder(find_service(url, tls), None if callable(token) else token)
         self._url = url
         self._token = token
         self._tls = tls
@@ -121,7 +120,7 @@ class Worker:
             namespace=self.namespace,
             tls=self._tls,
             # Each task has one on which it waits for jobs; acks must not wait for those.
-            connections_max=LINKS_MAX + len(self._tasks),
+            connections_max=CONNECTIONS_MAX + len(self._tasks),
         )
         async with client, asyncio.TaskGroup() as group:
             for task in self._tasks.values():
