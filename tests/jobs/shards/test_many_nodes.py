@@ -15,7 +15,7 @@ from leveret.job_model import (
     TopicSettings,
 )
 from leveret.job_service.shards import dead_set
-from leveret.job_service.shards.schema import STEPS
+from leveret.job_service.shards.migration import STEPS
 from leveret.job_service.snowflake import node_of
 from leveret.testing import ManualClock
 from tests.jobs.shards.nodes import (

@@ -20,8 +20,9 @@ from redis.exceptions import NoScriptError, RedisError, ResponseError
 from leveret.errors import JobsUnavailableError
 from leveret.job_service.shards import entries
 from leveret.job_service.shards.entries import Entry
-from leveret.job_service.shards.redis import scripts
+from leveret.job_service.shards.redis import keys as redis_keys
 from leveret.job_service.shards.redis.pipeline_connection import Line, head_of, packed
+from leveret.job_service.shards.redis.scripts import load_script
 from leveret.job_service.shards.settings import FLUSH_BYTES, FLUSH_READ, ShardsSettings
 
 Answer = TypeVar("Answer")
@@ -29,7 +30,7 @@ Topic = tuple[str, str]  # namespace, topic
 
 CONNECTIONS_MAX: Final = 32
 _COUNT: Final[Topic] = ("", "")  # no topic is called so
-_BUFFERS: Final = scripts.BUFFERS.encode()
+_BUFFERS: Final = redis_keys.BUFFERS.encode()
 NAMES_KEPT: Final = 4_096  # topics whose keys are kept at hand
 
 log = logging.getLogger(__name__)
@@ -54,14 +55,14 @@ class Memory:
         self.is_up = False
         self.on_up: Callable[[], Awaitable[None]] | None = None
         self._line = Line(pool, settings.deadline_s)
-        self._push: Final = _Script(scripts.PUSH, 1)
-        self._push_with_keys: Final = _Script(scripts.PUSH_KEYED, 2)
-        self._pop: Final = _Script(scripts.POP, 2)
-        self._trim: Any = self._redis.register_script(scripts.TRIM)
-        self._take_back: Any = self._redis.register_script(scripts.TAKE_BACK)
-        self._rate: Any = self._redis.register_script(scripts.RATE)
-        self._renew: Any = self._redis.register_script(scripts.RENEW)
-        self._forget: Any = self._redis.register_script(scripts.FORGET)
+        self._push: Final = _Script(load_script("push"), 1)
+        self._push_with_keys: Final = _Script(load_script("push_with_keys"), 2)
+        self._pop: Final = _Script(load_script("pop_prefetched"), 2)
+        self._trim: Any = self._redis.register_script(load_script("remove_flushed"))
+        self._take_back: Any = self._redis.register_script(load_script("take_back_prefetched"))
+        self._rate: Any = self._redis.register_script(load_script("count_rate"))
+        self._renew: Any = self._redis.register_script(load_script("renew_node_number"))
+        self._forget: Any = self._redis.register_script(load_script("forget_keys"))
 
     def require(self) -> None:
         if not self.is_up:
@@ -120,7 +121,7 @@ class Memory:
     async def push(
         self, jobs: list[Entry], raw: list[bytes], now_ms: int, is_checked: bool
     ) -> list[bytes]:
-        """Buffer a batch, or nothing of it; a word and what the keys stood for (scripts.PUSH).
+        """Buffer a batch, or nothing of it; a word and what the keys stood for (push.lua).
 
         `raw` has the bytes of each job.
         """
@@ -137,12 +138,12 @@ class Memory:
     async def _push_keyed(
         self, jobs: list[Entry], raw: list[bytes], now_ms: int, is_checked: bool
     ) -> list[bytes]:
-        words = [_BUFFERS, scripts.KEYS_SINCE.encode()]
+        words = [_BUFFERS, redis_keys.KEYS_SINCE.encode()]
         words += (b"%d" % self._settings.buffer_max, b"%d" % now_ms, b"%d" % is_checked)
         for job, data in zip(jobs, raw, strict=True):
             key, kept_ms = "", 0
             if job.idempotency_key is not None:
-                key = scripts.idempotency_key(job.namespace, job.idempotency_key)
+                key = redis_keys.idempotency_key(job.namespace, job.idempotency_key)
                 late_ms = max(job.deliver_after_ms - now_ms, 0)
                 kept_ms = self._settings.keys_kept_ms + late_ms
             place = _place((job.namespace, job.topic))
@@ -165,7 +166,7 @@ class Memory:
     async def rate(self, namespace: str, jobs: int, most: int) -> int:
         """Count jobs against a rate; 0, or in how many ms to come back."""
         closed_ms: int = await self._ask(
-            self._rate(keys=[scripts.rate_key(namespace)], args=[jobs, most])
+            self._rate(keys=[redis_keys.rate_key(namespace)], args=[jobs, most])
         )
         return closed_ms
 
@@ -173,32 +174,32 @@ class Memory:
 
     async def keys_since(self, until_ms: int) -> None:
         """Note until when PostgreSQL may know keys that Redis does not, unless that is noted."""
-        await self._ask(self._redis.set(scripts.KEYS_SINCE, until_ms, nx=True))
+        await self._ask(self._redis.set(redis_keys.KEYS_SINCE, until_ms, nx=True))
 
     async def keys_until(self, until_ms: int) -> None:
         """Note that PostgreSQL knows keys until a time that Redis has not seen."""
-        await self._ask(self._redis.set(scripts.KEYS_SINCE, until_ms))
+        await self._ask(self._redis.set(redis_keys.KEYS_SINCE, until_ms))
 
     async def remember(self, namespace: str, key: str, id: int) -> None:
         """Tell Redis of a key that PostgreSQL knows."""
-        name, kept_ms = scripts.idempotency_key(namespace, key), self._settings.keys_kept_ms
+        name, kept_ms = redis_keys.idempotency_key(namespace, key), self._settings.keys_kept_ms
         await self._ask(self._redis.set(name, id, nx=True, px=kept_ms))
 
     async def forget(self, keys: list[tuple[str, str, int]]) -> None:
         """Drop keys (namespace, key, id) that still stand for these ids."""
         if keys:
-            names = [scripts.idempotency_key(namespace, key) for namespace, key, _ in keys]
+            names = [redis_keys.idempotency_key(namespace, key) for namespace, key, _ in keys]
             await self._ask(self._forget(keys=names, args=[id for _, _, id in keys]))
 
     # ---- flushing
 
     async def buffers(self) -> list[Topic]:
         """Topics that have jobs in a buffer."""
-        members: set[bytes] = await self._ask(self._redis.smembers(scripts.BUFFERS))
+        members: set[bytes] = await self._ask(self._redis.smembers(redis_keys.BUFFERS))
         return [_topic(member) for member in members]
 
     async def buffered(self, topic: Topic) -> int:
-        length: int = await self._ask(self._redis.llen(scripts.buffer_key(*topic)))
+        length: int = await self._ask(self._redis.llen(redis_keys.buffer_key(*topic)))
         return length
 
     async def read(self, topic: Topic, most: int) -> list[bytes]:
@@ -207,7 +208,7 @@ class Memory:
         size = 0
         while len(found) < most and size < FLUSH_BYTES:
             end = min(len(found) + FLUSH_READ, most) - 1
-            key = scripts.buffer_key(*topic)
+            key = redis_keys.buffer_key(*topic)
             some: list[bytes] = await self._ask(self._redis.lrange(key, len(found), end))
             found += some
             size += sum(map(len, some))
@@ -223,26 +224,26 @@ class Memory:
         """
         shown = "" if priority is None else priority
         arguments = [_member(topic), shown, *(entries.encode_id(id) for id in ids)]
-        keys = [scripts.buffer_key(*topic), scripts.BUFFERS, scripts.queue_key(*topic)]
+        keys = [redis_keys.buffer_key(*topic), redis_keys.BUFFERS, redis_keys.queue_key(*topic)]
         return bool(await self._ask(self._trim(keys=keys, args=arguments)))
 
     # ---- prefetched
 
     async def pop(self, topic: Topic, most: int) -> list[int] | None:
         """Prefetched ids; None while jobs wait in the topic's buffer."""
-        words = (_place(topic)[0], scripts.queue_key(*topic).encode(), b"%d" % most)
+        words = (_place(topic)[0], redis_keys.queue_key(*topic).encode(), b"%d" % most)
         answer = await self._run(self._pop, words)
         return None if answer[0] == b"buffered" else [_id(shown) for shown in answer[1:]]
 
     async def prefetched(self, topic: Topic) -> int:
-        length: int = await self._ask(self._redis.llen(scripts.queue_key(*topic)))
+        length: int = await self._ask(self._redis.llen(redis_keys.queue_key(*topic)))
         return length
 
     async def add_prefetched(
         self, topic: Topic, jobs: list[tuple[int, int]], expires_ms: int
     ) -> None:
         """Append ids with their priorities, the most urgent first."""
-        key = scripts.queue_key(*topic)
+        key = redis_keys.queue_key(*topic)
 
         async def work() -> None:
             async with self._redis.pipeline(transaction=True) as pipe:
@@ -254,7 +255,7 @@ class Memory:
 
     async def take_back(self, topic: Topic) -> list[int]:
         """All prefetched ids of a topic, off its list."""
-        ids: list[bytes] = await self._ask(self._take_back(keys=[scripts.queue_key(*topic)]))
+        ids: list[bytes] = await self._ask(self._take_back(keys=[redis_keys.queue_key(*topic)]))
         return [_id(shown) for shown in ids]
 
     # ---- the shard map
@@ -265,15 +266,15 @@ class Memory:
 
         async def work() -> None:
             async with self._redis.pipeline(transaction=True) as pipe:
-                pipe.delete(scripts.SHARDS)
-                pipe.hset(scripts.SHARDS, mapping={_member(t): s for t, s in kept.items()})
+                pipe.delete(redis_keys.SHARDS)
+                pipe.hset(redis_keys.SHARDS, mapping={_member(t): s for t, s in kept.items()})
                 await pipe.execute()
 
         await self._ask(work())
 
     async def saved_map(self) -> tuple[dict[Topic, int], int]:
         """The copy, and the number of shards; 0 where there is no copy."""
-        found: dict[bytes, bytes] = await self._ask(self._redis.hgetall(scripts.SHARDS))
+        found: dict[bytes, bytes] = await self._ask(self._redis.hgetall(redis_keys.SHARDS))
         kept = {_topic(member): int(shard) for member, shard in found.items()}
         count = kept.pop(_COUNT, 0)
         return kept, count
@@ -281,12 +282,12 @@ class Memory:
     # ---- numbers of nodes
 
     async def lease_node(self, number: int, owner: str, lease_ms: int) -> bool:
-        key = scripts.node_key(number)
+        key = redis_keys.node_key(number)
         return bool(await self._ask(self._redis.set(key, owner, nx=True, px=lease_ms)))
 
     async def renew_node(self, number: int, owner: str, lease_ms: int) -> bool:
         """Renew a lease, or end it with 0; False if it was not ours any more."""
-        key = scripts.node_key(number)
+        key = redis_keys.node_key(number)
         return bool(await self._ask(self._renew(keys=[key], args=[owner, lease_ms])))
 
 
@@ -306,7 +307,7 @@ class _Script:
 @lru_cache(NAMES_KEPT)
 def _place(topic: Topic) -> tuple[bytes, bytes]:
     """The buffer of a topic, and its member of the set of buffers."""
-    return scripts.buffer_key(*topic).encode(), _member(topic)
+    return redis_keys.buffer_key(*topic).encode(), _member(topic)
 
 
 def _member(topic: Topic) -> bytes:

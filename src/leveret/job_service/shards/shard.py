@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 import asyncpg
 
 from leveret.errors import JobsError, JobsUnavailableError
-from leveret.job_service.shards.schema import migrate
+from leveret.job_service.shards.migration import migrate
 from leveret.job_service.shards.settings import ShardsSettings
-from leveret.job_service.shards.sql import functions
+from leveret.job_service.shards.sql.loader import TOPIC_STOPPED
 
 Answer = TypeVar("Answer")
 Work = Callable[[Any], Awaitable[Answer]]
@@ -100,7 +100,7 @@ class Shard:
         except _CONFLICTS:
             raise
         except asyncpg.PostgresError as error:
-            if error.sqlstate == functions.STOPPED:
+            if error.sqlstate == TOPIC_STOPPED:
                 raise TopicStoppedError(str(error)) from error
             # It is there: read-only after a failover, say, or without a right. Others may go on.
             log.warning("%s refuses a statement: %s", self.name, error)

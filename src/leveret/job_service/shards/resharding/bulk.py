@@ -22,7 +22,7 @@ from leveret.job_service.shards.resharding.carrying import (
     read_binary,
 )
 from leveret.job_service.shards.resharding.reading import connect
-from leveret.job_service.shards.sql.functions import STOPPED
+from leveret.job_service.shards.sql.loader import TOPIC_STOPPED
 
 BATCH_ROWS: Final = 1_000
 _RANGE: Final = "($3::BIGINT IS NULL OR id >= $3) AND ($4::BIGINT IS NULL OR id < $4)"
@@ -98,7 +98,7 @@ async def _add(target: Any, topic: Topic, data: bytes) -> int | None:
             await target.execute("SELECT leveret_require($1, $2, 'arriving')", *topic)
             return await insert_binary(target, "items", data)
     except asyncpg.PostgresError as error:
-        if error.sqlstate != STOPPED:
+        if error.sqlstate != TOPIC_STOPPED:
             raise
         return None
 

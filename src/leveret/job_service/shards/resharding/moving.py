@@ -27,6 +27,7 @@ import asyncpg
 from leveret.errors import JobsUnavailableError
 from leveret.job_model import TopicSettings
 from leveret.job_service.shards.memory import Topic
+from leveret.job_service.shards.migration import migrate
 from leveret.job_service.shards.resharding.carrying import (
     KEYED,
     OWN,
@@ -40,8 +41,7 @@ from leveret.job_service.shards.resharding.carrying import (
 )
 from leveret.job_service.shards.resharding.reading import connect
 from leveret.job_service.shards.routing import signed, slot_of
-from leveret.job_service.shards.schema import migrate
-from leveret.job_service.shards.sql.functions import GATE
+from leveret.job_service.shards.sql.loader import GATE_LOCK
 
 DEADLINE_S: Final = 600.0  # of one statement
 DELETE_ROWS: Final = 5_000
@@ -191,7 +191,7 @@ class Mover:
         """Once nothing is under way that has seen the state before."""
         plain = TopicSettings()
         async with self.databases[shard].transaction():
-            await self.databases[shard].execute("SELECT pg_advisory_xact_lock($1)", GATE)
+            await self.databases[shard].execute("SELECT pg_advisory_xact_lock($1)", GATE_LOCK)
             await self.databases[shard].execute(
                 "INSERT INTO topics VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)"
                 " ON CONFLICT (namespace, topic) DO UPDATE SET state = $3",

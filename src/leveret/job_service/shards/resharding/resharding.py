@@ -25,7 +25,7 @@ from leveret.job_service.shards.memory import Topic
 from leveret.job_service.shards.resharding.carrying import CARRY_ROWS, add_marks, read_binary
 from leveret.job_service.shards.resharding.moving import Mover
 from leveret.job_service.shards.routing import slot_of
-from leveret.job_service.shards.sql.functions import GATE
+from leveret.job_service.shards.sql.loader import GATE_LOCK
 
 LOCK: Final = 0x4C56_0003  # advisory: who changes the number of shards
 NODES_WITHIN_S: Final = 20.0  # a node that was stopped is noted for so long
@@ -196,7 +196,7 @@ class Resharding:
         ]
         for database in self._databases:
             async with database.transaction():
-                await database.execute("SELECT pg_advisory_xact_lock($1)", GATE)
+                await database.execute("SELECT pg_advisory_xact_lock($1)", GATE_LOCK)
                 await database.executemany(
                     "INSERT INTO origins AS o VALUES ($1, $2, $3) ON CONFLICT (origin) DO UPDATE"
                     " SET low = least(o.low, excluded.low), seen = greatest(o.seen, excluded.seen)",
@@ -300,7 +300,7 @@ class Resharding:
         """On every shard, once nothing is under way that went by what it had before."""
         for database in self._databases:
             async with database.transaction():
-                await database.execute("SELECT pg_advisory_xact_lock($1)", GATE)
+                await database.execute("SELECT pg_advisory_xact_lock($1)", GATE_LOCK)
                 await database.execute(sql, self.to)
 
     async def tidy(self) -> None:

@@ -1,22 +1,16 @@
-"""What a shard knows of the number of shards, so that it can refuse topics that are not its own.
+-- A shard refuses topics that do not belong to it.
+--
+-- `map_state.shards` on the first shard is the number of shards; how many databases a node was given
+-- does not count. A node may have read the number before it changed, so every shard decides by
+-- itself: `homes` holds its own index and the number of shards. A topic without a row in `topics`
+-- must hash to this shard. While the number changes, such a topic must hash to this shard by both
+-- numbers (`next_shards`); all others wait. Two shards therefore never both take the same topic.
+--
+-- States of a topic on one shard, besides `live`, `frozen` and `moved`:
+--
+--     arriving   copies of its jobs may be written; they do not count
+--     settling   only the mover writes; the copies do not count
 
-The number that decides where a topic lives is `map_state.shards` on the first shard, not how many
-databases a node was given. Nodes may have read it before it changed, so every shard judges by
-itself: `homes` has its own number and how many there are, and a topic that no row of `topics`
-names must hash to it. While the number changes, such a topic must hash to it by both numbers
-(`next_shards`); all others wait. Of two shards never both take the same topic.
-
-States of a topic on one shard, besides `live`, `frozen` and `moved`:
-
-    arriving   copies of its jobs may be written; they do not count
-    settling   nobody writes but who moves it; they do not count
-"""
-
-from typing import Final
-
-from leveret.job_service.shards.sql.functions import GATE, STOPPED
-
-HOMES: Final = f"""
 ALTER TABLE topics DROP CONSTRAINT topics_state_check;
 ALTER TABLE topics ADD CONSTRAINT topics_state_check
     CHECK (state IN ('live', 'frozen', 'moved', 'arriving', 'settling'));
@@ -25,7 +19,7 @@ CREATE UNIQUE INDEX map_state_is_one ON map_state ((TRUE));
 CREATE TABLE homes (shard INT NOT NULL, shards INT NOT NULL, next_shards INT);
 CREATE UNIQUE INDEX homes_is_one ON homes ((TRUE));
 
--- FNV-1a of 32 bits, as nodes compute it.
+-- FNV-1a of 32 bits, as `routing.py` computes it.
 CREATE FUNCTION leveret_slot(ns TEXT, tp TEXT) RETURNS BIGINT
 LANGUAGE plpgsql IMMUTABLE STRICT AS $$
 DECLARE
@@ -44,7 +38,7 @@ DECLARE
     home homes%ROWTYPE;
     slot BIGINT;
 BEGIN
-    PERFORM pg_advisory_xact_lock_shared({GATE});
+    PERFORM pg_advisory_xact_lock_shared({{GATE_LOCK}});
     SELECT state INTO found_state FROM topics WHERE namespace = ns AND topic = tp;
     IF NOT FOUND THEN
         SELECT * INTO home FROM homes;
@@ -57,12 +51,12 @@ BEGIN
         END IF;
     END IF;
     IF found_state <> 'live' THEN
-        RAISE EXCEPTION USING ERRCODE = '{STOPPED}', MESSAGE = found_state,
+        RAISE EXCEPTION USING ERRCODE = '{{TOPIC_STOPPED}}', MESSAGE = found_state,
             DETAIL = jsonb_build_array(ns, tp)::text;
     END IF;
 END $$;
 
--- As `leveret_undo` of two arguments, but only where the topics live.
+-- Takes jobs back like `leveret_undo` of two arguments, but only where their topics live.
 CREATE FUNCTION leveret_undo(ids BIGINT[], slots INT[], namespaces TEXT[], topic_names TEXT[])
 RETURNS VOID LANGUAGE plpgsql AS $$
 DECLARE name RECORD;
@@ -73,7 +67,7 @@ BEGIN
     PERFORM leveret_undo(ids, slots);
 END $$;
 
--- The round that is being served goes on to the turns that were handed out, where the topic lives.
+-- Advances the round that is being served, where the topic lives.
 CREATE OR REPLACE FUNCTION leveret_serve(ns TEXT, tp TEXT, priorities INT[], ranks BIGINT[])
 RETURNS VOID LANGUAGE plpgsql AS $$
 BEGIN
@@ -84,16 +78,15 @@ BEGIN
     ON CONFLICT (namespace, topic, priority) DO UPDATE SET rank = greatest(r.rank, excluded.rank);
 END $$;
 
--- Raises unless a topic is in a state here, which it then keeps until the caller's commit.
+-- Raises unless the topic has the wanted state here. It keeps that state until the caller commits.
 CREATE FUNCTION leveret_require(ns TEXT, tp TEXT, wanted TEXT) RETURNS VOID
 LANGUAGE plpgsql AS $$
 DECLARE found_state TEXT;
 BEGIN
-    PERFORM pg_advisory_xact_lock_shared({GATE});
+    PERFORM pg_advisory_xact_lock_shared({{GATE_LOCK}});
     SELECT state INTO found_state FROM topics WHERE namespace = ns AND topic = tp;
     IF found_state IS DISTINCT FROM wanted THEN
-        RAISE EXCEPTION USING ERRCODE = '{STOPPED}', MESSAGE = coalesce(found_state, 'unknown'),
+        RAISE EXCEPTION USING ERRCODE = '{{TOPIC_STOPPED}}', MESSAGE = coalesce(found_state, 'unknown'),
             DETAIL = jsonb_build_array(ns, tp)::text;
     END IF;
 END $$;
-"""

@@ -1,32 +1,19 @@
-"""The tables of a shard, and the steps that bring a database to them.
+-- The tables of a shard.
+--
+-- A row of `items` is a job. Its status is
+--
+--     scheduled    not due yet; `ready` from its `deliver_after` on
+--     ready        can be leased
+--     leased       prefetched: leased by a node that has not handed it out
+--     processing   handed out under `token`, until `lease_expires_at`
+--     dead         its retries are used up
+--
+-- `flush_marks` has the id of every job that came to this shard or was taken back. The mark is
+-- written in the transaction that inserts or removes the job, so that no replay inserts it twice.
+-- An id carries its node and rises with the node's log; it is therefore the mark of (node,
+-- sequence). Marks below `floors.floor` are deleted: every log that could replay such an id has
+-- reported (`origins.low`) that the id is settled.
 
-`items` and its first two indexes are the service's own; a row's status is
-
-    scheduled    not due yet; `ready` from its `deliver_after` on
-    ready        can be leased
-    leased       prefetched: leased by a node that has not handed it out
-    processing   handed out under `token`, until `lease_expires_at`
-    dead         its retries are used up
-
-`flush_marks` has the id of every job that came to this shard or was taken back, in the transaction
-that inserted or removed it, so that no replay brings it twice. An id carries its node and rises
-with the node's log, which makes it the mark of (node, sequence). Marks below `floors.floor` are
-gone: every log that could replay such an id has told (`origins.low`) that it is settled.
-
-Steps are applied in order under an advisory lock, one transaction each, by whichever node comes
-first. A step that has been released never changes.
-"""
-
-from typing import Any, Final
-
-from leveret.errors import NewerFormatError
-from leveret.job_service.shards.homes import HOMES
-from leveret.job_service.shards.sql import functions
-from leveret.job_service.shards.sql.claiming import CLAIMING
-
-LOCK: Final = 0x4C56_0001  # advisory: who migrates
-
-TABLES: Final = """
 CREATE TABLE items (
     id BIGINT PRIMARY KEY,
     namespace TEXT NOT NULL,
@@ -125,29 +112,3 @@ CREATE TABLE schedules (
     PRIMARY KEY (namespace, name)
 );
 CREATE INDEX schedules_next ON schedules (next_at) WHERE NOT is_paused;
-"""
-
-STEPS: Final = (
-    TABLES,
-    functions.PUTTING,
-    functions.LEASING,
-    functions.SETTLING,
-    functions.BURYING,
-    HOMES,
-    CLAIMING,
-)
-
-
-async def migrate(connection: Any) -> None:
-    """Bring the database to the last step; safe with any number of nodes at once."""
-    async with connection.transaction():
-        await connection.execute("SELECT pg_advisory_xact_lock($1)", LOCK)
-        await connection.execute(
-            "CREATE TABLE IF NOT EXISTS leveret_version (version INT NOT NULL)"
-        )
-        version = await connection.fetchval("SELECT max(version) FROM leveret_version") or 0
-        if version > len(STEPS):
-            raise NewerFormatError(f"the database is of a later version ({version})")
-        for number in range(version, len(STEPS)):
-            await connection.execute(STEPS[number])
-            await connection.execute("INSERT INTO leveret_version VALUES ($1)", number + 1)
