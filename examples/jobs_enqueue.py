@@ -19,7 +19,7 @@ def main(client: Client) -> list[int]:
 
     # A hundred in one call: all of them, or none.
     jobs = [NewJob(topic="refund", payload=Refund(n, "5 EUR")) for n in range(2, 102)]
-    ids += client.enqueue_many(jobs)
+    ids += client.enqueue_many(jobs).ids
 
     # Not before a time.
     tomorrow = datetime.now(UTC) + timedelta(days=1)

@@ -4,7 +4,7 @@ from leveret.jobs import Client, TopicSettings
 
 
 def main(client: Client) -> list[str]:
-    client.set_settings("refund", TopicSettings(retries_max=5, backoff_ms=500, concurrency_max=100))
+    client.set_settings("refund", TopicSettings(retries_max=5, backoff_s=0.5, concurrency_max=100))
     lines = [
         f"{topic.topic}: {topic.ready} ready, {topic.leased} at work, {topic.dead} dead"
         for topic in client.stats(namespace=client.namespace)

@@ -49,6 +49,13 @@ class NewJob(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     fair_key: str | None = None  # keys of a topic take turns among jobs of the same priority
 
 
+class Enqueued(msgspec.Struct, frozen=True):
+    """The result of an enqueue."""
+
+    ids: list[int]  # in the order of the jobs
+    known: int | None  # jobs that were known by their idempotency keys; None: not reported
+
+
 class LeasedJob(msgspec.Struct, kw_only=True):
     """What a worker is handed, and until when it is the worker's."""
 

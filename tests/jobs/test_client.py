@@ -12,6 +12,7 @@ from leveret.clock import Clock
 from leveret.jobs import (
     AsyncClient,
     Client,
+    Enqueued,
     InvalidCallError,
     NewJob,
     NotAllowedError,
@@ -54,7 +55,7 @@ def later(seconds: float) -> datetime:
 
 def test_a_payload_comes_back_as_what_it_was(client: Client) -> None:
     payloads: list[object] = [b"\x00\xff", {"a": [1]}, Refund(1, "5"), Note("hi"), "text", None]
-    ids = client.enqueue_many([NewJob(topic="kinds", payload=each) for each in payloads])
+    ids = client.enqueue_many([NewJob(topic="kinds", payload=p) for p in payloads]).ids
     jobs = client.dequeue("kinds", limit=10)
     assert [job.id for job in jobs] == ids
     assert jobs[0].payload == b"\x00\xff"
@@ -147,7 +148,7 @@ def test_dead_jobs_are_listed_redriven_and_deleted(client: Client) -> None:
 
 
 def test_a_call_for_no_jobs_asks_nothing(client: Client) -> None:
-    assert client.enqueue_many([]) == []
+    assert client.enqueue_many([]) == Enqueued([], 0)
     assert client.ack_many([]) == []
     assert client.extend_many([]) == []
     assert client.nack_many([], "why") == client.cancel("t", []) == []
@@ -197,7 +198,7 @@ def test_the_login_of_an_administrator_in_the_address_will_do(url: BrokerUrl) ->
 
 async def async_life(url: BrokerUrl) -> None:
     async with AsyncClient(address(url), token=token(url), namespace=NAMESPACE) as client:
-        (id,) = await client.enqueue_many([NewJob(topic="async", payload={"n": 1})])
+        (id,) = (await client.enqueue_many([NewJob(topic="async", payload={"n": 1})])).ids
         (job,) = await client.dequeue("async", wait_s=1)
         assert job.id == id
         await client.extend(job, lease_s=30)

@@ -25,6 +25,7 @@ Rules that every store keeps, and that the contract suite tests:
 from typing import Protocol
 
 from leveret.job_model import (
+    Enqueued,
     Handle,
     Job,
     LeasedJob,
@@ -45,10 +46,8 @@ class Store(Protocol):
     async def stop(self, deadline_s: float) -> None:
         """Take no more, bring everything where it is safe; JobsUnavailable if that failed."""
 
-    async def enqueue(self, jobs: list[NewJob]) -> list[int]: ...
-
-    async def put_in(self, jobs: list[NewJob]) -> tuple[list[int], int]:
-        """As `enqueue`; also how many were not kept because their keys were known."""
+    async def enqueue(self, jobs: list[NewJob]) -> Enqueued:
+        """Keep all jobs, or none; report how many were known by their idempotency keys."""
 
     async def dequeue(
         self, namespace: str, topic: str, limit: int, lease_ms: int | None, wait_ms: int

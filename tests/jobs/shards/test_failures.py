@@ -216,11 +216,11 @@ def test_nothing_of_a_call_that_failed_is_delivered_later(
 def test_slow_mode_writes_to_postgresql(place: Place, own_redis: RedisServer) -> None:
     async def main() -> None:
         async with place.at(redis_url=own_redis.url).node(settings=SLOW_MODE) as store:
-            (first,) = await store.enqueue([new(payload=b"1", idempotency_key="k")])
+            (first,) = (await store.enqueue([new(payload=b"1", idempotency_key="k")])).ids
             assert await drain(store, "t") == [b"1"]
             own_redis.end()
             await refuses(store.enqueue([new()]), JobsUnavailableError)  # which finds it gone
-            ids = await store.enqueue([new(payload=b"2"), new(idempotency_key="k")])
+            ids = (await store.enqueue([new(payload=b"2"), new(idempotency_key="k")])).ids
             assert ids[1] == first
             assert await drain(store, "t") == [b"2"]
             own_redis.start()
@@ -450,7 +450,7 @@ def test_a_job_whose_call_still_waits_is_not_swept(place: Place, redis_server: R
             beside = place.node("b", settings=still)
             async with beside as other, behind.node(settings=still) as store:
                 hold_flushers(other)
-                ids = await other.enqueue([new(payload=b"first", idempotency_key="k")])
+                ids = (await other.enqueue([new(payload=b"first", idempotency_key="k")])).ids
                 line.stall()
                 late = new(payload=b"late", idempotency_key="k")
                 async with asyncio.TaskGroup() as group:
@@ -459,11 +459,11 @@ def test_a_job_whose_call_still_waits_is_not_swept(place: Place, redis_server: R
                     await store._sweeper.sweep(0.0)
                     assert not await place.rows("SELECT FROM items")
                     line.flow()
-                assert call.result() == ids
+                assert call.result().ids == ids
                 assert await until(other, "t", 1) == [b"first"]
             redis_server.wipe()
             async with place.node("b") as other:
-                assert await other.enqueue([late]) == ids  # as the tables have it
+                assert (await other.enqueue([late])).ids == ids  # as the tables have it
                 assert await drain(other, "t") == []
 
     asyncio.run(main())

@@ -138,11 +138,12 @@ def test_a_redis_that_has_lost_the_scripts_is_given_them(
             await store.enqueue([new(payload=b"1"), new(payload=b"2", idempotency_key="k")])
             with closing(redis.Redis(port=redis_server.port)) as client:
                 client.script_flush()
-            first = await store.enqueue([new(payload=b"3"), new(payload=b"4", idempotency_key="l")])
+            jobs = [new(payload=b"3"), new(payload=b"4", idempotency_key="l")]
+            first = (await store.enqueue(jobs)).ids
             with closing(redis.Redis(port=redis_server.port)) as client:
                 client.script_flush()
             await store.enqueue([new(payload=b"5")])
-            again = await store.enqueue([new(payload=b"6", idempotency_key="l")])
+            again = (await store.enqueue([new(payload=b"6", idempotency_key="l")])).ids
             assert again == first[1:]
             assert sorted(await drain(store, "t")) == [b"1", b"2", b"3", b"4", b"5"]
 

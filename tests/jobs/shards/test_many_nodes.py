@@ -68,7 +68,8 @@ def test_every_node_has_a_number_of_its_own(place: Place) -> None:
         async with place.node("a") as first, place.node("b") as second:
             numbers = {first._numbers.number, second._numbers.number}
             assert len(numbers) == 2
-            ids = await first.enqueue([new()] * 5) + await second.enqueue([new()] * 5)
+            found = await first.enqueue([new()] * 5), await second.enqueue([new()] * 5)
+            ids = found[0].ids + found[1].ids
             assert {node_of(id) for id in ids} == numbers
 
     asyncio.run(main())
@@ -109,14 +110,15 @@ def test_one_key_from_many_clients_of_two_nodes_is_one_job(
     async def main() -> None:
         async with place.node("a") as first, place.node("b") as second:
             calls = [(first, second)[number % 2].enqueue([job]) for number in range(100)]
-            ids = {id for answer in await asyncio.gather(*calls) for id in answer}
+            ids = {id for answer in await asyncio.gather(*calls) for id in answer.ids}
             assert len(ids) == 1
             assert await drain(first, "t") == [b"once"]
-            assert {*await second.enqueue([job])} == ids  # done, and known
+            assert {*(await second.enqueue([job])).ids} == ids  # done, and known
         redis_server.wipe()
         async with place.node("a") as first:
-            assert {*await first.enqueue([job])} == ids  # by the index
-            assert await first.enqueue([new(topic_on(1), idempotency_key="k")]) == list(ids)
+            assert {*(await first.enqueue([job])).ids} == ids  # by the index
+            elsewhere = await first.enqueue([new(topic_on(1), idempotency_key="k")])
+            assert elsewhere.ids == list(ids)
             assert await drain(first, "t") == []
 
     asyncio.run(main())
@@ -140,10 +142,10 @@ def test_keys_are_forgotten_after_their_time(place: Place) -> None:
 
     async def main() -> None:
         async with place.node(settings=brief) as store:
-            (first,) = await store.enqueue([new(idempotency_key="k")])
+            (first,) = (await store.enqueue([new(idempotency_key="k")])).ids
             await drain(store, "t")
             await eventually(lambda: place.is_empty("keys"))
-            assert await store.enqueue([new(idempotency_key="k")]) != [first]
+            assert (await store.enqueue([new(idempotency_key="k")])).ids != [first]
 
     asyncio.run(main())
 
@@ -205,7 +207,7 @@ def test_a_batch_that_is_larger_than_the_rate_comes_in_and_counts_in_full(place:
 
     async def main() -> None:
         async with place.node(settings=limited) as store:
-            assert len(await store.enqueue([new() for _ in range(350)])) == 350
+            assert len((await store.enqueue([new() for _ in range(350)])).ids) == 350
             with pytest.raises(JobsRateLimitError) as refused:
                 await store.enqueue([new()])
             assert refused.value.retry_after_s > 10, "the jobs of more than ten seconds came in"

@@ -78,10 +78,11 @@ def test_everything_that_belongs_to_a_topic_moves_with_it(place: Place) -> None:
     async def main() -> None:
         async with place.node() as store:
             await store.set_settings("n", MOVING, TopicSettings(retries_max=0, backoff_ms=0))
-            ids = await store.enqueue(
+            enqueued = await store.enqueue(
                 [new(MOVING, b"%d" % n, fair_key=f"k{n % 2}") for n in range(30)]
                 + [new(MOVING, b"later", deliver_after_ms=2**42, idempotency_key="once")]
             )
+            ids = enqueued.ids
             dead, leased = await store.dequeue("n", MOVING, 2, 60_000, 1000)
             await store.nack("n", MOVING, [Handle(dead.id, dead.token)], "broken", None)
             schedule = Schedule(name="y", namespace="n", topic=MOVING, cron="0 0 1 1 *")
@@ -116,7 +117,7 @@ def test_everything_that_belongs_to_a_topic_moves_with_it(place: Place) -> None:
             own = Handle(leased.id, leased.token)
             assert await store.ack("n", MOVING, [own]) == [Outcome.DONE]
             again = new(MOVING, b"later", deliver_after_ms=2**42, idempotency_key="once")
-            assert await store.enqueue([again]) == [ids[-1]]
+            assert (await store.enqueue([again])).ids == [ids[-1]]
             assert await store.schedules("n") == [schedule]
             assert len(await drain(store, MOVING)) == 28
 

@@ -57,7 +57,7 @@ def test_a_job_is_not_handed_out_before_it_is_on_disk() -> None:
             assert not putting.done()
             assert not taking.done(), "a kill could take the job back after somebody has seen it"
             host.on_disk.set()
-        assert [job.id for job in taking.result()] == putting.result()
+        assert [job.id for job in taking.result()] == putting.result().ids
 
     for wait_ms in (0, 60_000):
         asyncio.run(script(wait_ms))

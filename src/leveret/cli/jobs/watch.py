@@ -9,9 +9,9 @@ import typer
 from leveret.cli.jobs.asking import Topic, asks_jobs, row_of
 from leveret.cli.shared.output import Output, Row
 from leveret.clock import Clock
-from leveret.job_model import TopicStats
 from leveret.jobs.client.client import Client
 from leveret.jobs.client.errors import CallError
+from leveret.jobs.client.topics import TopicStats
 
 _STATES: Final = ("ready", "scheduled", "leased", "dead")
 _COUNTS: Final = ("enqueued", "handed_out", "acked", "failed", "expired")
@@ -39,8 +39,10 @@ def stats(client: Client, output: Output, everywhere: Everywhere = False) -> Non
 
 def _row(stats: TopicStats, now_ms: int) -> Row:
     row = row_of(stats)
-    if stats.oldest_ready_ms is not None:
-        row["oldest"] = age(now_ms - stats.oldest_ready_ms)
+    since_s = row.pop("oldest_ready_s")
+    row["oldest_ready_ms"] = None if since_s is None else round(since_s * 1000)  # as in the API
+    if since_s is not None:
+        row["oldest"] = age(now_ms - row["oldest_ready_ms"])
     return row
 
 

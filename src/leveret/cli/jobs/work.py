@@ -62,7 +62,7 @@ def enqueue(
             )
             for each in some
         ]
-        ids += client.enqueue_many(jobs)
+        ids += client.enqueue_many(jobs).ids
     output.done("\n".join(map(str, ids)), ids)
 
 

@@ -51,8 +51,8 @@ async def enqueue(call: Call) -> Response:
     limits.require_batch(jobs, call.now_ms())
     for namespace, index in _first_of_each(jobs).items():
         call.require(namespace, index)
-    ids, known = await call.store.put_in(jobs)
-    return json(ids, headers={KNOWN: str(known)})
+    found = await call.store.enqueue(jobs)
+    return json(found.ids, headers={KNOWN: str(found.known)})
 
 
 def _first_of_each(jobs: list[NewJob]) -> dict[str, int]:

@@ -24,6 +24,7 @@ from leveret.errors import (
     StorageError,
 )
 from leveret.job_model import (
+    Enqueued,
     Handle,
     Job,
     LeasedJob,
@@ -83,10 +84,7 @@ class EmbeddedStore:
 
     # In
 
-    async def enqueue(self, jobs: list[NewJob]) -> list[int]:
-        return (await self.put_in(jobs))[0]
-
-    async def put_in(self, jobs: list[NewJob]) -> tuple[list[int], int]:
+    async def enqueue(self, jobs: list[NewJob]) -> Enqueued:
         self._require_open()
         alarms = self._host.alarms()
         if alarms:
@@ -96,16 +94,16 @@ class EmbeddedStore:
             for job in jobs:
                 counts[job.namespace] = counts.get(job.namespace, 0) + 1
             self._rates.take(counts, self._now_ms)
-            ids, known = self._put_all(jobs)
-            self._unsafe.update(ids)
+            found = self._put_all(jobs)
+            self._unsafe.update(found.ids)
         try:
             await self._host.synced()
         finally:
-            self._unsafe.difference_update(ids)
-        return ids, known
+            self._unsafe.difference_update(found.ids)
+        return found
 
-    def _put_all(self, jobs: list[NewJob]) -> tuple[list[int], int]:
-        """Put all jobs in or, where one cannot be, none; how many were known by their keys."""
+    def _put_all(self, jobs: list[NewJob]) -> Enqueued:
+        """Write all jobs, or none where one of them does not fit."""
         topics = [self._topic(job.namespace, job.topic) for job in jobs]
         _require_room(topics, jobs)
         ids: list[int] = []
@@ -114,7 +112,7 @@ class EmbeddedStore:
             first = self._first_id(topic, job)
             known += first is not None
             ids.append(self._put(topic, job) if first is None else first)
-        return ids, known
+        return Enqueued(ids, known)
 
     def _first_id(self, topic: Topic, job: NewJob) -> int | None:
         """The id of the job that came first under the same key."""

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from leveret.errors import JobsError
-from leveret.job_model import NewJob, Schedule
+from leveret.job_model import Enqueued, NewJob, Schedule
 from leveret.job_service.cron import Cron
 from leveret.job_service.shards.moments import moment, ms_of
 from leveret.job_service.shards.resharding.reading import COUNTS
@@ -43,7 +43,7 @@ class Schedules:
         self,
         shards: list[Shard],
         tables: Tables,
-        enqueue: Callable[[list[NewJob]], Awaitable[list[int]]],
+        enqueue: Callable[[list[NewJob]], Awaitable[Enqueued]],
     ) -> None:
         self._shards = shards
         self._tables = tables

@@ -18,6 +18,7 @@ from msgspec.structs import astuple
 
 from leveret.errors import JobsDrainingError, JobsError, JobsUnavailableError
 from leveret.job_model import (
+    Enqueued,
     Handle,
     Job,
     LeasedJob,
@@ -266,14 +267,11 @@ class ShardsStore:
 
     # ---- in and out
 
-    async def enqueue(self, jobs: list[NewJob]) -> list[int]:
-        return (await self.put_in(jobs))[0]
-
-    async def put_in(self, jobs: list[NewJob]) -> tuple[list[int], int]:
+    async def enqueue(self, jobs: list[NewJob]) -> Enqueued:
         if self._is_draining:
             raise JobsDrainingError("the service is stopping")
         if not jobs:
-            return [], 0
+            return Enqueued([], 0)
         ids, known = await self._intake.take(jobs)
         for one in jobs:
             self._counters.of((one.namespace, one.topic)).enqueued += 1
@@ -282,7 +280,7 @@ class ShardsStore:
                 self._signal(topic)
             else:
                 self._bells.ring(topic)
-        return ids, known
+        return Enqueued(ids, known)
 
     async def dequeue(
         self, namespace: str, topic: str, limit: int, lease_ms: int | None, wait_ms: int

@@ -87,7 +87,7 @@ class Settling:
     async def _nack_some(self) -> None:
         some = self._failed[:BATCH_MAX]
         given = [(hold.job, error, delay_s, is_dead) for hold, error, delay_s, is_dead in some]
-        outcomes = await self._client.settle(calls.nack(given))
+        outcomes = await self._client.send_call(calls.nack(given))
         del self._failed[: len(some)]
         for (hold, *_), outcome in zip(some, outcomes, strict=True):
             self._held.drop(hold)

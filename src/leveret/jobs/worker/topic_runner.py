@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
+from leveret.errors import LeveretError
 from leveret.job_model import BACKOFF_MS_MAX, BATCH_MAX, ERROR_BYTES_MAX
 from leveret.jobs.client.async_client import AsyncClient
 from leveret.jobs.client.errors import CallError, RateLimitError
@@ -30,7 +31,7 @@ _STOPPED: Final = "the worker stopped before it was done"
 Handler = Callable[[Job], Awaitable[None] | None]
 
 
-class RetryError(Exception):
+class RetryError(LeveretError):
     """Raised by a task: try the job again after `delay_s`, whatever the backoff of its topic."""
 
     def __init__(
@@ -40,7 +41,7 @@ class RetryError(Exception):
         self.delay_s = delay_s
 
 
-class DeadError(Exception):
+class DeadError(LeveretError):
     """Raised by a task: no further try will help; the job is dead, with this as its error."""
 
     def __init__(self, why: str = "the task gave the job up") -> None:

@@ -57,7 +57,7 @@ def report_over_http(
     errors: Counter[tuple[str, str, str]] = Counter()
     lasts: dict[tuple[str, str, str], str] = {}
     for one in client.stats(namespace=namespace):
-        oldest_s = None if one.oldest_ready_ms is None else one.oldest_ready_ms / 1000
+        oldest_s = one.oldest_ready_s
         topics.append(
             {
                 **{state: getattr(one, state) for state in transforms.STATES},

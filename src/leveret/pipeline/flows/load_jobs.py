@@ -132,7 +132,7 @@ def _enqueue(access: JobsAccess, batch: list[NewJob]) -> int:
     until_s = time.monotonic() + RETRY_S
     while True:
         try:
-            return access.client().enqueue_batch(batch).known or 0
+            return access.client().enqueue_many(batch).known or 0
         except CallError as fault:
             if not isinstance(fault, _NOT_NOW) or time.monotonic() > until_s:
                 raise
