@@ -111,7 +111,7 @@ def _child(to: int, dsns: list[str], step: str | None, write: int | None = None)
 
 
 def _change(to: int, dsns: list[str], step: str | None, write: int | None) -> None:
-    from leveret.job_service.shards.resharding.bulk import copy_parts
+    from leveret.job_service.shards.resharding.copying_ahead import copy_ranges
     from leveret.pipeline.flows.reshard import Asked, reshard
 
     def on_step(name: str, topic: tuple[str, str] | None) -> None:
@@ -119,7 +119,7 @@ def _change(to: int, dsns: list[str], step: str | None, write: int | None) -> No
             os.kill(os.getpid(), signal.SIGKILL)
 
     asked = Asked(tuple(dsns), to, ahead_from=1)  # so that there is always something to copy
-    done = reshard(lambda: copy_parts, asked, lambda progress: None, on_step)
+    done = reshard(lambda: copy_ranges, asked, lambda progress: None, on_step)
     if write is not None:
         os.write(write, json.dumps(asdict(done)).encode())
 

@@ -75,7 +75,7 @@ ORDER_INSIDE: Final = {
     "dead_letters|delivery|early|fanout|outgoing|policy|topic connections|outcome|received "
     "dispatch|publishing consuming bus sync|testing|webhook",
     "jobs": "client worker",
-    "job_service": "cron|limits|retry|snowflake|store embedded|shards",
+    "job_service": "backoff|cron|limits|snowflake|store embedded|shards",
 }
 # The core is deterministic: no clock, no chance, no I/O. The compiled set has no coroutines either.
 CORE: Final = ("wire", "journal", "engine")

@@ -38,7 +38,7 @@ NOT_RUN = {
     "docs/jobs-workers.md 2": "a worker goes on until a signal; its example is run",
     "docs/lake.md": "needs a lake; tests/spark reads what `pipeline files` prints",
     "docs/raft.md": "the order of calls, not a program",
-    "docs/reshard.md": "needs PostgreSQL; tests/jobs/shards/test_moving.py does it",
+    "docs/reshard.md": "needs PostgreSQL; tests/jobs/shards/test_topic_mover.py does it",
     "docs/spark.md": "needs Spark; tests/spark does all of it",
     "docs/tls.md": "needs certificates; tests/tls logs in by one",
 }

@@ -121,7 +121,7 @@ async def _wake(node: Any) -> None:
     """What the store does by itself within half a second."""
     store = await node.jobs.store()
     for shard in store._shards:
-        await store._ticker.look(shard)
+        await store._ticker.handle_due(shard)
 
 
 @contextlib.contextmanager

@@ -18,8 +18,14 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from leveret.errors import ConfigError
-from leveret.job_service.shards.resharding.bulk import Part, copy_parts
-from leveret.job_service.shards.resharding.reading import COLUMNS, COUNTS, Range, batches, ranges
+from leveret.job_service.shards.resharding.copying_ahead import CopyRange, copy_ranges
+from leveret.job_service.shards.resharding.shard_reader import (
+    COLUMNS,
+    IS_COUNTED,
+    IdRange,
+    read_batches,
+    split_shards,
+)
 
 PART_ROWS: Final = 100_000  # about so many jobs are one partition
 SLICES: Final = 4  # tasks for each that can run at a time, when jobs are copied
@@ -57,8 +63,8 @@ def read_jobs(
     `where` is a condition of PostgreSQL's on the columns of `items`, which are those of `j`;
     `columns` leaves out what is not needed, such as payloads.
     """
-    condition = COUNTS if where is None else f"({where}) AND {COUNTS}"
-    return _read(spark, ranges(dsns, condition, part_rows), columns, condition)
+    condition = IS_COUNTED if where is None else f"({where}) AND {IS_COUNTED}"
+    return _read(spark, split_shards(dsns, condition, part_rows), columns, condition)
 
 
 def read_all_rows(
@@ -69,10 +75,12 @@ def read_all_rows(
     part_rows: int = PART_ROWS,
 ) -> DataFrame:
     """All rows of all shards, also copies of topics that are on their way."""
-    return _read(spark, ranges(dsns, where, part_rows), columns, where)
+    return _read(spark, split_shards(dsns, where, part_rows), columns, where)
 
 
-def copy_ahead(spark: SparkSession, parts: list[Part], batch_rows: int, rate: float | None) -> int:
+def copy_ahead(
+    spark: SparkSession, parts: list[CopyRange], batch_rows: int, rate: float | None
+) -> int:
     """Copy parts of topics to other shards, at most so many jobs a second; how many were new."""
     context = spark.sparkContext
     slices = min(len(parts), SLICES * context.defaultParallelism)
@@ -82,11 +90,13 @@ def copy_ahead(spark: SparkSession, parts: list[Part], batch_rows: int, rate: fl
     return copied
 
 
-def _copy_slice(parts: Iterator[Part], batch_rows: int, rate: float | None) -> Iterator[int]:
-    yield copy_parts((Part(*part) for part in parts), batch_rows, rate)
+def _copy_slice(parts: Iterator[CopyRange], batch_rows: int, rate: float | None) -> Iterator[int]:
+    yield copy_ranges((CopyRange(*part) for part in parts), batch_rows, rate)
 
 
-def _read(spark: SparkSession, parts: list[Range], columns: Sequence[str], where: str) -> DataFrame:
+def _read(
+    spark: SparkSession, parts: list[IdRange], columns: Sequence[str], where: str
+) -> DataFrame:
     if not parts:
         raise ConfigError("give the PostgreSQL databases of the shards, in their order")
     spark.dataSource.register(JobsSource)
@@ -106,14 +116,14 @@ class JobsSource(DataSource):
         return ", ".join(f"{name} {_TYPES[name][0]}" for name in names)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        parts = [Range(*part) for part in json.loads(self.options["parts"])]
+        parts = [IdRange(*part) for part in json.loads(self.options["parts"])]
         return JobsReader(parts, json.loads(self.options["columns"]), self.options["where"])
 
 
 class JobsReader(DataSourceReader):
     """Reads each piece in a task of its own."""
 
-    def __init__(self, parts: list[Range], columns: list[str], where: str) -> None:
+    def __init__(self, parts: list[IdRange], columns: list[str], where: str) -> None:
         self._parts = parts
         self._columns = columns
         self._where = where
@@ -123,7 +133,7 @@ class JobsReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         part = self._parts[partition.value]
-        for rows in batches(part, self._columns, self._where):
+        for rows in read_batches(part, self._columns, self._where):
             yield as_arrow(part.shard, self._columns, rows)
 
 

@@ -14,15 +14,15 @@ from typing import Any, Final, TypeVar
 
 from pyspark.sql import SparkSession
 
-from leveret.job_service.shards.resharding.bulk import BATCH_ROWS, Part, parts_of
-from leveret.job_service.shards.resharding.moving import mover
+from leveret.job_service.shards.resharding.copying_ahead import BATCH_ROWS, CopyRange, split_topic
 from leveret.job_service.shards.resharding.resharding import (
     NODES_WITHIN_S,
-    Moved,
-    Planned,
+    MovedTopic,
+    PlannedTopic,
+    ReportStep,
     Resharding,
-    Tell,
 )
+from leveret.job_service.shards.resharding.topic_mover import open_mover
 from leveret.pipeline.shards import read_jobs
 from leveret.pipeline.transforms.resharding import doubled, misplaced, waves
 
@@ -32,7 +32,9 @@ PART_ROWS: Final = 20_000  # of one task
 FAULTS_SHOWN: Final = 20
 
 Answer = TypeVar("Answer")
-Copy = Callable[[list[Part], int, float | None], int]  # parts, batch rows, rate: how many were new
+Copy = Callable[
+    [list[CopyRange], int, float | None], int
+]  # parts, batch rows, rate: how many were new
 # Gets ready to copy, when it is needed. Called in the main thread: Spark takes Ctrl+C only there.
 Ahead = Callable[[], Copy]
 
@@ -75,7 +77,7 @@ class Resharded:
     shards: int = 0
     jobs: int = 0
     copied_ahead: int = 0
-    topics: list[Moved] = field(default_factory=list)
+    topics: list[MovedTopic] = field(default_factory=list)
     frozen_ms_max: float = 0.0
     seconds: float = 0.0
 
@@ -96,12 +98,12 @@ class Verified:
         return not (self.unsettled or self.misplaced or self.doubled)
 
 
-def plan(asked: Asked) -> tuple[int, list[Planned]]:
+def plan(asked: Asked) -> tuple[int, list[PlannedTopic]]:
     """How many shards there are, and the topics that would move; changes nothing."""
 
-    async def work(resharding: Resharding) -> tuple[int, list[Planned]]:
-        await resharding.look()
-        return resharding.count, [each for each in await resharding.plan() if each.moves]
+    async def work(resharding: Resharding) -> tuple[int, list[PlannedTopic]]:
+        await resharding.read_state()
+        return resharding.count, [each for each in await resharding.plan() if each.is_moving]
 
     return _with(asked, work, _silent)
 
@@ -110,7 +112,7 @@ def reshard(
     ahead: Ahead,
     asked: Asked,
     on_progress: Callable[[Progress], None],
-    on_step: Tell = lambda step, topic: None,
+    on_step: ReportStep = lambda step, topic: None,
 ) -> Resharded:
     """Move every topic to where the new number of shards has it, and set that number.
 
@@ -129,8 +131,8 @@ def reshard(
 def verify(spark: SparkSession, dsns: tuple[str, ...]) -> Verified:
     """Compare all jobs of all shards with the map."""
 
-    async def look(resharding: Resharding) -> tuple[int, list[Planned]]:
-        await resharding.look()
+    async def look(resharding: Resharding) -> tuple[int, list[PlannedTopic]]:
+        await resharding.read_state()
         return resharding.count, await resharding.plan(with_sizes=False)
 
     count, planned = _with(Asked(dsns, 0), look, _silent)
@@ -159,11 +161,11 @@ def _silent(step: str, topic: tuple[str, str] | None) -> None:
 
 
 def _with(
-    asked: Asked, work: Callable[[Resharding], Coroutine[Any, Any, Answer]], tell: Tell
+    asked: Asked, work: Callable[[Resharding], Coroutine[Any, Any, Answer]], tell: ReportStep
 ) -> Answer:
     async def run() -> Answer:
-        async with mover(asked.dsns) as moving:
-            return await work(Resharding(moving, asked.to, tell))
+        async with open_mover(asked.dsns) as mover:
+            return await work(Resharding(mover, asked.to, tell))
 
     return asyncio.run(run())
 
@@ -201,7 +203,7 @@ class _Work:
         self.done.seconds = round(time.monotonic() - self._begun_s, 1)
         return self.done
 
-    async def _move_all(self, resharding: Resharding, planned: list[Planned]) -> None:
+    async def _move_all(self, resharding: Resharding, planned: list[PlannedTopic]) -> None:
         left = _left(planned)
         self._all += len(left)
         for wave in waves([(each, each.jobs) for each in left], WAVE_ROWS):
@@ -213,15 +215,15 @@ class _Work:
                 self.done.frozen_ms_max = max(self.done.frozen_ms_max, moved.frozen_ms)
                 self._show(f"{moved.topic} was frozen for {moved.frozen_ms:.0f} ms")
 
-    async def _copy_ahead(self, resharding: Resharding, wave: list[Planned]) -> None:
+    async def _copy_ahead(self, resharding: Resharding, wave: list[PlannedTopic]) -> None:
         """Large topics go to their new shards by Spark, while they are served."""
-        parts: list[Part] = []
+        parts: list[CopyRange] = []
         for each in wave:
-            if each.moves and each.jobs >= self._asked.ahead_from:
-                await resharding.moving.arrive(each.topic, each.home)
+            if each.is_moving and each.jobs >= self._asked.ahead_from:
+                await resharding.mover.arrive(each.topic, each.home)
                 source, target = self._asked.dsns[each.shard], self._asked.dsns[each.home]
-                database = resharding.moving.databases[each.shard]
-                parts += await parts_of(database, source, target, each.topic, PART_ROWS)
+                database = resharding.mover.databases[each.shard]
+                parts += await split_topic(database, source, target, each.topic, PART_ROWS)
         if parts:
             self._show(f"copying {len(parts)} parts ahead")
             asked = self._asked
@@ -229,9 +231,9 @@ class _Work:
             copied = await asyncio.to_thread(copy, parts, asked.batch_rows, asked.rate)
             self.done.copied_ahead += copied
             for home in {each.home for each in wave}:  # so many rows are news to its planner
-                await resharding.moving.databases[home].execute("ANALYZE items")
+                await resharding.mover.databases[home].execute("ANALYZE items")
             resharding.tell("copied", None)
 
 
-def _left(planned: list[Planned]) -> list[Planned]:
+def _left(planned: list[PlannedTopic]) -> list[PlannedTopic]:
     return [each for each in planned if not each.is_settled]

@@ -1,7 +1,7 @@
-"""The dead jobs of a topic: a queue beside it, in which each job has its failures in its headers.
+"""The dead jobs of a topic: a queue beside it, whose messages have the failures in their headers.
 
-The queue is in the order of death; a list is in the order of ids. So a page of a list goes through
-the whole queue, in slices, and keeps what belongs to it.
+The queue is in the order in which jobs died, but a list is in the order of ids. A page of a list
+therefore walks through the whole queue in slices, and keeps the jobs of the page.
 """
 
 from collections.abc import Callable
@@ -13,24 +13,24 @@ from leveret.engine.insight.filters import READY
 from leveret.engine.queues.queue import Queue
 from leveret.job_model import BATCH_BYTES_MAX, Job
 from leveret.job_service.embedded.envelope import job_id, read_envelope
-from leveret.job_service.embedded.finding import find_job, find_jobs, picked, walk_all
 from leveret.job_service.embedded.host import Host
+from leveret.job_service.embedded.job_search import find_job, find_jobs, pick_message, walk_messages
 from leveret.job_service.embedded.topic import Topic
 
 STATE: Final = "dead"
-SLICE: Final = 100  # jobs that are changed before others have their turn
+SLICE: Final = 100  # jobs that are changed before other work gets a turn
 
-# Does something with a dead job that was taken out of its queue; False: it must go back.
+# Changes a dead job that was found in its queue; False: it stays there.
 Change = Callable[[Topic, Queue, Picked], bool]
 
 
-async def listed(topic: Topic, after_id: int, limit: int) -> list[Job]:
-    """Dead jobs in the order of their ids, from beyond an id."""
+async def list_dead(topic: Topic, after_id: int, limit: int) -> list[Job]:
+    """Return dead jobs in the order of their ids, starting after an id."""
     queue = topic.dead_queue()
     if queue is None:
         return []
     found: list[tuple[int, int]] = []  # id, and the number of the message
-    async for one in walk_all(topic.vhost, queue, READY):
+    async for one in walk_messages(topic.vhost, queue, READY):
         id = job_id(one.message)
         if id > after_id:
             found.append((id, int(one.message.seq)))
@@ -40,11 +40,11 @@ async def listed(topic: Topic, after_id: int, limit: int) -> list[Job]:
 
 
 def _read(queue: Queue, places: list[tuple[int, int]]) -> list[Job]:
-    """The jobs that are still there, up to a number of bytes."""
+    """Return the jobs that are still there, up to a number of bytes."""
     jobs: list[Job] = []
     size = 0
     for _, seq in places:
-        one = picked(queue, seq)
+        one = pick_message(queue, seq)
         if one is not None:
             jobs.append(read_envelope(one.message, queue).job(STATE, one.message.body))
             size += len(one.message.body)
@@ -53,8 +53,8 @@ def _read(queue: Queue, places: list[tuple[int, int]]) -> list[Job]:
     return jobs
 
 
-async def find(topic: Topic, id: int) -> Job | None:
-    """A dead job."""
+async def find_dead(topic: Topic, id: int) -> Job | None:
+    """Return a dead job; None where there is none."""
     queue = topic.dead_queue()
     if queue is None:
         return None
@@ -66,16 +66,17 @@ async def find(topic: Topic, id: int) -> Job | None:
     )
 
 
-async def change_all(host: Host, topic: Topic, ids: list[int] | None, change: Change) -> int:
-    """Do something with some or all dead jobs, each in a turn of its own; with how many.
+async def change_dead(host: Host, topic: Topic, ids: list[int] | None, change: Change) -> int:
+    """Change some or all dead jobs, each in a turn of its own; return how many were changed.
 
-    In slices, each on disk before the next: there may be millions, and others have their turn.
+    Each slice is on disk before the next begins: there may be millions of jobs, and other work
+    gets a turn in between.
     """
     queue = topic.dead_queue()
     if queue is None:
         return 0
     if ids is None:
-        seqs = [int(one.message.seq) async for one in walk_all(topic.vhost, queue, READY)]
+        seqs = [int(one.message.seq) async for one in walk_messages(topic.vhost, queue, READY)]
     else:
         seqs = list((await find_jobs(topic.vhost, queue, ids)).values())
     count = 0
@@ -84,7 +85,7 @@ async def change_all(host: Host, topic: Topic, ids: list[int] | None, change: Ch
             break
         for seq in seqs[start : start + SLICE]:
             with host.turn():
-                one = picked(queue, seq)
+                one = pick_message(queue, seq)
                 if one is not None and change(topic, queue, one):
                     count += 1
                 topic.serve_waiters()
@@ -93,7 +94,7 @@ async def change_all(host: Host, topic: Topic, ids: list[int] | None, change: Ch
 
 
 def redrive(topic: Topic, queue: Queue, one: Picked) -> bool:
-    """Make a dead job ready with fresh retries, unless its topic has no room."""
+    """Make a dead job ready with all its retries, unless its topic has no room."""
     body = one.message.body
     if not topic.has_room(1, len(body)):
         return False
@@ -109,7 +110,7 @@ def redrive(topic: Topic, queue: Queue, one: Picked) -> bool:
 
 
 def delete(topic: Topic, queue: Queue, one: Picked) -> bool:
-    """A dead job is gone for good."""
+    """Delete a dead job."""
     remove(queue, [one])
     queue.purged += 1
     queue.ledger.forget(one.message)

@@ -3,11 +3,11 @@
 import pytest
 
 from leveret.errors import JobsRateLimitError
-from leveret.job_service.embedded.rate import Rates
+from leveret.job_service.embedded.rate_limits import RateLimits
 
 
 def test_a_namespace_has_its_rate_and_no_more() -> None:
-    rates = Rates(10)
+    rates = RateLimits(10)
     rates.take({"a": 10}, 0)
     with pytest.raises(JobsRateLimitError) as fault:
         rates.take({"a": 1}, 0)
@@ -19,7 +19,7 @@ def test_a_namespace_has_its_rate_and_no_more() -> None:
 
 
 def test_a_full_bucket_lets_a_large_batch_through_which_is_paid_for_later() -> None:
-    rates = Rates(10)
+    rates = RateLimits(10)
     rates.take({"a": 40}, 0)
     with pytest.raises(JobsRateLimitError) as fault:
         rates.take({"a": 1}, 1000)
@@ -28,7 +28,7 @@ def test_a_full_bucket_lets_a_large_batch_through_which_is_paid_for_later() -> N
 
 
 def test_a_batch_that_is_refused_takes_nothing_from_anybody() -> None:
-    rates = Rates(10)
+    rates = RateLimits(10)
     rates.take({"a": 10}, 0)
     with pytest.raises(JobsRateLimitError):
         rates.take({"b": 5, "a": 5}, 0)
@@ -36,4 +36,4 @@ def test_a_batch_that_is_refused_takes_nothing_from_anybody() -> None:
 
 
 def test_no_rate_is_no_limit() -> None:
-    Rates(0).take({"a": 10**9}, 0)
+    RateLimits(0).take({"a": 10**9}, 0)

@@ -1,7 +1,7 @@
 """Backoff: doubled, bounded, with jitter that is drawn."""
 
 from leveret.job_model import TopicSettings
-from leveret.job_service.retry import backoff_ms, is_dead
+from leveret.job_service.backoff import backoff_ms, is_dead
 
 
 def test_backoff_doubles_up_to_its_maximum() -> None:

@@ -1,20 +1,20 @@
-"""Moves a topic to another shard while the service runs, from any process.
+"""Moves a topic to another shard while the service runs. Any process can do it, in these steps:
 
-    arrive   the new shard may be given copies of the topic's jobs, which do not count
-    freeze   its shard refuses every change of it from now on; nodes wait, or answer that it is
-             being moved, while new jobs stay in Redis
-    carry    make the new shard's rows the same as the old one's: jobs with their leases, tokens and
-             failures, idempotency keys, turns, schedules, flush marks. What is there already and
-             the same is not copied again
-    verify   compare number and checksum of the rows of both; raises where they differ
+    arrive   the new shard may get copies of the topic's jobs, which do not count yet
+    freeze   the old shard refuses every change of the topic. Nodes wait, or answer that the topic
+             is being moved, while new jobs stay in Redis
+    carry    make the rows of the new shard the same as those of the old one: jobs with their
+             leases, tokens and failures, idempotency keys, turns, schedules, flush marks. Equal
+             rows are not copied again
+    verify   compare row count and checksum of both; raise where they differ
     switch   the map names the new shard; the old one answers that the topic has moved
-    thaw     the new shard takes changes
-    clean    rows that the topic left elsewhere are deleted
+    thaw     the new shard accepts changes
+    clean    delete the rows that the topic has left on other shards
 
-`thaw` without `switch` calls it off. Each step can be repeated after a crash, and looks at the
-states of the topic, which are in the shards, to find what is left to do. Whoever writes rows checks
-in the same transaction that the topic is in the state in which they may be written: a process that
-was thought dead can add nothing to a topic that is live.
+`thaw` without `switch` cancels the move. Each step can be repeated after a crash: it reads the
+states of the topic from the shards to find out what is left to do. Every writer checks in its
+transaction that the topic is in the state in which its rows may be written. A process that was
+thought dead can therefore add nothing to a live topic.
 """
 
 import asyncio
@@ -26,22 +26,22 @@ import asyncpg
 
 from leveret.errors import JobsUnavailableError
 from leveret.job_model import TopicSettings
-from leveret.job_service.shards.memory import Topic
 from leveret.job_service.shards.migration import migrate
-from leveret.job_service.shards.resharding.carrying import (
-    KEYED,
-    OWN,
+from leveret.job_service.shards.resharding.row_sync import (
+    KEY_COLUMNS,
+    OF_TOPIC,
     TABLES,
-    Rows,
-    carry_keyed,
-    carry_marks,
-    carry_whole,
+    TopicRows,
+    checksum_rows,
+    copy_marks,
     missing_marks,
-    sums,
+    sync_keyed_table,
+    sync_small_table,
 )
-from leveret.job_service.shards.resharding.reading import connect
-from leveret.job_service.shards.routing import signed, slot_of
+from leveret.job_service.shards.resharding.shard_reader import connect
+from leveret.job_service.shards.routing import slot_of, to_signed
 from leveret.job_service.shards.sql.loader import GATE_LOCK
+from leveret.job_service.shards.topic_name import TopicName
 
 DEADLINE_S: Final = 600.0  # of one statement
 DELETE_ROWS: Final = 5_000
@@ -49,80 +49,80 @@ LEFT: Final = ("items", "keys", "turns", "rounds", "schedules")
 
 
 class CopyDiffersError(JobsUnavailableError):
-    """What was copied is not what was there."""
+    """The copy of a topic differs from the original."""
 
 
-class Mover:
+class TopicMover:
     """Moves topics between the databases of a service."""
 
     def __init__(self, databases: list[Any]) -> None:
         self.databases = databases
 
-    # ---- where topics are
-
     async def count(self) -> int:
-        """How many shards the hashes of topics go by."""
+        """Return the number of shards that the map has."""
         found = await self.databases[0].fetchval("SELECT shards FROM map_state")
         return len(self.databases) if found is None else int(found)
 
-    async def current(self, topic: Topic) -> int:
-        """The shard that the map names for a topic."""
-        found = await self.databases[0].fetchval(f"SELECT shard FROM shard_map WHERE {OWN}", *topic)
+    async def current(self, topic: TopicName) -> int:
+        """Return the shard that the map names for a topic."""
+        found = await self.databases[0].fetchval(
+            f"SELECT shard FROM shard_map WHERE {OF_TOPIC}", *topic
+        )
         return slot_of(topic) % await self.count() if found is None else int(found)
 
-    async def state(self, shard: int, topic: Topic) -> str | None:
-        """Of a topic on a shard; None where it has no row of its own."""
+    async def state(self, shard: int, topic: TopicName) -> str | None:
+        """Return the state of a topic on a shard; None where the shard does not list it."""
         found: str | None = await self.databases[shard].fetchval(
-            f"SELECT state FROM topics WHERE {OWN}", *topic
+            f"SELECT state FROM topics WHERE {OF_TOPIC}", *topic
         )
         return found
 
-    # ---- steps
-
-    async def arrive(self, topic: Topic, shard: int) -> None:
-        """Let a shard be given copies of the topic's jobs."""
+    async def arrive(self, topic: TopicName, shard: int) -> None:
+        """Let a shard accept copies of the topic's jobs."""
         current = await self._require_elsewhere(topic, shard)
         await self._set_state(shard, topic, "arriving")
-        # Of a busy topic these are many, whatever the length of its queue.
-        slot = signed(slot_of(topic))
-        await carry_marks(self.databases[current], self.databases[shard], slot)
+        # Copied early, since a busy topic has many marks, however short its queue is.
+        slot = to_signed(slot_of(topic))
+        await copy_marks(self.databases[current], self.databases[shard], slot)
 
-    async def freeze(self, topic: Topic) -> None:
-        """Let the topic's shard refuse every change of it."""
+    async def freeze(self, topic: TopicName) -> None:
+        """Let the shard of a topic refuse every change."""
         await self._set_state(await self.current(topic), topic, "frozen")
 
-    async def carry(self, topic: Topic, shard: int) -> int:
-        """Make a shard's rows those of the frozen topic; how many rows were written or removed."""
+    async def carry(self, topic: TopicName, shard: int) -> int:
+        """Copy the rows of a frozen topic to a shard; return how many were written or removed."""
         source = await self._require_frozen(topic, shard)
         target = self.databases[shard]
         await self._set_state(shard, topic, "settling")
-        changed = await carry_marks(source, target, signed(slot_of(topic)))
+        changed = await copy_marks(source, target, to_signed(slot_of(topic)))
         for rows in self._tables(topic):
-            work = carry_keyed if rows.table in KEYED else carry_whole
+            work = sync_keyed_table if rows.table in KEY_COLUMNS else sync_small_table
             changed += await work(source, target, rows)
         return changed
 
-    async def verify(self, topic: Topic, shard: int) -> dict[str, int]:
-        """The number of rows in each table, the same on both shards; Differs."""
+    async def verify(self, topic: TopicName, shard: int) -> dict[str, int]:
+        """Return the number of rows in each table; CopyDiffersError where the shards differ."""
         source = await self._require_frozen(topic, shard)
         target = self.databases[shard]
         counts: dict[str, int] = {}
         for rows in self._tables(topic):
-            here, there = await asyncio.gather(sums(source, rows), sums(target, rows))
+            here, there = await asyncio.gather(
+                checksum_rows(source, rows), checksum_rows(target, rows)
+            )
             if here != there:
                 raise CopyDiffersError(
-                    f"{rows.table} of the topic {topic[1]} of {topic[0]} differ: {here.told()} on"
-                    f" its shard, {there.told()} on shard {shard}; it stays where it is"
+                    f"{rows.table} of the topic {topic[1]} of {topic[0]} differ: {here.shown()} on"
+                    f" its shard, {there.shown()} on shard {shard}; it stays where it is"
                 )
             counts[rows.table] = here.count
-        if await missing_marks(source, target, signed(slot_of(topic))):
+        if await missing_marks(source, target, to_signed(slot_of(topic))):
             raise CopyDiffersError(
                 f"flush marks of the topic {topic[1]} are missing on shard {shard}"
             )
         return counts
 
-    async def switch(self, topic: Topic, shard: int) -> None:
-        """Name another shard in the map; the old one answers that the topic has moved."""
+    async def switch(self, topic: TopicName, shard: int) -> None:
+        """Name another shard in the map; the old shard answers that the topic has moved."""
         old = await self.current(topic)
         if old != shard:
             await self._require_frozen(topic, shard)
@@ -136,16 +136,16 @@ class Mover:
         if old != shard:
             await self._set_state(old, topic, "moved")
 
-    async def thaw(self, topic: Topic) -> None:
-        """Let the topic's shard take changes again, and no other."""
+    async def thaw(self, topic: TopicName) -> None:
+        """Let the shard of a topic accept changes again, and no other shard."""
         current = await self.current(topic)
         for shard in range(len(self.databases)):
             if shard != current and await self.state(shard, topic) not in (None, "moved"):
                 await self._set_state(shard, topic, "moved")
         await self._set_state(current, topic, "live")
 
-    async def clean(self, topic: Topic) -> int:
-        """Delete what the topic left on shards that it is not on; how many rows."""
+    async def clean(self, topic: TopicName) -> int:
+        """Delete rows of a topic on shards that it has left; return how many."""
         deleted = 0
         current = await self.current(topic)
         for shard in range(len(self.databases)):
@@ -154,8 +154,8 @@ class Mover:
                     deleted += await self._delete(shard, table, topic)
         return deleted
 
-    async def move(self, topic: Topic, shard: int) -> None:
-        """All steps, for a topic wherever it is and whatever was done before."""
+    async def move(self, topic: TopicName, shard: int) -> None:
+        """Do all steps that are left to bring a topic to a shard."""
         if await self.current(topic) != shard:
             await self.arrive(topic, shard)
             await self.freeze(topic)
@@ -169,26 +169,24 @@ class Mover:
         await self.thaw(topic)
         await self.clean(topic)
 
-    # ---- parts of steps
+    def _tables(self, topic: TopicName) -> list[TopicRows]:
+        return [TopicRows(table, topic) for table in TABLES]
 
-    def _tables(self, topic: Topic) -> list[Rows]:
-        return [Rows(table, topic) for table in TABLES]
-
-    async def _require_elsewhere(self, topic: Topic, shard: int) -> int:
+    async def _require_elsewhere(self, topic: TopicName, shard: int) -> int:
         current = await self.current(topic)
         if current == shard:
             raise JobsUnavailableError(f"the topic {topic[1]} is on shard {shard} already")
         return current
 
-    async def _require_frozen(self, topic: Topic, shard: int) -> Any:
-        """The database of a topic, which is frozen and not the one of `shard`."""
+    async def _require_frozen(self, topic: TopicName, shard: int) -> Any:
+        """Return the database of a topic; raise unless it is frozen and not on `shard`."""
         current = await self._require_elsewhere(topic, shard)
         if await self.state(current, topic) != "frozen":
             raise JobsUnavailableError(f"the topic {topic[1]} is not frozen")
         return self.databases[current]
 
-    async def _set_state(self, shard: int, topic: Topic, state: str) -> None:
-        """Once nothing is under way that has seen the state before."""
+    async def _set_state(self, shard: int, topic: TopicName, state: str) -> None:
+        """Set the state of a topic when no transaction that saw the old state is running."""
         plain = TopicSettings()
         async with self.databases[shard].transaction():
             await self.databases[shard].execute("SELECT pg_advisory_xact_lock($1)", GATE_LOCK)
@@ -205,16 +203,16 @@ class Mover:
                 plain.concurrency_max,
             )
 
-    async def _copy_settings(self, old: int, new: int, topic: Topic) -> None:
-        row = await self.databases[old].fetchrow(f"SELECT * FROM topics WHERE {OWN}", *topic)
+    async def _copy_settings(self, old: int, new: int, topic: TopicName) -> None:
+        row = await self.databases[old].fetchrow(f"SELECT * FROM topics WHERE {OF_TOPIC}", *topic)
         await self.databases[new].execute(
             f"UPDATE topics SET retries_max = $3, backoff_ms = $4, backoff_ms_max = $5,"
-            f" jitter = $6, lease_ms = $7, concurrency_max = $8 WHERE {OWN}",
+            f" jitter = $6, lease_ms = $7, concurrency_max = $8 WHERE {OF_TOPIC}",
             *topic,
             *(row[name] for name in TopicSettings.__struct_fields__),
         )
 
-    async def _delete(self, shard: int, table: str, topic: Topic) -> int:
+    async def _delete(self, shard: int, table: str, topic: TopicName) -> int:
         deleted = 0
         while True:
             async with self.databases[shard].transaction():
@@ -223,7 +221,7 @@ class Mover:
                 )
                 rows = await self.databases[shard].fetch(
                     f"DELETE FROM {table} WHERE ctid = ANY(ARRAY(SELECT ctid FROM {table}"
-                    f" WHERE {OWN} LIMIT $3)) RETURNING 1",
+                    f" WHERE {OF_TOPIC} LIMIT $3)) RETURNING 1",
                     *topic,
                     DELETE_ROWS,
                 )
@@ -233,14 +231,14 @@ class Mover:
 
 
 @asynccontextmanager
-async def mover(dsns: Sequence[str]) -> AsyncIterator[Mover]:
-    """Connects to all shards, in their order, and brings their tables up to date."""
+async def open_mover(dsns: Sequence[str]) -> AsyncIterator[TopicMover]:
+    """Connect to all shards, in their order, and migrate them."""
     opened: list[Any] = []
     try:
         for dsn in dsns:
             opened.append(await connect(dsn, DEADLINE_S))
             await migrate(opened[-1])
-        yield Mover(opened)
+        yield TopicMover(opened)
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
         raise JobsUnavailableError(
             f"a shard fails: {str(error) or type(error).__name__}"

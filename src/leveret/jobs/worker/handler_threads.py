@@ -1,8 +1,8 @@
-"""Threads for tasks that are plain functions.
+"""Threads for handlers that are plain functions.
 
-They are daemons, unlike those of `concurrent.futures`: a function that never returns must not keep
-a worker from ending when its deadline for stopping is over. Whatever a function raises is told,
-`SystemExit` included: a thread that ended by it would leave its job at work for ever.
+The threads are daemons, unlike those of `concurrent.futures`: a handler that never returns must not
+keep a worker from ending after its deadline for stopping. Every exception of a handler is reported,
+`SystemExit` included: otherwise its job would never end.
 """
 
 import asyncio
@@ -16,18 +16,18 @@ from leveret.jobs.client.job import Job
 _Item = tuple[Callable[[Job], object], Job, "asyncio.Future[None]"]
 
 
-class Threads:
-    """Runs functions, at most `threads_max` at a time; threads are started when first needed."""
+class HandlerThreads:
+    """Runs handlers, at most `threads_max` at a time; starts a thread when it is first needed."""
 
     def __init__(self, threads_max: int, name: str) -> None:
         self._threads_max = threads_max
         self._name = name
         self._waiting: SimpleQueue[_Item | None] = SimpleQueue()
         self._started = 0
-        self._busy = 0  # as the event loop sees it
+        self._busy = 0  # calls that have not ended
 
     async def run(self, function: Callable[[Job], object], job: Job) -> None:
-        """Call it in a thread; its exception is raised here."""
+        """Call a handler in a thread; raise what it raises."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
         self._busy += 1
@@ -40,7 +40,7 @@ class Threads:
         await done
 
     def stop(self) -> None:
-        """Let every thread end after what it does now."""
+        """Let every thread end after its current call."""
         for _ in range(self._started):
             self._waiting.put(None)
 
@@ -50,35 +50,37 @@ class Threads:
     def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
         while (item := self._waiting.get()) is not None:
             function, job, done = item
-            fault = _fault_of(function, job)
+            fault = _call(function, job)
             if loop.is_closed():
                 return
-            loop.call_soon_threadsafe(_tell, done, fault)
+            loop.call_soon_threadsafe(_resolve, done, fault)
 
 
-def _fault_of(function: Callable[[Job], object], job: Job) -> Exception | None:
-    """Call it; what it raised, as an exception that a future can carry."""
+def _call(function: Callable[[Job], object], job: Job) -> Exception | None:
+    """Call a handler; return its exception in a form that a future can carry."""
     try:
         found = function(job)
         if inspect.isawaitable(found):
             if inspect.iscoroutine(found):
                 found.close()
-            raise TypeError("the task returned a coroutine that nobody awaits: make it `async def`")
+            raise TypeError(
+                "the task returned a coroutine that is never awaited: declare it with `async def`"
+            )
     except Exception as fault:
-        return _carried(fault) if isinstance(fault, StopIteration) else fault
+        return _as_exception(fault) if isinstance(fault, StopIteration) else fault
     except BaseException as fault:
-        return _carried(fault)
+        return _as_exception(fault)
     return None
 
 
-def _carried(fault: BaseException) -> Exception:
+def _as_exception(fault: BaseException) -> Exception:
     said = RuntimeError(f"the task raised {type(fault).__name__}: {fault}")
     return said.with_traceback(fault.__traceback__)
 
 
-def _tell(done: "asyncio.Future[None]", fault: Exception | None) -> None:
+def _resolve(done: "asyncio.Future[None]", fault: Exception | None) -> None:
     if done.done():
-        return  # nobody waits any more
+        return  # the call was cancelled
     if fault is None:
         done.set_result(None)
     else:

@@ -1,4 +1,4 @@
-"""Between milliseconds since 1970, which the service counts in, and PostgreSQL's moments."""
+"""Converts between milliseconds since 1970 and the timestamps of PostgreSQL."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -7,9 +7,9 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MS: Final = timedelta(milliseconds=1)
 
 
-def moment(ms: int) -> datetime:
+def to_timestamp(ms: int) -> datetime:
     return _EPOCH + ms * _MS
 
 
-def ms_of(at: datetime) -> int:
+def to_ms(at: datetime) -> int:
     return (at - _EPOCH) // _MS

@@ -1,9 +1,9 @@
-"""Reads tables of a shard in bulk and by plain calls, for programs beside the service.
+"""Reads the jobs of shards in bulk, with blocking calls, for programs beside the service.
 
-A read is cut into ranges of job ids, so that many processes can share it, and comes in batches by
-a cursor, so that none holds more than one batch. The ranges cover all numbers: what is put in after
-they were made is in the last one. Rows that a shard has only while a topic comes to it or leaves
-it (`topics.state`) are not among those that count: they are on another shard.
+A read is split into ranges of job ids, so that many processes can share it. Each range is read in
+batches by a cursor, so that a process holds one batch at a time. The ranges cover all ids: jobs
+that are enqueued later are in the last range. A shard may hold rows of a topic that is moving to it
+or has left it (`topics.state`); `IS_COUNTED` leaves them out, since another shard has them.
 """
 
 import asyncio
@@ -16,8 +16,8 @@ from leveret.errors import JobsUnavailableError
 
 CONNECT_S: Final = 10.0
 BATCH_ROWS: Final = 2_000
-# Of a shard that holds a topic for another one, or has given it away.
-COUNTS: Final = (
+# Whether a row j counts on this shard: its topic is here, and not arriving or moved away.
+IS_COUNTED: Final = (
     "NOT EXISTS (SELECT FROM topics t WHERE t.namespace = j.namespace AND t.topic = j.topic"
     " AND t.state IN ('moved', 'arriving', 'settling'))"
 )
@@ -40,8 +40,8 @@ COLUMNS: Final = (
 )
 
 
-class Range(NamedTuple):
-    """The jobs of a shard from `low` on and before `high`; None: no bound."""
+class IdRange(NamedTuple):
+    """The jobs of a shard with ids from `low` to before `high`; None: no bound."""
 
     shard: int
     dsn: str
@@ -49,13 +49,13 @@ class Range(NamedTuple):
     high: int | None
 
 
-def ranges(dsns: Sequence[str], where: str, rows: int) -> list[Range]:
-    """Every shard in pieces of about so many jobs that fulfil a condition; JobsUnavailableError."""
+def split_shards(dsns: Sequence[str], where: str, rows: int) -> list[IdRange]:
+    """Split all shards into ranges of about `rows` jobs that fulfil a condition."""
 
-    async def work() -> list[Range]:
+    async def work() -> list[IdRange]:
         bounds = await asyncio.gather(*(_bounds(dsn, where, rows) for dsn in dsns))
         return [
-            Range(shard, dsn, low, high)
+            IdRange(shard, dsn, low, high)
             for shard, (dsn, found) in enumerate(zip(dsns, bounds, strict=True))
             for low, high in zip([None, *found], [*found, None], strict=True)
         ]
@@ -69,7 +69,7 @@ def ranges(dsns: Sequence[str], where: str, rows: int) -> list[Range]:
 
 
 async def _bounds(dsn: str, where: str, rows: int) -> list[int]:
-    """The ids at which a new piece begins."""
+    """Return the ids at which a new range begins."""
     connection = await connect(dsn)
     try:
         found = await connection.fetch(
@@ -82,8 +82,8 @@ async def _bounds(dsn: str, where: str, rows: int) -> list[int]:
         connection.terminate()
 
 
-def batches(part: Range, columns: Sequence[str], where: str) -> Iterator[list[Any]]:
-    """The rows of a piece, a batch at a time; for programs without a loop."""
+def read_batches(part: IdRange, columns: Sequence[str], where: str) -> Iterator[list[Any]]:
+    """Return the rows of a range, a batch at a time, without an event loop of the caller."""
     loop = asyncio.new_event_loop()
     stream = _stream(part, columns, where)
     try:
@@ -98,7 +98,7 @@ async def _next(stream: Any) -> list[Any] | None:
     return await anext(stream, None)
 
 
-async def _stream(part: Range, columns: Sequence[str], where: str) -> Any:
+async def _stream(part: IdRange, columns: Sequence[str], where: str) -> Any:
     bounds = [where]
     if part.low is not None:
         bounds.append(f"j.id >= {part.low}")
@@ -117,7 +117,7 @@ async def _stream(part: Range, columns: Sequence[str], where: str) -> Any:
 
 
 async def connect(dsn: str, deadline_s: float | None = None) -> Any:
-    """A connection whose text is the same on every server; None: statements may take long."""
+    """Connect with settings that give the same text on every server; None: no deadline."""
     settings = {"application_name": "leveret pipeline", "timezone": "UTC", "jit": "off"}
     return await asyncpg.connect(
         dsn, timeout=CONNECT_S, command_timeout=deadline_s, server_settings=settings

@@ -1,7 +1,7 @@
-"""The ids of this node's jobs and leases: Snowflakes that rise across restarts too.
+"""Makes the ids of this node's jobs and leases: Snowflakes that rise across restarts too.
 
-The register keeps a time that no id lies beyond (`floor`), written some time ahead so that it is
-seldom: a clock that was set back while the node was down makes no id twice.
+The register keeps a time that no id exceeds (`floor`). A clock that was set back while the node was
+down therefore makes no id twice. The floor is written ahead of time, so that it is written seldom.
 """
 
 from typing import Final
@@ -15,7 +15,7 @@ FLOOR: Final = "floor"
 AHEAD_MS: Final = 60_000
 
 
-class Ids:
+class IdGenerator:
     """Makes ids, inside a turn."""
 
     def __init__(self, register: Register, node_name: str) -> None:
@@ -24,7 +24,7 @@ class Ids:
         self._snowflakes = Snowflakes(crc32(node_name.encode()) & NODE_MAX, self._reserved_ms)
 
     def next(self, now_ms: int) -> int:
-        """A new id, above all that were."""
+        """Return a new id, above all earlier ones."""
         id = self._snowflakes.next(now_ms)
         if self._snowflakes.last_ms >= self._reserved_ms:
             self._reserved_ms = self._snowflakes.last_ms + AHEAD_MS

@@ -1,4 +1,4 @@
-"""When a job that failed is tried again: exponential backoff with jitter. Pure; chance is given."""
+"""When a failed job is tried again: exponential backoff with jitter. Pure: chance is passed in."""
 
 from typing import Final
 
@@ -8,9 +8,9 @@ _DOUBLINGS_MAX: Final = 40  # beyond it every backoff is over its maximum
 
 
 def backoff_ms(settings: TopicSettings, attempts: int, chance: float) -> int:
-    """How long a job waits after its `attempts`-th failed attempt; `chance` is from 0 to 1.
+    """Return how long a job waits after its `attempts`-th failure; `chance` is from 0 to 1.
 
-    The wait is doubled for each attempt up to its maximum; jitter takes off up to its share.
+    The wait doubles with each attempt up to its maximum. Jitter shortens it by up to its share.
     """
     assert attempts >= 1
     assert 0 <= chance <= 1
@@ -20,5 +20,5 @@ def backoff_ms(settings: TopicSettings, attempts: int, chance: float) -> int:
 
 
 def is_dead(settings: TopicSettings, attempts: int) -> bool:
-    """Whether a job with so many failed attempts is not tried again."""
+    """Whether a job with so many failed attempts is dead."""
     return attempts > settings.retries_max

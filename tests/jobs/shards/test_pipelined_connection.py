@@ -9,22 +9,27 @@ import redis
 from redis.asyncio import ConnectionPool
 from redis.exceptions import RedisError, ResponseError
 
-from leveret.job_service.shards.redis.pipeline_connection import IDLE_S, Line, head_of, packed
-from tests.jobs.shards.nodes import Place, drain, new
+from leveret.job_service.shards.redis.pipelined_connection import (
+    IDLE_S,
+    PipelinedConnection,
+    encode_array_head,
+    encode_words,
+)
+from tests.jobs.shards.deployment import Deployment, drain, new
 from tools.services import RedisServer
 
 pytestmark = pytest.mark.compiled_only("the store is the same in both forms")
 
 
 def command(*words: bytes) -> bytes:
-    return head_of(len(words)) + packed(words)
+    return encode_array_head(len(words)) + encode_words(words)
 
 
-def line_to(url: str) -> Line:
-    return Line(ConnectionPool.from_url(url), 5.0)
+def line_to(url: str) -> PipelinedConnection:
+    return PipelinedConnection(ConnectionPool.from_url(url), 5.0)
 
 
-async def outcome(line: Line, command: bytes) -> Any:
+async def outcome(line: PipelinedConnection, command: bytes) -> Any:
     """The answer, or the fault."""
     try:
         return await line.ask(command)
@@ -121,7 +126,7 @@ def test_a_connection_that_was_closed_while_idle_is_not_used(own_redis: RedisSer
 
 def test_a_command_that_is_not_answered_ends_by_the_deadline(redis_server: RedisServer) -> None:
     async def scenario() -> None:
-        line = Line(ConnectionPool.from_url(redis_server.fresh_url()), 0.2)
+        line = PipelinedConnection(ConnectionPool.from_url(redis_server.fresh_url()), 0.2)
         with pytest.raises(TimeoutError):
             await line.ask(command(b"BLPOP", b"none", b"0"))
         assert await line.ask(command(b"ECHO", b"again")) == b"again"
@@ -131,10 +136,10 @@ def test_a_command_that_is_not_answered_ends_by_the_deadline(redis_server: Redis
 
 
 def test_a_redis_that_has_lost_the_scripts_is_given_them(
-    place: Place, redis_server: RedisServer
+    deployment: Deployment, redis_server: RedisServer
 ) -> None:
     async def scenario() -> None:
-        async with place.node() as store:
+        async with deployment.node() as store:
             await store.enqueue([new(payload=b"1"), new(payload=b"2", idempotency_key="k")])
             with closing(redis.Redis(port=redis_server.port)) as client:
                 client.script_flush()

@@ -1,8 +1,8 @@
-"""Who waits for jobs of a topic, and the bell that tells of one.
+"""The calls that wait for jobs of a topic, and the consumer that waits for its next message.
 
-While somebody waits and a lease is free, a consumer of the queue stands there that takes one
-message (`Bell`): the engine gives it the next one that is ready, in its turn among the consumers of
-AMQP, whether that was enqueued, published, or fell due. Nothing polls.
+While a call waits and a lease is free, the topic has a consumer on its queue that takes one message
+(`NextMessageConsumer`). The engine gives it the next ready message in its turn among the consumers
+of AMQP, however the message became ready. Nothing polls.
 """
 
 import asyncio
@@ -20,11 +20,11 @@ from leveret.errors import EngineError
 from leveret.job_model import LeasedJob
 
 TAG: Final = "jobs"
-_CREDIT_BYTES: Final = 1 << 40  # more than any message: the bell takes one at a time
+_CREDIT_BYTES: Final = 1 << 40  # more than any message; the prefetch of 1 limits the consumer
 
 
 class Waiter:
-    """One call that waits."""
+    """One waiting call."""
 
     def __init__(self, limit: int, lease_ms: int | None) -> None:
         self.limit = limit
@@ -33,7 +33,7 @@ class Waiter:
 
 
 class Waiters:
-    """In the order in which they came; those that have gone are passed over."""
+    """Waiting calls, first come first served. Calls that have ended are skipped."""
 
     def __init__(self) -> None:
         self._waiters: deque[Waiter] = deque()
@@ -51,48 +51,50 @@ class Waiters:
             self._waiters.remove(waiter)
 
     def answer_all(self) -> None:
-        """Nothing will come any more."""
+        """End all waits without jobs."""
         while self._waiters:
             waiter = self._waiters.popleft()
             if not waiter.jobs.done():
                 waiter.jobs.set_result([])
 
 
-class Bell:
-    """A consumer that takes one message and rings."""
+class NextMessageConsumer:
+    """A consumer that takes one message."""
 
     def __init__(self, session: LocalSession, outlet: Outlet, queue: Queue, slots: Slots) -> None:
         self._session = session
         self._outlet = outlet
         self._queue = queue
         self._slots = slots
-        self._rung: list[Message] = []
+        self._kept: list[Message] = []
 
-    def stand(self) -> None:
-        """Wait for the next message, inside a turn."""
-        if TAG in self._session.consumers or self._rung or self._queue.deleted:
+    def start(self) -> None:
+        """Consume the next message, inside a turn."""
+        if TAG in self._session.consumers or self._kept or self._queue.deleted:
             return
         self._outlet.credit = _CREDIT_BYTES
         self._session.prefetch = 1
         try:
             consume(self._session, self._queue, TAG, False, False, {}, 0)
-        except EngineError:  # somebody has the queue for themselves: waiting ends by its time
+        except (
+            EngineError
+        ):  # an exclusive consumer has the queue: waiting calls end by their timeout
             return
 
-    def ring(self, messages: list[Message]) -> None:
-        """The engine has given a message, in the middle of a turn."""
-        self._rung.extend(messages)
+    def keep(self, messages: list[Message]) -> None:
+        """Keep messages that the engine has delivered, inside its turn."""
+        self._kept.extend(messages)
 
-    def take(self) -> list[Message]:
-        """What it has taken, inside a turn; the bell goes."""
+    def stop_and_take(self) -> list[Message]:
+        """Stop consuming and return the kept messages, inside a turn."""
         cancel(self._slots, self._session, TAG)
-        rung = self._rung
-        self._rung = []
-        return rung
+        kept = self._kept
+        self._kept = []
+        return kept
 
-    def go(self) -> None:
-        """Nobody waits any more, inside a turn."""
-        rung = self.take()
-        for message in rung:
+    def stop(self) -> None:
+        """Stop consuming and requeue the kept messages, inside a turn."""
+        kept = self.stop_and_take()
+        for message in kept:
             self._session.unacked.take(message.tag)
-        give_back(self._slots, rung, False)
+        give_back(self._slots, kept, False)

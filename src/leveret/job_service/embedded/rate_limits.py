@@ -1,17 +1,17 @@
-"""How many jobs a second a namespace may put in: a bucket of tokens for each, in memory."""
+"""Limits how many jobs a namespace may enqueue in a second: a token bucket for each, in memory."""
 
 from leveret.errors import JobsRateLimitError
 
 
-class Rates:
-    """Buckets that hold what may come in one second. A batch may overdraw a full bucket."""
+class RateLimits:
+    """Buckets with the tokens of one second. A batch may overdraw a full bucket."""
 
     def __init__(self, per_second: int) -> None:
         self._per_second = per_second  # 0: no limit
-        self._buckets: dict[str, tuple[float, int]] = {}  # tokens, and as of when
+        self._buckets: dict[str, tuple[float, int]] = {}  # tokens, and the time of that count
 
     def take(self, counts: dict[str, int], now_ms: int) -> None:
-        """Take tokens for the jobs of a batch by namespace; JobsRateLimitError takes none."""
+        """Take tokens for a batch, by namespace; JobsRateLimitError where there are too few."""
         if not self._per_second:
             return
         left = {name: self._left(name, now_ms) for name in counts}

@@ -1,16 +1,17 @@
-"""Jobs that wait, cancelled or woken by the numbers of their messages.
+"""Changes jobs that are ready or scheduled: cancels them, or makes them ready at once.
 
-Somebody may have taken a message since it was found: then nothing is done, which is no error.
+Jobs are named by the numbers of their messages. A message that was taken since it was found is left
+alone, which is not an error.
 """
 
 from leveret.engine.commands.picking import Picked, remove
 from leveret.job_service.embedded.envelope import job_id, read_envelope
-from leveret.job_service.embedded.finding import picked
+from leveret.job_service.embedded.job_search import pick_message
 from leveret.job_service.embedded.topic import Topic
 
 
-def cancel_found(topic: Topic, id: int, seq: int) -> bool:
-    """Drop a job, inside a turn; False where it is not there any more."""
+def cancel_job(topic: Topic, id: int, seq: int) -> bool:
+    """Delete a job, inside a turn; False where it is not there any more."""
     found = _still_there(topic, id, seq)
     if found is None:
         return False
@@ -21,8 +22,8 @@ def cancel_found(topic: Topic, id: int, seq: int) -> bool:
     return True
 
 
-def deliver_found(topic: Topic, id: int, seq: int) -> bool:
-    """Make a job ready, inside a turn; one that is ready stays as it is."""
+def deliver_job_now(topic: Topic, id: int, seq: int) -> bool:
+    """Make a job ready, inside a turn; False where it is not there or does not fit."""
     found = _still_there(topic, id, seq)
     if found is None:
         return False
@@ -40,5 +41,5 @@ def deliver_found(topic: Topic, id: int, seq: int) -> bool:
 
 
 def _still_there(topic: Topic, id: int, seq: int) -> Picked | None:
-    found = picked(topic.queue, seq)
+    found = pick_message(topic.queue, seq)
     return found if found is not None and job_id(found.message) == id else None

@@ -1,8 +1,8 @@
-"""Telling the service what became of jobs: one call at a time, for all that ended meanwhile.
+"""Settles the jobs of one topic: one call at a time, for all jobs that have ended meanwhile.
 
-While a call is on its way the next ones gather, so that a busy worker settles hundreds of jobs with
-one call and an idle one settles each at once. A call that fails is tried again for as long as the
-leases last: they are renewed meanwhile (`held.py`).
+While a call is on its way, jobs that end wait for the next call. A busy worker therefore settles
+hundreds of jobs with one call, and an idle worker settles each job at once. A call that fails is
+sent again as long as the leases last; `held_jobs.py` renews them meanwhile.
 """
 
 import asyncio
@@ -17,15 +17,15 @@ from leveret.jobs.worker.held_jobs import HeldJob, HeldJobs
 
 _LOG = logging.getLogger("leveret.jobs")
 _PAUSE_S: Final = 0.5  # after a failed call
-# With the error, a delay in seconds, and whether that was its last attempt.
+# The job, its error, the delay in seconds, and whether it is dead at once.
 Failed = tuple[HeldJob, str, float | None, bool]
 
 
-class Settling:
-    """What of one topic waits to be settled."""
+class Settler:
+    """Jobs of one topic that have ended and are not settled yet."""
 
     def __init__(self, client: AsyncClient, held: HeldJobs, has_room: asyncio.Event) -> None:
-        self._has_room = has_room  # set whenever jobs were settled: the worker may take more
+        self._has_room = has_room  # set when jobs were settled: the worker may take more
         self._client = client
         self._held = held
         self._done: list[HeldJob] = []
@@ -36,7 +36,7 @@ class Settling:
         self.nacked = 0
 
     def __len__(self) -> int:
-        """How many jobs have ended and are not settled; the worker takes no more when too many."""
+        """Return how many jobs wait; the worker takes no more when there are too many."""
         return len(self._done) + len(self._failed)
 
     def ack(self, hold: HeldJob) -> None:
@@ -82,7 +82,7 @@ class Settling:
             self._held.drop(hold)
             self.acked += outcome is Outcome.DONE
             if outcome is Outcome.STALE:
-                _LOG.warning("job %d was done under a lease that is over", hold.job.id)
+                _LOG.warning("job %d was done after its lease had ended", hold.job.id)
 
     async def _nack_some(self) -> None:
         some = self._failed[:BATCH_MAX]
@@ -94,6 +94,6 @@ class Settling:
             self.nacked += outcome is Outcome.DONE
 
     def _give_up(self, why: str) -> None:
-        """The service will not take them, however often it is asked."""
+        """Lose all waiting jobs: the service refuses them for good."""
         for hold in [*self._done, *(each[0] for each in self._failed)]:
             self._held.lose(hold, why)

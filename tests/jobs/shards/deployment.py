@@ -24,7 +24,7 @@ QUICK = ShardsSettings(
 
 
 @dataclass(frozen=True)
-class Place:
+class Deployment:
     """Where nodes run."""
 
     redis_url: str
@@ -43,7 +43,7 @@ class Place:
             settings=settings,
         )
 
-    def at(self, **changes: Any) -> "Place":
+    def at(self, **changes: Any) -> "Deployment":
         return replace(self, **changes)
 
     async def started(
@@ -93,8 +93,12 @@ class Place:
 def is_whole(store: ShardsStore, missing: int = 0) -> bool:
     """Whether a node has all that it needs but so many shards."""
     up = sum(shard.is_up for shard in store._shards)
-    has_servers = store._memory.is_up and store._routes.is_loaded
-    return has_servers and up == len(store._shards) - missing and store._numbers.number is not None
+    has_servers = store._redis.is_up and store._routes.is_loaded
+    return (
+        has_servers
+        and up == len(store._shards) - missing
+        and store._id_generator.node_number is not None
+    )
 
 
 async def abandon(store: ShardsStore) -> None:

@@ -1,8 +1,8 @@
-"""A job on its way to a table: the same bytes in a Redis buffer and in the local log.
+"""A job on its way to a table. It has the same bytes in a Redis buffer and in the local log.
 
     id, 8 bytes, big-endian | the rest as a MessagePack array, in the order of the fields
 
-The id comes first and apart, so that a script in Redis can compare it without decoding.
+The id comes first, so that a script in Redis can compare it without decoding.
 """
 
 import struct
@@ -16,8 +16,8 @@ _ID: Final = struct.Struct(">q")
 ID_BYTES: Final = _ID.size
 
 
-class Entry(msgspec.Struct, array_like=True):
-    """One job, with the id that it was given."""
+class BufferedJob(msgspec.Struct, array_like=True):
+    """One job with its id."""
 
     id: int
     namespace: str
@@ -31,21 +31,21 @@ class Entry(msgspec.Struct, array_like=True):
 
 
 _encoder: Final = msgspec.msgpack.Encoder()
-_decoder: Final = msgspec.msgpack.Decoder(Entry)
+_decoder: Final = msgspec.msgpack.Decoder(BufferedJob)
 
 
-def encode(entry: Entry) -> bytes:
-    return _ID.pack(entry.id) + _encoder.encode(entry)
+def encode_job(job: BufferedJob) -> bytes:
+    return _ID.pack(job.id) + _encoder.encode(job)
 
 
-def decode(data: bytes) -> Entry:
+def decode_job(data: bytes) -> BufferedJob:
     try:
-        entry = _decoder.decode(memoryview(data)[ID_BYTES:])
+        job = _decoder.decode(memoryview(data)[ID_BYTES:])
     except msgspec.MsgspecError as error:
         raise CorruptionError(f"a job in a buffer or log cannot be read: {error}") from error
-    if _ID.pack(entry.id) != data[:ID_BYTES]:
-        raise CorruptionError("a job in a buffer or log carries two ids")
-    return entry
+    if _ID.pack(job.id) != data[:ID_BYTES]:
+        raise CorruptionError("a job in a buffer or log has two different ids")
+    return job
 
 
 def encode_id(id: int) -> bytes:

@@ -1,7 +1,7 @@
-"""Finding jobs in a queue by what their headers say: a walk, in slices.
+"""Finds jobs in a queue by their headers.
 
-Nothing is kept for each job that waits, so looking for one goes through the queue; what does not
-have the bytes of the id is not even decoded. Between slices others have their turn.
+There is no index of waiting jobs, so a search walks through the queue. It does not decode messages
+that lack the bytes of the id. It works in slices, so that other work gets a turn in between.
 """
 
 import asyncio
@@ -17,13 +17,13 @@ from leveret.engine.turns.session import Session
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.job_service.embedded.envelope import ID, job_id
 
-SLICE: Final = 2_000  # messages looked at before others have their turn
+SLICE: Final = 2_000  # messages looked at before other work gets a turn
 FOUND_MAX: Final = 200
 BYTES_MAX: Final = 8 * 1024 * 1024
 
 
 async def find_job(vhost: Vhost, queue: Queue, id: int) -> Found | None:
-    """The message of a job that is ready or scheduled. It is where it was found until an await."""
+    """Return the message of a job that is ready or scheduled. It stays there until an await."""
     wanted = Filter()
     wanted.require_states([READY, SCHEDULED])
     wanted.require_header(ID, str(id))
@@ -38,13 +38,13 @@ async def find_job(vhost: Vhost, queue: Queue, id: int) -> Found | None:
 
 
 async def find_jobs(vhost: Vhost, queue: Queue, ids: list[int]) -> dict[int, int]:
-    """The numbers of the messages of jobs that are ready or scheduled, by id."""
+    """Return, by id, the message numbers of jobs that are ready or scheduled."""
     if len(ids) == 1:
         found = await find_job(vhost, queue, ids[0])
         return {} if found is None else {ids[0]: int(found.message.seq)}
     wanted = set(ids)
     numbers: dict[int, int] = {}
-    async for one in walk_all(vhost, queue, READY, SCHEDULED):
+    async for one in walk_messages(vhost, queue, READY, SCHEDULED):
         id = job_id(one.message)
         if id in wanted:
             numbers[id] = int(one.message.seq)
@@ -53,24 +53,24 @@ async def find_jobs(vhost: Vhost, queue: Queue, ids: list[int]) -> dict[int, int
     return numbers
 
 
-async def find_held(
+async def find_leased_jobs(
     vhost: Vhost, queue: Queue, ids: list[int], sessions: list[Session]
 ) -> dict[int, Message]:
-    """The messages of jobs that are in flight in one of these sessions, by id."""
+    """Return, by id, the messages of jobs that one of these sessions holds."""
     wanted = set(ids)
     held: dict[int, Message] = {}
     if wanted:
-        async for one in walk_all(vhost, queue, UNACKED, sessions=sessions):
+        async for one in walk_messages(vhost, queue, UNACKED, sessions=sessions):
             id = job_id(one.message)
             if id in wanted:
                 held[id] = one.message
     return held
 
 
-async def walk_all(
+async def walk_messages(
     vhost: Vhost, queue: Queue, *states: str, sessions: list[Session] | None = None
 ) -> AsyncIterator[Found]:
-    """Every message of a queue in some states. Each is where it was found until an await."""
+    """Return every message of a queue in some states. Each stays there until an await."""
     wanted = Filter()
     wanted.require_states(list(states))
     walk = Walk(queue, vhost.stuck, wanted, sessions or [])
@@ -81,7 +81,7 @@ async def walk_all(
         await asyncio.sleep(0)
 
 
-def picked(queue: Queue, seq: int) -> Picked | None:
-    """A message by its number, for taking it out in this turn."""
+def pick_message(queue: Queue, seq: int) -> Picked | None:
+    """Return a message by its number, so that it can be removed in this turn."""
     found = Look(queue, [seq], BYTES_MAX).picked
     return found[0] if found else None

@@ -1,9 +1,9 @@
-"""Idempotency keys: which job of a namespace came first under a key.
+"""Idempotency keys: the first job of a namespace with a key.
 
-The engine's deduplication remembers digests of keys with a number each, in 35 bytes, and the log
-keeps both with the message in one block. Its owner in a vhost is the exchange `leveret.jobs`, made
-with the first key. The number is the id of the job, which is also its time: what the engine takes
-for the window of its memory never ends, and whether a key is too old is read from the id here.
+The engine's deduplication stores a digest and a number for each key, in 35 bytes, and the log keeps
+them with the message in one block. They belong to the exchange `leveret.jobs` of a vhost, which is
+declared with the first key. The number is the id of the job, which contains its time. The engine's
+own window never ends; this module reads from the id whether a key is too old.
 """
 
 from typing import Final
@@ -17,11 +17,11 @@ from leveret.job_service.snowflake import EPOCH_MS, first_of
 from leveret.wire.tables import Field, field_of
 
 EXCHANGE: Final = "leveret.jobs"
-KEYS_MAX: Final = 1_000_000  # of a namespace; the oldest go first
+KEYS_MAX: Final = 1_000_000  # of a namespace; the oldest are forgotten first
 
 
 def first_id(vhost: Vhost, key: str, now_ms: int) -> int | None:
-    """The id of the job that came first under a key, if that is known."""
+    """Return the id of the first job with a key; None where the key is unknown."""
     exchange = vhost.exchanges.get(EXCHANGE)
     if exchange is None or exchange.deduplication is None:
         return None
@@ -32,13 +32,13 @@ def first_id(vhost: Vhost, key: str, now_ms: int) -> int | None:
 
 
 def remember(vhost: Vhost, key: str, id: int) -> None:
-    """A job was put in under a key, in this turn."""
+    """Remember the key of a new job, inside a turn."""
     turn = vhost.turn
-    memory(vhost).remember(_digest(key), id, turn.journal)
+    deduplication_of(vhost).remember(_digest(key), id, turn.journal)
 
 
-def memory(vhost: Vhost) -> Deduplication:
-    """What a namespace remembers, made if there is none."""
+def deduplication_of(vhost: Vhost) -> Deduplication:
+    """Return the deduplication of a namespace; declare its exchange if there is none."""
     exchange = vhost.exchanges.get(EXCHANGE)
     if exchange is None:
         settings = {"header": KEY, "window_ms": TIME_MS_MAX, "size": KEYS_MAX}

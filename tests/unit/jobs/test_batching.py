@@ -3,7 +3,7 @@
 import asyncio
 
 from leveret.job_model import Handle, Outcome
-from leveret.job_service.shards.gathering import Acks, Gathering
+from leveret.job_service.shards.batching import AckBatcher, Batcher
 
 
 class Shard:
@@ -12,19 +12,19 @@ class Shard:
     def __init__(self) -> None:
         self.asked: list[list[int]] = []
 
-    async def work(self, key: str, wishes: list[int]) -> list[int]:
-        self.asked.append(wishes)
+    async def work(self, key: str, requests: list[int]) -> list[int]:
+        self.asked.append(requests)
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        if 13 in wishes:
+        if 13 in requests:
             raise ValueError("13")
-        return [wish * 2 for wish in wishes]
+        return [request * 2 for request in requests]
 
 
 def test_those_who_come_meanwhile_share_the_next_statement() -> None:
     async def script() -> None:
         shard = Shard()
-        gathering = Gathering(shard.work, 3)
+        gathering = Batcher(shard.work, 3)
         async with asyncio.TaskGroup() as group:
             first = group.create_task(gathering.ask("t", 1))
             await asyncio.sleep(0)
@@ -40,9 +40,9 @@ def test_those_who_come_meanwhile_share_the_next_statement() -> None:
 def test_a_fault_is_told_to_those_who_shared_it_and_to_no_other() -> None:
     async def script() -> None:
         shard = Shard()
-        gathering = Gathering(shard.work, 2)
-        wishes = (gathering.ask("t", number) for number in (1, 13, 3))
-        found = await asyncio.gather(*wishes, return_exceptions=True)
+        gathering = Batcher(shard.work, 2)
+        requests = (gathering.ask("t", number) for number in (1, 13, 3))
+        found = await asyncio.gather(*requests, return_exceptions=True)
         assert [type(each) for each in found] == [ValueError, ValueError, int]
 
     asyncio.run(script())
@@ -51,7 +51,7 @@ def test_a_fault_is_told_to_those_who_shared_it_and_to_no_other() -> None:
 def test_a_caller_that_gave_up_is_not_asked_for() -> None:
     async def script() -> None:
         shard = Shard()
-        gathering = Gathering(shard.work, 9)
+        gathering = Batcher(shard.work, 9)
         async with asyncio.TaskGroup() as group:
             first = group.create_task(gathering.ask("t", 1))
             await asyncio.sleep(0)
@@ -60,7 +60,7 @@ def test_a_caller_that_gave_up_is_not_asked_for() -> None:
             await asyncio.sleep(0)
             gone.cancel()
         assert (first.result(), stays.result()) == (2, 6)
-        assert 2 not in [wish for wishes in shard.asked for wish in wishes]
+        assert 2 not in [request for requests in shard.asked for request in requests]
 
     asyncio.run(script())
 
@@ -71,10 +71,10 @@ def test_outcomes_go_back_to_those_who_asked() -> None:
         await asyncio.sleep(0)
         return [Outcome.STALE if handle.id == 9 else Outcome.DONE for handle in handles]
 
-    wishes = [[Handle(1), Handle(9)], [], [Handle(2)]]
+    requests = [[Handle(1), Handle(9)], [], [Handle(2)]]
 
     async def script() -> list[list[Outcome]]:
-        acks = Acks(ack)
-        return list(await asyncio.gather(*(acks.ask(("n", "t"), wish) for wish in wishes)))
+        acks = AckBatcher(ack)
+        return list(await asyncio.gather(*(acks.ack(("n", "t"), request) for request in requests)))
 
     assert asyncio.run(script()) == [[Outcome.DONE, Outcome.STALE], [], [Outcome.DONE]]

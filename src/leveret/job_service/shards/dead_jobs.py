@@ -1,16 +1,16 @@
-"""The dead jobs of a topic in its table: shown by pages of bounded size, changed in slices.
+"""The dead jobs of a topic in its table: listed in pages of bounded size, changed in slices.
 
-A topic may have millions: what is done with all of them is done by statements that end well within
-the deadline of a shard. Those that die meanwhile are left alone.
+A topic may have millions of dead jobs. A change of all of them uses many statements, each of which
+ends well within the deadline of a shard. Jobs that die meanwhile are left alone.
 """
 
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from leveret.job_model import BATCH_BYTES_MAX, Job
-from leveret.job_service.shards.memory import Topic
-from leveret.job_service.shards.moments import moment
-from leveret.job_service.shards.tables import Time, job
+from leveret.job_service.shards.tables import Time, read_job
+from leveret.job_service.shards.timestamps import to_timestamp
+from leveret.job_service.shards.topic_name import TopicName
 
 SLICE: Final = 1_000  # jobs that one statement changes
 _DEAD: Final = "namespace = $1 AND topic = $2 AND status = 'dead'"
@@ -29,32 +29,32 @@ _DELETE: Final = (
     " SELECT count(*) AS count FROM gone"
 )
 
-# A statement where a topic lives, with the topic as its first two arguments.
+# Runs a statement on the shard of a topic, with the topic as its first two arguments.
 Ask = Callable[..., Awaitable[list[Any]]]
 
 
-class DeadSet:
+class DeadJobs:
     """The dead jobs of all topics."""
 
     def __init__(self, read: Ask, clock: Time) -> None:
         self._read = read
         self._clock = clock
 
-    async def listed(self, topic: Topic, after_id: int, limit: int) -> list[Job]:
-        """In the order of their ids, from beyond one; up to a number of bytes."""
+    async def list_dead(self, topic: TopicName, after_id: int, limit: int) -> list[Job]:
+        """Return dead jobs by id, starting after an id, up to a number of bytes."""
         rows = await self._read(topic, _LIST, after_id, limit)
-        return [job(row, self._clock.now_ms()) for row in rows]
+        return [read_job(row, self._clock.now_ms()) for row in rows]
 
-    async def redrive(self, topic: Topic, ids: list[int] | None) -> int:
-        """Make some or all ready again. How many."""
-        now = moment(self._clock.now_ms())
+    async def redrive(self, topic: TopicName, ids: list[int] | None) -> int:
+        """Make some or all dead jobs ready again; return how many."""
+        now = to_timestamp(self._clock.now_ms())
         return await self._change(topic, ids, _REDRIVE, now)
 
-    async def delete(self, topic: Topic, ids: list[int] | None) -> int:
+    async def delete(self, topic: TopicName, ids: list[int] | None) -> int:
         return await self._change(topic, ids, _DELETE)
 
     async def _change(
-        self, topic: Topic, ids: list[int] | None, sql: str, *arguments: object
+        self, topic: TopicName, ids: list[int] | None, sql: str, *arguments: object
     ) -> int:
         if ids is not None:
             return int((await self._read(topic, sql, ids, *arguments))[0]["count"])

@@ -1,11 +1,11 @@
-"""One connection to Redis for calls that come by the thousand, many of them at a time.
+"""One connection to Redis that pipelines the commands of many concurrent callers.
 
-Commands that are asked for while others are on their way gather, and are sent together when those
-are answered: what a lone command costs, two system calls and a deadline, is then the cost of as
-many as there are callers. A lone command waits for nobody.
+Commands that come while others are on their way wait, and are sent together when those are
+answered. The fixed cost of a command, two system calls and a deadline, is then shared by all
+callers. A lone command does not wait.
 
-Nothing is ever sent twice. When the connection fails or the deadline passes, everything that waits
-fails with it: nobody knows what Redis has done of it.
+No command is ever sent twice. When the connection fails or the deadline passes, every waiting
+command fails: it is not known which of them Redis has carried out.
 """
 
 import asyncio
@@ -17,24 +17,24 @@ from redis.exceptions import ResponseError
 
 COMMANDS_MAX: Final = 256  # sent together
 BYTES_MAX: Final = 16 * 1024 * 1024  # sent together, unless a single command is larger
-IDLE_S: Final = 0.1  # after so long it is looked at whether Redis has closed the connection
+IDLE_S: Final = 0.1  # idle time after which the connection is checked before it is used
 
-Waiting = tuple[bytes, "asyncio.Future[Any]"]
+PendingCommand = tuple[bytes, "asyncio.Future[Any]"]
 
 
-class Line:
-    """Commands of one node, answered in the order in which they came."""
+class PipelinedConnection:
+    """Sends the commands of one node; Redis answers them in order."""
 
     def __init__(self, pool: Any, deadline_s: float) -> None:
-        self._pool = pool  # knows how to connect: address, login, TLS
+        self._pool = pool  # makes connections: address, login, TLS
         self._deadline_s = deadline_s
         self._connection: Any = None
-        self._waiting: list[Waiting] = []
+        self._waiting: list[PendingCommand] = []
         self._worker: asyncio.Task[None] | None = None
-        self._used_s = 0.0  # by the loop's clock: when the last answer came
+        self._used_s = 0.0  # when the last answer came, by the clock of the event loop
 
     async def ask(self, command: bytes) -> Any:
-        """The answer to a packed command; ResponseError where Redis refuses it."""
+        """Return the answer to an encoded command; ResponseError where Redis refuses it."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
         self._waiting.append((command, answer))
@@ -43,14 +43,14 @@ class Line:
         return await answer
 
     async def close(self) -> None:
-        """Let go of the connection; whoever waits still fails by that."""
+        """Close the connection; waiting commands fail."""
         if self._worker is not None:
             self._worker.cancel()
             await asyncio.wait([self._worker])
         await self._drop()
 
     async def _serve(self) -> None:
-        some: list[Waiting] = []
+        some: list[PendingCommand] = []
         try:
             while self._waiting:
                 some = self._next()
@@ -66,7 +66,7 @@ class Line:
         finally:
             self._worker = None
 
-    def _next(self) -> list[Waiting]:
+    def _next(self) -> list[PendingCommand]:
         count = size = 0
         for command, _ in self._waiting:
             size += len(command)
@@ -76,7 +76,7 @@ class Line:
         some, self._waiting = self._waiting[:count], self._waiting[count:]
         return some
 
-    async def _exchange(self, some: list[Waiting]) -> None:
+    async def _exchange(self, some: list[PendingCommand]) -> None:
         connection = await self._connected()
         await connection.send_packed_command([command for command, _ in some], check_health=False)
         for _, answer in some:
@@ -101,7 +101,7 @@ class Line:
         return self._connection
 
     async def _is_open(self) -> bool:
-        """Nothing is to be read of a connection that is open, not even its end."""
+        """Whether the connection is open: then there is nothing to read, not even its end."""
         try:
             return not await self._connection.can_read_destructive()
         except (ConnectionLost, OSError):
@@ -113,22 +113,22 @@ class Line:
             await connection.disconnect(nowait=True)
 
 
-def _fail(some: list[Waiting], fault: BaseException) -> None:
+def _fail(some: list[PendingCommand], fault: BaseException) -> None:
     shown = fault if isinstance(fault, Exception) else ConnectionLost("the store was closed")
     for _, answer in some:
         if not answer.done():
             answer.set_exception(shown)
-            answer.exception()  # seen, also where nobody waits any more
+            answer.exception()  # retrieved, so that asyncio does not log it
 
 
-def packed(words: Iterable[bytes]) -> bytes:
-    """A command as Redis reads it, or its end: see `head_of`."""
+def encode_words(words: Iterable[bytes]) -> bytes:
+    """Return words in the protocol of Redis; `encode_array_head` begins the command."""
     parts: list[bytes] = []
     for word in words:
         parts += (b"$%d\r\n" % len(word), word, b"\r\n")
     return b"".join(parts)
 
 
-def head_of(count: int) -> bytes:
-    """How a command of so many words begins."""
+def encode_array_head(count: int) -> bytes:
+    """Return the beginning of a command with so many words."""
     return b"*%d\r\n" % count
