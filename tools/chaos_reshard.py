@@ -1,13 +1,13 @@
-"""Changes the number of shards while jobs go in and out, killing whoever does it at every step.
+"""Changes the number of shards under load, and kills the process that does it at every step.
 
-`make chaos-reshard`. Two nodes, Redis, three databases; producers and workers all the time, in
-topics that there are and in topics that are new. Nodes are given the third database one after the
-other, then there are three shards, then two again, ROUNDS times. At each step of each change the
-process that makes it is killed (-9), and started again. In the end the books must balance: each job
-done once, none lost, none stuck, nothing left in the tables.
+`make chaos-reshard`. Two nodes, Redis, three databases. Producers and workers run all the time, in
+existing and in new topics. Nodes are given the third database one after the other. Then the number
+of shards changes to three and back to two, ROUNDS times. At each step of each change the process
+that makes it is killed (-9) and started again. In the end each job is done once, no job is lost or
+stuck, and the tables are empty.
 
-`python -m tools.chaos_reshard driver TO STEPS DSN …` is the process that is killed: its children
-are, one at each step.
+`python -m tools.chaos_reshard driver TO STEPS DSN …` starts the processes that are killed, one at
+each step.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""`leveret jobs` against a running node: commands do what they say, and say what they do."""
+"""`leveret jobs` against a running node."""
 
 import json
 import subprocess

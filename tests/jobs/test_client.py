@@ -1,4 +1,4 @@
-"""The clients against the real service: every method does what it says."""
+"""Every method of both clients, against the real service."""
 
 import asyncio
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What the store on the engine has of its own: AMQP beside HTTP, keys of tokens, rates, the end."""
+"""Features of the embedded store: AMQP beside HTTP, keys of tokens, rates, stopping."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""The worker: what its tasks return and raise, leases, stopping; against the real service."""
+"""The worker against the real service: results and errors of handlers, leases, stopping."""
 
 import asyncio
 import os

@@ -13,7 +13,9 @@ from pyspark.errors import PySparkException
 from pyspark_leveret.errors import BrokerError, DataLostError, OptionError
 
 # The line of a traceback that names an error of the data source, or of the jobs service.
-_OURS: Final = re.compile(r"(?:pyspark_leveret\.errors|leveret\.jobs\.faults)\.\w+: (.+)")
+_OURS: Final = re.compile(
+    r"(?:pyspark_leveret|leveret\.http_client|leveret\.jobs\.client)\.errors\.\w+: (.+)"
+)
 # What Spark itself says: its class of errors and a sentence.
 _SPARK: Final = re.compile(r"\[[A-Z_.0-9]+\] .+")
 _NO_REASON: Final = "[FAILED_READ_FILE.NO_HINT]"  # the line that says why is another one

@@ -1,4 +1,4 @@
-"""One run: nodes and workers are killed for a while, then everything must come to rest."""
+"""One run: nodes and workers are killed for a while, then every job must end."""
 
 import os
 import subprocess

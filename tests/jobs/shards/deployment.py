@@ -1,4 +1,4 @@
-"""Nodes of the service in a test, and what they are asked for."""
+"""A deployment of the shards store for tests: servers, nodes, and helpers to use them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable

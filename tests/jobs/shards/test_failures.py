@@ -1,4 +1,4 @@
-"""What each failure does: shards, Redis, the network and nodes go away, with real servers."""
+"""Failures of shards, Redis, the network and nodes, with real servers."""
 
 import asyncio
 import signal

@@ -1,4 +1,4 @@
-"""Several nodes at once: migrations, numbers, keys, schedules, prefetched jobs, rates."""
+"""Several nodes at once: migrations, node numbers, keys, schedules, prefetched jobs, rates."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""The line to Redis: many commands at a time, each answered once, none sent twice."""
+"""The pipelined connection to Redis: each command is answered once, none is sent twice."""
 
 import asyncio
 from contextlib import closing

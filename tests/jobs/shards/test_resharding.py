@@ -1,4 +1,4 @@
-"""Another number of shards while nodes are at work."""
+"""Changes of the number of shards while nodes run."""
 
 import asyncio
 import threading

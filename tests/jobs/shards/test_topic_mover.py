@@ -1,4 +1,4 @@
-"""The shard of a topic, and moving it while nodes are at work."""
+"""Moving a topic to another shard while nodes run."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""The local log: what survives, what is cut off, what is taken back."""
+"""The local log: jobs survive a crash, torn ends are cut off, jobs are taken back."""
 
 import asyncio
 import os

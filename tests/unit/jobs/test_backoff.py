@@ -1,4 +1,4 @@
-"""Backoff: doubled, bounded, with jitter that is drawn."""
+"""The backoff doubles up to its maximum, with random jitter."""
 
 from leveret.job_model import TopicSettings
 from leveret.job_service.backoff import backoff_ms, is_dead

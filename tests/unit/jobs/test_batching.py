@@ -1,4 +1,4 @@
-"""Callers of a shard that come together share one statement."""
+"""Concurrent callers of a shard share one statement."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""The embedded store on an engine whose disk answers when it is told to."""
+"""The embedded store on an engine with a disk that the test controls."""
 
 import asyncio
 from collections.abc import Iterator

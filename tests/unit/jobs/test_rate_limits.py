@@ -1,4 +1,4 @@
-"""The bucket of a namespace."""
+"""The token bucket of a namespace."""
 
 import pytest
 

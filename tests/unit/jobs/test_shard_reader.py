@@ -1,4 +1,4 @@
-"""Reading shards beside the service: what is wrong with a database is one of our errors."""
+"""Reading shards beside the service: a failing database raises an error of ours."""
 
 import pytest
 

@@ -69,7 +69,7 @@ class ShardMap:
         index = self._index(topic)
         if index >= len(self._shards):
             raise JobsUnavailableError(
-                f"the topic {topic[1]} is on shard {index}, a database that this node was not given"
+                f"the topic {topic[1]} is on shard {index}, which this node was not given"
             )
         return self._shards[index]
 
