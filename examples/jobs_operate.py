@@ -1,4 +1,4 @@
-"""What an operator does: sets up a topic, looks at it, brings dead jobs back."""
+"""Operates a topic: changes its settings, reads its statistics, redrives dead jobs."""
 
 from leveret.jobs import Client, TopicSettings
 

@@ -81,9 +81,6 @@ def run(plan: Plan, steps: tuple[tuple[str, ...], ...], rounds: int, say: Any) -
         return Found(account, own.kills, own.changes)
 
 
-# ---- the process that is killed
-
-
 def drive(to: int, steps: list[str], dsns: list[str]) -> None:
     """Begin once for each step, killed there; then once to the end, which is told."""
     kills = [step for step in steps if _child(to, dsns, step) == -signal.SIGKILL]

@@ -54,7 +54,7 @@ class RequestEncoder:
         """Return the bytes of one request. `path` is percent-encoded and below the prefix.
 
         A body is JSON unless `headers` name another Content-Type. Given headers replace our own of
-        the same name, apart from those that say where the body ends.
+        the same name, apart from the headers that say where the body ends.
         """
         head = self._head(method, self._address.prefix + path, headers)
         return head + _encode_rest(method, body, headers)

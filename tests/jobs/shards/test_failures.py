@@ -74,9 +74,6 @@ class Shaken:
                     await asyncio.sleep(0.05)
 
 
-# ---- a shard is down
-
-
 def test_a_shard_that_is_down_is_named_and_the_others_work(
     apart: Deployment, other_postgres: Postgres
 ) -> None:
@@ -172,9 +169,6 @@ def test_a_restarted_postgresql_loses_nothing(apart: Deployment, other_postgres:
             assert sorted(await until(store, there, len(sent))) == sorted(sent)
 
     asyncio.run(main())
-
-
-# ---- Redis is down
 
 
 def test_without_redis_writes_fail_and_reads_go_to_postgresql(
@@ -317,9 +311,6 @@ def test_prefetched_jobs_come_back_when_redis_is_wiped(
     asyncio.run(main())
 
 
-# ---- nodes die
-
-
 def test_a_killed_node_replays_its_log(deployment: Deployment, redis_server: RedisServer) -> None:
     async def main() -> None:
         store = await deployment.started()
@@ -377,9 +368,6 @@ def test_a_flusher_that_comes_late_does_not_bring_back_what_is_done(deployment: 
             assert await drain(second, topic[1]) == []
 
     asyncio.run(main())
-
-
-# ---- the network stalls
 
 
 @pytest.mark.parametrize("which", ["redis", "postgres"])
@@ -469,9 +457,6 @@ def test_a_job_whose_call_still_waits_is_not_swept(
                 assert await drain(other, "t") == []
 
     asyncio.run(main())
-
-
-# ---- stopping
 
 
 def test_a_graceful_stop_brings_everything_to_the_tables(deployment: Deployment) -> None:

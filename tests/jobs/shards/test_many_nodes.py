@@ -219,9 +219,6 @@ def test_a_batch_that_is_larger_than_the_rate_comes_in_and_counts_in_full(
     asyncio.run(main())
 
 
-# ---- prefetched jobs
-
-
 def test_prefetched_jobs_are_handed_out_in_order_under_a_new_lease(deployment: Deployment) -> None:
     async def main() -> None:
         async with deployment.node(settings=LASTING) as store:
@@ -368,9 +365,6 @@ def test_a_job_that_many_acknowledge_at_once_is_done_for_one(deployment: Deploym
             assert outcomes.count(Outcome.DONE) == 1
 
     asyncio.run(main())
-
-
-# ---- marks
 
 
 def test_flush_marks_go_when_no_log_needs_them(deployment: Deployment) -> None:

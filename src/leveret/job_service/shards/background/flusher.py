@@ -45,9 +45,8 @@ class Flusher:
         self._tables = tables
         self._wal = wal
         self._signals = signals
-        self._asked: dict[
-            TopicName, asyncio.Future[None] | None
-        ] = {}  # topics of the next round, and who waits for them
+        # Topics of the next round; the future of those that a caller waits for.
+        self._asked: dict[TopicName, asyncio.Future[None] | None] = {}
         self._wake = asyncio.Event()
         self._hurry = asyncio.Event()  # a caller waits for the next round
         self.elsewhere: Callable[[TopicName], None] = (
@@ -153,7 +152,7 @@ class Flusher:
             if len(taken) == 1:
                 await self._on_stopped(next(iter(taken)))
                 raise
-            for topic, jobs in taken.items():  # insert those that are not being moved
+            for topic, jobs in taken.items():  # insert the topics that are not being moved
                 try:
                     await self._insert({topic: jobs})
                 except TopicStoppedError:

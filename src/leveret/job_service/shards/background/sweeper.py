@@ -104,7 +104,7 @@ class Sweeper:
         except TopicStoppedError:
             await self._routes.refresh()
             topics = by_topic(jobs)
-            if len(topics) > 1:  # insert those that are not being moved
+            if len(topics) > 1:  # insert the jobs of topics that are not being moved
                 for some in topics.values():
                     await self._put_to(self._routes.shard_of(_topic(some)), some)
             return

@@ -1,4 +1,4 @@
-"""Handles what is due: scheduled jobs, leases that ran out, schedules. Every node does it."""
+"""Handles due jobs, leases that ran out and due schedules. Every node does it."""
 
 import asyncio
 import logging
@@ -57,7 +57,7 @@ class Ticker:
                 log.exception("due jobs on %s could not be handled", shard.name)
 
     async def handle_due(self, shard: Shard) -> None:
-        """Handle what is due on a shard now."""
+        """Handle everything that is due on a shard now."""
         rows = await shard.fetch(
             "SELECT * FROM leveret_wake(NULL, NULL, $1, $2)",
             to_timestamp(self._tables.clock.now_ms()),
