@@ -35,12 +35,12 @@ BLOCKS = blocks("python")
 # Pages, or blocks of them by number.
 NOT_RUN = {
     "docs/bus.md 2-7": "parts of programs; test_parts_of_the_page_of_the_bus_run runs each alone",
-    "docs/jobs-workers.md 2": "a worker goes on until a signal; its example is run",
+    "docs/jobs.md 2": "a worker goes on until a signal; its example is run",
     "docs/lake.md": "needs a lake; tests/spark reads what `pipeline files` prints",
     "docs/raft.md": "the order of calls, not a program",
-    "docs/reshard.md": "needs PostgreSQL; tests/jobs/shards/test_moving.py does it",
+    "docs/jobs-shards.md": "needs PostgreSQL; tests/jobs/shards/test_moving.py does it",
     "docs/spark.md": "needs Spark; tests/spark does all of it",
-    "docs/tls.md": "needs certificates; tests/tls logs in by one",
+    "docs/security.md 0": "needs certificates; tests/tls logs in by one",
 }
 SECRET = "a secret of thirty-two characters"
 
@@ -91,9 +91,9 @@ STAGES: dict[str, Callable[[BrokerUrl], Any]] = {
     "docs/bus.md": nothing,
     "docs/deduplication.md": with_channel,
     "docs/events.md": with_channel,
-    "docs/jobs-workers.md": with_token,
+    "docs/jobs.md": with_token,
     "docs/moving.md": with_token,
-    "docs/oauth2.md": nothing,
+    "docs/security.md": nothing,
     "docs/remember.md": with_channel,
     "docs/streams.md": with_channel,
     "docs/testing.md": nothing,

@@ -23,7 +23,7 @@ _HEAD: Final = """\
 
 Every command of `leveret`. `leveret serve` has its options in [configuration.md](configuration.md),
 `leveret perf` is explained in [performance.md](performance.md), `leveret bus` in
-[bus-tools.md](bus-tools.md).
+[bus.md](bus.md).
 
 Commands of `leveret ctl` that ask a running broker also take `--url` (or `LEVERET_URL`; default
 `http://127.0.0.1:15672`), `--user` (`LEVERET_USER`), `--password` (`LEVERET_PASSWORD`) and
