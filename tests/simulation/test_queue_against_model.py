@@ -20,7 +20,7 @@ from typing import cast
 import pytest
 
 from leveret.amqp.link import Limits
-from leveret.engine.pulse import NEVER
+from leveret.engine.timer_queue import NEVER
 from tests.compat import wire
 from tests.compat.client import Method
 from tests.forms import volume
@@ -282,7 +282,7 @@ class Driver:
         """Let time pass, from one moment at which something is due to the next."""
         left_ms = self.random.choice((1, 5, 20, 20, 60, 150))
         while left_ms > 0:
-            due_ms = self.stage.broker.pulse.next_due_ms()
+            due_ms = self.stage.broker.timers.next_due_ms()
             step_ms = left_ms
             if due_ms != NEVER:
                 step_ms = min(left_ms, max(0, due_ms - self.stage.now_ms))

@@ -7,7 +7,7 @@ a set per message. The serial belongs to the `Router` of the target's vhost and 
 
 from mypy_extensions import i64
 
-from leveret.engine.arguments.policies import NO_EFFECT, Effect
+from leveret.engine.arguments.policies import NO_POLICY, CombinedPolicy
 from leveret.engine.deduplication.deduplication import Deduplication
 from leveret.wire.tables import Table
 
@@ -17,22 +17,22 @@ class Target:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.mark: i64 = 0  # serial number of the last routing that reached it
+        self.last_routing: i64 = 0  # serial number of the last routing that reached it
         self.deduplication: Deduplication | None = None  # where duplicates are dropped
         self.deduplicated: i64 = 0  # how many were
-        self.effect: Effect = NO_EFFECT  # of the policies that match it
+        self.combined_policy: CombinedPolicy = NO_POLICY  # of the policies that match it
 
     @property
     def policy(self) -> str | None:
         """The name of the policy that applies to it."""
-        return self.effect.policy
+        return self.combined_policy.policy
 
     @property
     def operator_policy(self) -> str | None:
         """The name of the operators' policy that applies to it."""
-        return self.effect.operator_policy
+        return self.combined_policy.operator_policy
 
     @property
     def effective_policy(self) -> Table:
         """What the two say together. Not to change."""
-        return self.effect.definition
+        return self.combined_policy.definition

@@ -30,7 +30,7 @@ CHUNK_COUNT_MAX: Final = 65_536
 PROPERTIES_AT: Final = 12  # in a content header: behind class, weight and body size
 
 
-class Written:
+class WrittenChunk:
     """A chunk on its way to its segment."""
 
     def __init__(
@@ -52,7 +52,7 @@ class Written:
         self.first_ms = first_ms
 
 
-class Place:
+class WritePosition:
     """Where a stream ends: its last segment, and where the next chunk goes.
 
     A segment is closed by its size, or by its age where the stream forgets by age. That depends on
@@ -92,7 +92,7 @@ class Place:
 class ChunkWriter:
     """Messages on their way into a chunk of one stream."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: WritePosition) -> None:
         self.place = place
         self.stream: i64 = 0  # number of the stream in the log
         self.next_offset: i64 = 0  # of the next message
@@ -153,7 +153,7 @@ class ChunkWriter:
         """Bytes so far, about."""
         return len(self._bodies) + len(self._envelopes) + 12 * self.count
 
-    def close(self) -> Written:
+    def close(self) -> WrittenChunk:
         """The chunk, and its place; the next one starts empty."""
         first_offset = self.next_offset - self.count
         columns = (
@@ -176,7 +176,7 @@ class ChunkWriter:
         sums = size.to_bytes(4, "little") + crc.to_bytes(4, "little")
         data = b"".join([sums, head, columns, bodies])
         at = self.place.put(first_offset, self._first_ms, len(data))
-        written = Written(
+        written = WrittenChunk(
             self, self.place.segment, at, data, first_offset, self.count, self._first_ms
         )
         self._clear()
@@ -196,6 +196,6 @@ class ChunkWriter:
         ):
             writer.truncate(0)
 
-    def on_written(self, written: Written) -> None:
+    def on_written(self, written: WrittenChunk) -> None:
         """A chunk is on disk, and in its segment."""
         raise NotImplementedError

@@ -17,7 +17,7 @@ from typing import Final
 from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i32_be, write_i64_be
 from mypy_extensions import i32, i64
 
-from leveret.journal.chunks import ChunkWriter, Written
+from leveret.journal.chunks import ChunkWriter, WrittenChunk
 from leveret.journal.index import ENTRY_BYTES, write_entry
 from leveret.journal.records import (
     BLOCK,
@@ -66,7 +66,7 @@ class Journal:
         self._spilled: i64 = 0  # messages of that file which are not in its index
         self._released: list[int] = []  # positions to be released once the block is on disk
         self._open: list[ChunkWriter] = []  # streams that have messages for this block
-        self._written: list[Written] = []  # their chunks, since they were taken
+        self._written: list[WrittenChunk] = []  # their chunks, since they were taken
         self._dropped: list[tuple[int, int]] = []  # segments that are no longer wanted
         # Messages that are being copied out of a sparse file
         self.is_moving = False  # one of the following is set
@@ -90,13 +90,13 @@ class Journal:
             waiting += chunk.size()
         return waiting
 
-    def place(self, file: i64, start: i64) -> None:
+    def begin_block(self, file: i64, start: i64) -> None:
         """The next block will stand here."""
         assert self.size() == 0
         self.file = file
         self.start = start
 
-    def take(self) -> list[bytes]:
+    def take_block(self) -> list[bytes]:
         """The records of the block; the next one starts empty."""
         self.close_chunks()
         pieces = self._pieces
@@ -118,7 +118,7 @@ class Journal:
         self._spilled = 0
         return index
 
-    def message(
+    def write_message(
         self,
         queue: i64,
         seq: i64,
@@ -199,7 +199,7 @@ class Journal:
         self.settled = set()
         self.is_moving = bool(self.moved)
 
-    def where(self, position: i64) -> i64:
+    def current_position(self, position: i64) -> i64:
         """Where a message in memory stands now, for somebody who will keep that position."""
         while position in self.moved:
             position = self.moved.pop(position)
@@ -212,14 +212,14 @@ class Journal:
         """A message is gone: the file that it stands in has one less to keep."""
         if position != NOWHERE:
             if self.is_moving:
-                position = self.where(position)
+                position = self.current_position(position)
             self.release_many(position >> OFFSET_BITS, 1)
 
     def release_later(self, position: i64) -> None:
         """A message lives on by a record of this block: its file must outlive the sync."""
         if position != NOWHERE:
             if self.is_moving:
-                position = self.where(position)
+                position = self.current_position(position)
             self._released.append(position)
 
     def release_now(self, positions: list[int]) -> None:
@@ -251,8 +251,6 @@ class Journal:
         self._writer.truncate(0)
         self._pieces.append(body)
 
-    # Streams
-
     def open_chunk(self, chunk: ChunkWriter) -> None:
         """A stream has messages for this block."""
         chunk.is_open = True
@@ -277,7 +275,7 @@ class Journal:
         self._add_piece(written.data)
         self._written.append(written)
 
-    def take_written(self) -> list[Written]:
+    def take_written(self) -> list[WrittenChunk]:
         """The chunks of the block that was taken."""
         written = self._written
         self._written = []
@@ -293,7 +291,7 @@ class Journal:
         self._dropped = []
         return dropped
 
-    def stream(self, chunk: ChunkWriter, first_offset: i64) -> None:
+    def write_stream(self, chunk: ChunkWriter, first_offset: i64) -> None:
         """In a checkpoint: where a stream begins and ends."""
         writer = self._writer
         place = chunk.place
@@ -306,14 +304,14 @@ class Journal:
         write_i64_be(writer, chunk.next_offset)
         write_i64_be(writer, chunk.last_ms)
 
-    def trim(self, stream: i64, first_offset: i64) -> None:
+    def write_trim(self, stream: i64, first_offset: i64) -> None:
         """A stream has forgotten what comes before an offset."""
         writer = self._writer
         write_head(writer, TRIM, 16)
         write_i64_be(writer, stream)
         write_i64_be(writer, first_offset)
 
-    def cursor(self, stream: i64, offset: i64, name: bytes) -> None:
+    def write_cursor(self, stream: i64, offset: i64, name: bytes) -> None:
         """A named cursor has moved; an offset of -1 ends it."""
         writer = self._writer
         write_head(writer, CURSOR, 16 + len(name))
@@ -321,9 +319,7 @@ class Journal:
         write_i64_be(writer, offset)
         writer.write(name)
 
-    # Queues
-
-    def gone(self, queue: i64, runs: list[int]) -> None:
+    def write_gone(self, queue: i64, runs: list[int]) -> None:
         """Messages are done with: `runs` holds first and last sequence numbers in turn."""
         writer = self._writer
         write_head(writer, GONE, 8 + 8 * len(runs))
@@ -331,7 +327,9 @@ class Journal:
         for seq in runs:
             write_i64_be(writer, seq)
 
-    def returned(self, queue: i64, seq: i64, returns: i64, failures: i64, due_ms: i64) -> None:
+    def write_returned(
+        self, queue: i64, seq: i64, returns: i64, failures: i64, due_ms: i64
+    ) -> None:
         """A message came back, perhaps to wait."""
         writer = self._writer
         write_head(writer, RETURNED, 32)
@@ -341,14 +339,14 @@ class Journal:
         write_i32_be(writer, i32(failures))
         write_i64_be(writer, due_ms)
 
-    def mark(self, queue: i64, delivered: i64) -> None:
+    def write_mark(self, queue: i64, delivered: i64) -> None:
         """Messages up to this one have been delivered once."""
         writer = self._writer
         write_head(writer, MARK, 16)
         write_i64_be(writer, queue)
         write_i64_be(writer, delivered)
 
-    def came(self, queue: i64, marks: list[int]) -> None:
+    def write_came(self, queue: i64, marks: list[int]) -> None:
         """Messages came: `marks` holds first sequence numbers and their times in turn."""
         writer = self._writer
         write_head(writer, CAME, 8 + 8 * len(marks))
@@ -356,7 +354,7 @@ class Journal:
         for number in marks:
             write_i64_be(writer, number)
 
-    def key(self, owner: i64, time_ms: i64, digest: bytes) -> None:
+    def write_key(self, owner: i64, time_ms: i64, digest: bytes) -> None:
         """A key is remembered from now on."""
         writer = self._writer
         write_head(writer, KEYS, KEYS_HEAD_BYTES + KEY_BYTES)
@@ -365,7 +363,7 @@ class Journal:
         write_i64_be(writer, time_ms)
         writer.write(digest)
 
-    def keys(self, owner: i64, columns: bytes) -> None:
+    def write_keys(self, owner: i64, columns: bytes) -> None:
         """In a checkpoint: keys that are remembered, the oldest first; all times, all digests."""
         count: i64 = len(columns) // KEY_BYTES
         assert len(columns) == KEY_BYTES * count
@@ -374,22 +372,22 @@ class Journal:
         write_i32_be(self._writer, i32(count))
         self._add_piece(columns)
 
-    def block(self, number: i64) -> None:
+    def write_block_number(self, number: i64) -> None:
         """In a checkpoint: the number of the last block before it."""
         write_head(self._writer, BLOCK, 8)
         write_i64_be(self._writer, number)
 
-    def nothing(self) -> None:
+    def write_nothing(self) -> None:
         """A record that says nothing, so that there is a block to wait for."""
         write_head(self._writer, NOTHING, 0)
         self.must_sync = True
 
-    def end(self) -> None:
+    def write_end(self) -> None:
         """The node stops: what was delivered is known exactly."""
         self.close_chunks()
         write_head(self._writer, END, 0)
 
-    def define(self, table: bytes) -> None:
+    def write_definition(self, table: bytes) -> None:
         """A definition was made or undone."""
         write_head(self._writer, DEFINE, len(table))
         self._writer.write(table)

@@ -10,7 +10,7 @@ from leveret.engine.streams.chunk import chunk_bytes, read_chunk
 from leveret.engine.streams.segments import Segment
 from leveret.engine.streams.stream import Stream
 from leveret.errors import CorruptionError
-from leveret.journal.chunks import CHUNK_HEAD_BYTES, Written
+from leveret.journal.chunks import CHUNK_HEAD_BYTES, WrittenChunk
 from leveret.journal.records import RECORD_HEAD_BYTES
 from leveret.storage.blocks import HEAD_BYTES
 from leveret.storage.disk import Disk, DiskFile
@@ -175,7 +175,7 @@ def _append(stream: Stream, data: bytes, first_kept: int, files: SegmentFiles) -
         place.begin(first)
     at = place.put(first, first_ms, len(data))
     if first >= first_kept:
-        written = Written(writer, place.segment, at, data, first, count, first_ms)
+        written = WrittenChunk(writer, place.segment, at, data, first, count, first_ms)
         files.append([written])
         stream.segments.add(written)
     writer.next_offset = first + count

@@ -34,10 +34,10 @@ class Collector:
 
 def traced_client() -> tuple[Client, Tracer, Collector]:
     stage = Stage()
-    trails = TracedMessages()
-    stage.broker.turn.trails = trails
+    traced_messages = TracedMessages()
+    stage.broker.turn.traced_messages = traced_messages
     collector = Collector()
-    return Client(stage), Tracer(trails, collector.export), collector
+    return Client(stage), Tracer(traced_messages, collector.export), collector
 
 
 def shown(tracer: Tracer, collector: Collector) -> list[tuple[str, int, int, str]]:

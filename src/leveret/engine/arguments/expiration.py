@@ -6,7 +6,7 @@ taken, white space is not, and the text left over is quoted.
 
 from typing import Final
 
-from leveret.engine.arguments.rules import TIME_MS_MAX, quoted
+from leveret.engine.arguments.rules import TIME_MS_MAX, erlang_string
 from leveret.errors import PreconditionFailedError
 
 _LINE_COLUMNS: Final = 78  # where Erlang breaks a tuple into lines
@@ -19,7 +19,7 @@ def read_expiration(text: str) -> int:
     if end == 0:
         raise PreconditionFailedError(f"invalid expiration '{text}': no_integer")
     if end < len(text):
-        raise _refused(text, "leftover_string", quoted(text[end:]))
+        raise _refused(text, "leftover_string", erlang_string(text[end:]))
     number = int(text)
     if number < 0:
         raise _refused(text, "value_negative", str(number))

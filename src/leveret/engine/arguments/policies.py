@@ -2,7 +2,7 @@
 
 Exactly one of the users' policies and one of the operators' apply to an object: of those that match
 it the one of the highest priority, and of these the first by name. What the two say together is an
-`Effect`; objects that the same two policies match share it.
+`CombinedPolicy`; objects that the same two policies match share it.
 
 How a pattern is matched is given from outside (`Policy.matches`), so that this stays pure.
 """
@@ -55,7 +55,7 @@ class Policy:
         return True
 
 
-class Effect:
+class CombinedPolicy:
     """What two policies say together of the objects that they match."""
 
     def __init__(self, user: Policy | None, operator: Policy | None) -> None:
@@ -67,7 +67,7 @@ class Effect:
         )
 
 
-NO_EFFECT: Final = Effect(None, None)
+NO_POLICY: Final = CombinedPolicy(None, None)
 
 
 class Policies:
@@ -76,7 +76,7 @@ class Policies:
     def __init__(self) -> None:
         self._user: list[Policy] = []  # in the order in which they are asked
         self._operator: list[Policy] = []
-        self._effects: dict[tuple[str, str], Effect] = {}  # by the names of the two
+        self._effects: dict[tuple[str, str], CombinedPolicy] = {}  # by the names of the two
 
     def put(self, policy: Policy, is_operator: bool) -> None:
         """Add a policy, in the place of the one of its name if there is one."""
@@ -96,19 +96,19 @@ class Policies:
             self._user = left
         return len(left) != len(policies)
 
-    def effect_on(self, name: str, kind: str) -> Effect:
+    def combined_for(self, name: str, kind: str) -> CombinedPolicy:
         """What holds for an exchange, or for a queue of some kind."""
         user = _first(self._user, name, kind)
         operator = _first(self._operator, name, kind)
         if user is None and operator is None:
-            return NO_EFFECT
+            return NO_POLICY
         both = (
             user.name if user is not None else "",
             operator.name if operator is not None else "",
         )
         effect = self._effects.get(both)
         if effect is None:
-            effect = Effect(user, operator)
+            effect = CombinedPolicy(user, operator)
             self._effects[both] = effect
         return effect
 

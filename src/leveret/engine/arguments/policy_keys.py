@@ -13,7 +13,14 @@ changes nothing here. Reasons are in RabbitMQ's words, values in them as Erlang 
 
 from typing import Final
 
-from leveret.engine.arguments.rules import CLASSIC, DEDUPLICATION, QUORUM, STREAM, age_ms, binary
+from leveret.engine.arguments.rules import (
+    CLASSIC,
+    DEDUPLICATION,
+    QUORUM,
+    STREAM,
+    age_ms,
+    erlang_binary,
+)
 from leveret.wire.scan import BOOL, LONGSTR
 from leveret.wire.tables import INTEGERS, NAME_BYTES_MAX, Field, Table
 
@@ -34,14 +41,14 @@ _SEGMENT_BYTES_MAX: Final = 3_000_000_000
 _NO_MAX: Final = 1 << 63
 
 
-class Kind:
+class ValueType:
     """What a value may be. This one takes any text."""
 
     def allows(self, field: Field) -> bool:
         return field.kind == LONGSTR
 
 
-class Number(Kind):
+class NumberType(ValueType):
     """A whole number in a range."""
 
     def __init__(self, least: int, most: int) -> None:
@@ -55,7 +62,7 @@ class Number(Kind):
         )
 
 
-class Word(Kind):
+class WordType(ValueType):
     """One of some words."""
 
     def __init__(self, words: tuple[str, ...]) -> None:
@@ -65,7 +72,7 @@ class Word(Kind):
         return field.kind == LONGSTR and field.value in self.words
 
 
-class Age(Kind):
+class AgeType(ValueType):
     """A number and a unit, such as 7D."""
 
     def allows(self, field: Field) -> bool:
@@ -73,7 +80,7 @@ class Age(Kind):
         return field.kind == LONGSTR and isinstance(value, str) and age_ms(value) > 0
 
 
-class Name(Kind):
+class NameType(ValueType):
     """A text that can name a queue."""
 
     def allows(self, field: Field) -> bool:
@@ -83,14 +90,14 @@ class Name(Kind):
         return 0 < len(value.encode("utf-8", "surrogateescape")) <= NAME_BYTES_MAX
 
 
-class Anything(Kind):
+class AnyType(ValueType):
     """What nobody here reads."""
 
     def allows(self, field: Field) -> bool:
         return True
 
 
-class Memory(Kind):
+class DeduplicationType(ValueType):
     """The table of `x-deduplication`."""
 
     def allows(self, field: Field) -> bool:
@@ -101,7 +108,7 @@ class PolicyKey:
     """One known key."""
 
     def __init__(
-        self, name: str, kind: Kind, noun: str, merge: int, argument: str, combine: int
+        self, name: str, kind: ValueType, noun: str, merge: int, argument: str, combine: int
     ) -> None:
         self.name = name
         self.kind = kind
@@ -152,10 +159,10 @@ def limiting(a: Field, b: Field) -> Field:
     return greater(a, b) if _number(a) < 0 or _number(b) < 0 else lesser(a, b)
 
 
-_TEXT: Final = Kind()
-_ANY: Final = Anything()
-_COUNT: Final = Number(0, _NO_MAX)
-_POSITIVE: Final = Number(1, _NO_MAX)
+_TEXT: Final = ValueType()
+_ANY: Final = AnyType()
+_COUNT: Final = NumberType(0, _NO_MAX)
+_POSITIVE: Final = NumberType(1, _NO_MAX)
 _STRATEGIES: Final = ("at-most-once", "at-least-once")
 _OVERFLOWS: Final = ("drop-head", "reject-publish", "reject-publish-dlx")
 _RETRY_TYPES: Final = ("disabled", "all", "failed", "returned")
@@ -172,7 +179,9 @@ POLICY_KEYS: Final[dict[str, PolicyKey]] = {
         PolicyKey("alternate-exchange", _TEXT, "alternate exchange name", 0, "", 0),
         PolicyKey("dead-letter-exchange", _TEXT, "dead letter exchange name", 0, "x-", 0),
         PolicyKey("dead-letter-routing-key", _TEXT, "dead letter routing key", 0, "x-", 0),
-        PolicyKey("dead-letter-strategy", Word(_STRATEGIES), "dead letter strategy", 0, "x-", 0),
+        PolicyKey(
+            "dead-letter-strategy", WordType(_STRATEGIES), "dead letter strategy", 0, "x-", 0
+        ),
         PolicyKey("expires", _POSITIVE, "queue expiry", LEAST, "x-", ARGUMENT_OR_LEAST),
         PolicyKey("message-ttl", _COUNT, "message TTL", LEAST, "x-", ARGUMENT_OR_LEAST),
         PolicyKey("max-length", _COUNT, "maximum length", LEAST, "x-", ARGUMENT_OR_LEAST),
@@ -181,17 +190,17 @@ POLICY_KEYS: Final[dict[str, PolicyKey]] = {
         ),
         PolicyKey("max-in-memory-length", _COUNT, _IN_MEMORY, LEAST, "", 0),
         PolicyKey("max-in-memory-bytes", _COUNT, _IN_MEMORY, LEAST, "", 0),
-        PolicyKey("overflow", Word(_OVERFLOWS), "overflow value", OPERATOR, "x-", 0),
+        PolicyKey("overflow", WordType(_OVERFLOWS), "overflow value", OPERATOR, "x-", 0),
         PolicyKey(
             "delivery-limit",
-            Number(-_NO_MAX, _NO_MAX),
+            NumberType(-_NO_MAX, _NO_MAX),
             "delivery limit",
             LIMIT,
             "x-",
             ARGUMENT_LIMIT,
         ),
-        PolicyKey("queue-version", Number(1, 2), "queue-version value", OPERATOR, "", 0),
-        PolicyKey("queue-mode", Word(("default", "lazy")), "queue-mode value", 0, "x-", 0),
+        PolicyKey("queue-version", NumberType(1, 2), "queue-version value", OPERATOR, "", 0),
+        PolicyKey("queue-mode", WordType(("default", "lazy")), "queue-mode value", 0, "x-", 0),
         PolicyKey("consumer-timeout", _COUNT, "consumer timeout", 0, "x-", ARGUMENT_OR_LEAST),
         PolicyKey(
             "consumer-disconnected-timeout",
@@ -201,22 +210,26 @@ POLICY_KEYS: Final[dict[str, PolicyKey]] = {
             "x-",
             ARGUMENT_OR_LEAST,
         ),
-        PolicyKey("delayed-retry-type", Word(_RETRY_TYPES), _RETRY, OPERATOR, "x-", POLICY_WINS),
+        PolicyKey(
+            "delayed-retry-type", WordType(_RETRY_TYPES), _RETRY, OPERATOR, "x-", POLICY_WINS
+        ),
         PolicyKey("delayed-retry-min", _POSITIVE, _RETRY_MIN, GREATEST, "x-", ARGUMENT_OR_LEAST),
         PolicyKey("delayed-retry-max", _POSITIVE, _RETRY_MAX, LEAST, "x-", ARGUMENT_OR_LEAST),
         PolicyKey("target-group-size", _POSITIVE, "qq target count value", GREATEST, "", 0),
-        PolicyKey("queue-leader-locator", Word(_LOCATORS), "queue leader locator value", 0, "", 0),
+        PolicyKey(
+            "queue-leader-locator", WordType(_LOCATORS), "queue leader locator value", 0, "", 0
+        ),
         PolicyKey("initial-cluster-size", _COUNT, "cluster size", 0, "", 0),
-        PolicyKey("max-age", Age(), "max age", 0, "x-", POLICY_WINS),
+        PolicyKey("max-age", AgeType(), "max age", 0, "x-", POLICY_WINS),
         PolicyKey(
             "stream-max-segment-size-bytes",
-            Number(0, _SEGMENT_BYTES_MAX),
+            NumberType(0, _SEGMENT_BYTES_MAX),
             "segment size",
             0,
             "x-",
             POLICY_WINS,
         ),
-        PolicyKey("stream-filter-size-bytes", Number(16, 255), _FILTER, 0, "x-", POLICY_WINS),
+        PolicyKey("stream-filter-size-bytes", NumberType(16, 255), _FILTER, 0, "x-", POLICY_WINS),
         # Of plugins, and of mirrored classic queues: they have no meaning here.
         PolicyKey("federation-upstream", _TEXT, "federation upstream name", 0, "", 0),
         PolicyKey("federation-upstream-set", _TEXT, "federation upstream set name", 0, "", 0),
@@ -231,8 +244,10 @@ POLICY_KEYS: Final[dict[str, PolicyKey]] = {
         PolicyKey("ha-promote-on-failure", _ANY, "", 0, "", 0),
         PolicyKey("queue-master-locator", _ANY, "", 0, "", 0),
         # Leveret's own
-        PolicyKey("remember", Name(), "name of a stream", 0, "x-", 0),
-        PolicyKey("deduplication", Memory(), "table of header, window_ms and size", 0, "x-", 0),
+        PolicyKey("remember", NameType(), "name of a stream", 0, "x-", 0),
+        PolicyKey(
+            "deduplication", DeduplicationType(), "table of header, window_ms and size", 0, "x-", 0
+        ),
     )
 }
 
@@ -273,9 +288,9 @@ def definition_fault(definition: Table, is_operator: bool) -> str:
     for name, field in definition.items():
         key = POLICY_KEYS.get(name)
         if key is None or (is_operator and key.merge == NO_OPERATOR):
-            unknown.append(f"{{{binary(name)},{term_of(field)}}}")
+            unknown.append(f"{{{erlang_binary(name)},{erlang_term(field)}}}")
         elif not key.kind.allows(field):
-            return f"{term_of(field)} is not a valid {key.noun}"
+            return f"{erlang_term(field)} is not a valid {key.noun}"
     if unknown:
         return f"[{','.join(unknown)}] are not recognised policy settings"
     return _retry_fault(definition)
@@ -337,16 +352,16 @@ def _settle_retry(arguments: Table) -> None:
         arguments["x-delayed-retry-max"] = least
 
 
-def term_of(field: Field) -> str:
+def erlang_term(field: Field) -> str:
     """A value as Erlang prints it."""
     value = field.value
     if isinstance(value, dict):
-        entries = [f"{binary(name)} => {term_of(item)}" for name, item in value.items()]
+        entries = [f"{erlang_binary(name)} => {erlang_term(item)}" for name, item in value.items()]
         return f"#{{{','.join(entries)}}}"
     if isinstance(value, list):
-        return f"[{','.join([term_of(item) for item in value])}]"
+        return f"[{','.join([erlang_term(item) for item in value])}]"
     if field.kind == BOOL:
         return "true" if value is True else "false"
     if isinstance(value, str):
-        return binary(value)
+        return erlang_binary(value)
     return "null" if value is None else str(value)

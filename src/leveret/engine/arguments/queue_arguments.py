@@ -21,13 +21,13 @@ from leveret.engine.arguments.rules import (
     CLASSIC,
     CONSUMER_RULES,
     DEDUPLICATION,
-    KIND,
     NAME,
+    QUEUE_KIND,
     QUEUE_RULES,
     QUORUM,
     STREAM,
     TIME_MS_MAX,
-    Rule,
+    ArgumentRule,
     age_ms,
 )
 from leveret.errors import PreconditionFailedError
@@ -261,13 +261,13 @@ def _queue_kind(what: str, arguments: Table) -> str:
     field = arguments.get("x-queue-type")
     if field is None:
         return CLASSIC
-    fault = KIND.fault(field, arguments)
+    fault = QUEUE_KIND.fault(field, arguments)
     if fault:
         raise _invalid("x-queue-type", what, fault)
     return str(field.value)
 
 
-def _require_arguments(rules: list[Rule], kind: str, what: str, arguments: Table) -> None:
+def _require_arguments(rules: list[ArgumentRule], kind: str, what: str, arguments: Table) -> None:
     """First the values of what the kind takes, in our order; then what it refuses, in theirs."""
     for rule in rules:
         field = arguments.get(rule.name)

@@ -37,7 +37,7 @@ _ESCAPES: Final[dict[int, str]] = {
 }
 
 
-def quoted(text: str) -> str:
+def erlang_string(text: str) -> str:
     """A string as Erlang prints it: its octets one by one where one of them is no Latin-1 text."""
     octets = text.encode("utf-8", "surrogateescape")
     for octet in octets:
@@ -46,9 +46,9 @@ def quoted(text: str) -> str:
     return '"' + "".join([_ESCAPES.get(ord(char), char) for char in text]) + '"'
 
 
-def binary(text: str) -> str:
+def erlang_binary(text: str) -> str:
     """A binary as Erlang prints it."""
-    shown = quoted(text)
+    shown = erlang_string(text)
     return f"<<{shown[1:-1]}>>" if shown.startswith("[") else f"<<{shown}>>"
 
 
@@ -56,7 +56,7 @@ def _unacceptable(field: Field) -> str:
     return f"{{unacceptable_type,{kind_name(field.kind)}}}"
 
 
-class Check:
+class ValueCheck:
     """What a value may be. This one takes anything."""
 
     def fault(self, field: Field, arguments: Table) -> str:
@@ -64,16 +64,16 @@ class Check:
         return ""
 
 
-class Integer(Check):
+class IntegerCheck(ValueCheck):
     """Any whole number, of any of the integer types."""
 
     def fault(self, field: Field, arguments: Table) -> str:
         if field.kind in INTEGERS:
             return ""
-        return quoted(f"expected integer, got {kind_name(field.kind)}")
+        return erlang_string(f"expected integer, got {kind_name(field.kind)}")
 
 
-class Whole(Integer):
+class RangeCheck(IntegerCheck):
     """A whole number from `least` (0 or 1) to `most`."""
 
     def __init__(self, least: int, most: int, over: str) -> None:
@@ -92,24 +92,24 @@ class Whole(Integer):
         return f"{{{self.over},{number}}}" if number > self.most else ""
 
 
-class Version(Check):
+class QueueVersionCheck(ValueCheck):
     """1 or 2: the storage formats of RabbitMQ's classic queues. They mean nothing here."""
 
     def fault(self, field: Field, arguments: Table) -> str:
         fault = NOT_NEGATIVE.fault(field, arguments)
         if fault or field.value in (1, 2):
             return fault
-        return quoted(f"unsupported queue version '{field.value}'")
+        return erlang_string(f"unsupported queue version '{field.value}'")
 
 
-class Flag(Check):
+class BoolCheck(ValueCheck):
     """A bool."""
 
     def fault(self, field: Field, arguments: Table) -> str:
         return "" if field.kind == BOOL else _unacceptable(field)
 
 
-class Choice(Check):
+class ChoiceCheck(ValueCheck):
     """One of some words; a reason that ends with a space is a sentence about the word."""
 
     def __init__(self, words: tuple[str, ...], reason: str) -> None:
@@ -121,10 +121,10 @@ class Choice(Check):
             return _unacceptable(field)
         if field.value in self.words:
             return ""
-        return quoted(f"{self.reason}'{field.value}'") if " " in self.reason else self.reason
+        return erlang_string(f"{self.reason}'{field.value}'") if " " in self.reason else self.reason
 
 
-class DeadLetterKey(Check):
+class DeadLetterKeyCheck(ValueCheck):
     """Text, and only beside a dead-letter exchange."""
 
     def fault(self, field: Field, arguments: Table) -> str:
@@ -133,7 +133,7 @@ class DeadLetterKey(Check):
         return "" if "x-dead-letter-exchange" in arguments else "routing_key_but_no_dlx_defined"
 
 
-class Age(Check):
+class AgeCheck(ValueCheck):
     """A number and a unit, such as 7D."""
 
     def fault(self, field: Field, arguments: Table) -> str:
@@ -143,18 +143,20 @@ class Age(Check):
         return "" if age_ms(value) > 0 else "invalid_max_age"
 
 
-class StreamOffset(Check):
+class StreamOffsetCheck(ValueCheck):
     """A word, an age, an offset or a time."""
 
     def fault(self, field: Field, arguments: Table) -> str:
         value = field.value
         if isinstance(value, str):
             known = value in ("first", "last", "next") or age_ms(value) > 0
-            return "" if known else f"{{invalid_stream_offset_arg,{{longstr,{binary(value)}}}}}"
+            return (
+                "" if known else f"{{invalid_stream_offset_arg,{{longstr,{erlang_binary(value)}}}}}"
+            )
         return "" if field.kind in INTEGERS or field.kind == TIMESTAMP else _unacceptable(field)
 
 
-class Name(Check):
+class NameCheck(ValueCheck):
     """Text that is neither empty nor long."""
 
     def fault(self, field: Field, arguments: Table) -> str:
@@ -165,7 +167,7 @@ class Name(Check):
         return "" if 0 < size <= NAME_BYTES_MAX else "invalid_name"
 
 
-class StreamFilter(Check):
+class StreamFilterCheck(ValueCheck):
     """Text or an array of texts."""
 
     def fault(self, field: Field, arguments: Table) -> str:
@@ -179,7 +181,7 @@ class StreamFilter(Check):
         return "" if field.kind == LONGSTR else _unacceptable(field)
 
 
-class Deduplicating(Check):
+class DeduplicationCheck(ValueCheck):
     """A table of `header`, `window_ms` and `size`, each of which may be missing."""
 
     def fault(self, field: Field, arguments: Table) -> str:
@@ -188,7 +190,7 @@ class Deduplicating(Check):
         for name, entry in field.value.items():
             check = _DEDUPLICATION_ENTRIES.get(name)
             if check is None:
-                return f"{{unknown_entry,{quoted(name)}}}"
+                return f"{{unknown_entry,{erlang_string(name)}}}"
             fault = check.fault(entry, arguments)
             if fault:
                 return f"{{{name},{fault}}}"
@@ -215,25 +217,25 @@ def age_ms(text: str) -> int:
     return min(int(digits) * _AGE_UNITS_MS[unit], TIME_MS_MAX)
 
 
-ANYTHING: Final = Check()
-INTEGER: Final = Integer()
-NAME: Final = Name()
-FLAG: Final = Flag()
-NOT_NEGATIVE: Final = Whole(0, _NO_MAX, "")
-POSITIVE: Final = Whole(1, _NO_MAX, "")
-DEDUPLICATION: Final = Deduplicating()
+ANYTHING: Final = ValueCheck()
+INTEGER: Final = IntegerCheck()
+NAME: Final = NameCheck()
+FLAG: Final = BoolCheck()
+NOT_NEGATIVE: Final = RangeCheck(0, _NO_MAX, "")
+POSITIVE: Final = RangeCheck(1, _NO_MAX, "")
+DEDUPLICATION: Final = DeduplicationCheck()
 
-_DEDUPLICATION_ENTRIES: Final[dict[str, Check]] = {
+_DEDUPLICATION_ENTRIES: Final[dict[str, ValueCheck]] = {
     "header": NAME,
-    "window_ms": Whole(1, TIME_MS_MAX, "value_too_large"),
-    "size": Whole(1, DEDUPLICATION_SIZE_MAX, "value_too_large"),
+    "window_ms": RangeCheck(1, TIME_MS_MAX, "value_too_large"),
+    "size": RangeCheck(1, DEDUPLICATION_SIZE_MAX, "value_too_large"),
 }
 
 
-class Rule:
+class ArgumentRule:
     """One known argument."""
 
-    def __init__(self, name: str, kinds: tuple[str, ...], check: Check) -> None:
+    def __init__(self, name: str, kinds: tuple[str, ...], check: ValueCheck) -> None:
         self.name = name
         self.kinds = kinds  # the kinds of queue that take it; the others refuse it
         self.check = check
@@ -250,43 +252,53 @@ _LOCATORS: Final = ("client-local", "balanced", "random", "least-leaders", "min-
 _MASTERS: Final = ("client-local", "random", "min-masters")
 _MODES: Final = ("default", "lazy")
 
-KIND: Final = Choice(QUEUE_KINDS, "unsupported queue type ")
+QUEUE_KIND: Final = ChoiceCheck(QUEUE_KINDS, "unsupported queue type ")
 
-QUEUE_RULES: Final[list[Rule]] = [
-    Rule("x-expires", _BOTH, Whole(1, TIME_MS_MAX, "value_too_large")),
-    Rule("x-message-ttl", _BOTH, Whole(0, TIME_MS_MAX, "value_too_large")),
-    Rule("x-dead-letter-exchange", _BOTH, ANYTHING),  # its type is checked before all else
-    Rule("x-dead-letter-routing-key", _BOTH, DeadLetterKey()),
-    Rule("x-dead-letter-strategy", _QUORUM, Choice(_STRATEGIES, "invalid_dlx_strategy")),
-    Rule("x-max-length", _BOTH, NOT_NEGATIVE),
-    Rule("x-max-length-bytes", QUEUE_KINDS, NOT_NEGATIVE),
-    Rule("x-max-in-memory-length", _QUORUM, NOT_NEGATIVE),
-    Rule("x-max-in-memory-bytes", _QUORUM, NOT_NEGATIVE),
-    Rule("x-max-priority", _CLASSIC, Whole(0, 255, "max_value_exceeded")),
-    Rule("x-overflow", _BOTH, Choice(_OVERFLOWS, "invalid_overflow")),
-    Rule("x-queue-mode", _CLASSIC, Choice(_MODES, "unsupported queue mode ")),
-    Rule("x-queue-version", _CLASSIC, Version()),
-    Rule("x-single-active-consumer", _BOTH, FLAG),
-    Rule("x-queue-type", QUEUE_KINDS, KIND),  # read before all others: it says which apply
-    Rule("x-quorum-initial-group-size", _QUORUM, POSITIVE),
-    Rule("x-max-age", _STREAM, Age()),
-    Rule("x-stream-max-segment-size-bytes", _STREAM, NOT_NEGATIVE),
-    Rule("x-stream-filter-size-bytes", _STREAM, NOT_NEGATIVE),
-    Rule("x-initial-cluster-size", _STREAM, POSITIVE),
+QUEUE_RULES: Final[list[ArgumentRule]] = [
+    ArgumentRule("x-expires", _BOTH, RangeCheck(1, TIME_MS_MAX, "value_too_large")),
+    ArgumentRule("x-message-ttl", _BOTH, RangeCheck(0, TIME_MS_MAX, "value_too_large")),
+    ArgumentRule("x-dead-letter-exchange", _BOTH, ANYTHING),  # its type is checked before all else
+    ArgumentRule("x-dead-letter-routing-key", _BOTH, DeadLetterKeyCheck()),
+    ArgumentRule(
+        "x-dead-letter-strategy", _QUORUM, ChoiceCheck(_STRATEGIES, "invalid_dlx_strategy")
+    ),
+    ArgumentRule("x-max-length", _BOTH, NOT_NEGATIVE),
+    ArgumentRule("x-max-length-bytes", QUEUE_KINDS, NOT_NEGATIVE),
+    ArgumentRule("x-max-in-memory-length", _QUORUM, NOT_NEGATIVE),
+    ArgumentRule("x-max-in-memory-bytes", _QUORUM, NOT_NEGATIVE),
+    ArgumentRule("x-max-priority", _CLASSIC, RangeCheck(0, 255, "max_value_exceeded")),
+    ArgumentRule("x-overflow", _BOTH, ChoiceCheck(_OVERFLOWS, "invalid_overflow")),
+    ArgumentRule("x-queue-mode", _CLASSIC, ChoiceCheck(_MODES, "unsupported queue mode ")),
+    ArgumentRule("x-queue-version", _CLASSIC, QueueVersionCheck()),
+    ArgumentRule("x-single-active-consumer", _BOTH, FLAG),
+    ArgumentRule(
+        "x-queue-type", QUEUE_KINDS, QUEUE_KIND
+    ),  # read before all others: it says which apply
+    ArgumentRule("x-quorum-initial-group-size", _QUORUM, POSITIVE),
+    ArgumentRule("x-max-age", _STREAM, AgeCheck()),
+    ArgumentRule("x-stream-max-segment-size-bytes", _STREAM, NOT_NEGATIVE),
+    ArgumentRule("x-stream-filter-size-bytes", _STREAM, NOT_NEGATIVE),
+    ArgumentRule("x-initial-cluster-size", _STREAM, POSITIVE),
     # RabbitMQ: a limit that is no number is taken for the default, a negative one for none.
-    Rule("x-delivery-limit", _BOTH, ANYTHING),
-    Rule("x-queue-leader-locator", QUEUE_KINDS, Choice(_LOCATORS, "invalid_queue_locator_arg")),
-    Rule("x-queue-master-locator", _CLASSIC, Choice(_MASTERS, "invalid_queue_locator_arg")),
-    Rule("x-consumer-timeout", _BOTH, NOT_NEGATIVE),
-    Rule("x-consumer-disconnected-timeout", _QUORUM, NOT_NEGATIVE),
+    ArgumentRule("x-delivery-limit", _BOTH, ANYTHING),
+    ArgumentRule(
+        "x-queue-leader-locator", QUEUE_KINDS, ChoiceCheck(_LOCATORS, "invalid_queue_locator_arg")
+    ),
+    ArgumentRule(
+        "x-queue-master-locator", _CLASSIC, ChoiceCheck(_MASTERS, "invalid_queue_locator_arg")
+    ),
+    ArgumentRule("x-consumer-timeout", _BOTH, NOT_NEGATIVE),
+    ArgumentRule("x-consumer-disconnected-timeout", _QUORUM, NOT_NEGATIVE),
     # RabbitMQ checks the next three in policies only; here a mistake in them is told.
-    Rule("x-delayed-retry-type", _BOTH, Choice(_RETRY_TYPES, "invalid_delayed_retry_type")),
-    Rule("x-delayed-retry-min", _BOTH, POSITIVE),
-    Rule("x-delayed-retry-max", _BOTH, POSITIVE),
+    ArgumentRule(
+        "x-delayed-retry-type", _BOTH, ChoiceCheck(_RETRY_TYPES, "invalid_delayed_retry_type")
+    ),
+    ArgumentRule("x-delayed-retry-min", _BOTH, POSITIVE),
+    ArgumentRule("x-delayed-retry-max", _BOTH, POSITIVE),
     # Leveret's own: the queue honours x-delay, remembers in a stream, takes nothing twice.
-    Rule("x-delayed", _BOTH, FLAG),
-    Rule("x-remember", _BOTH, NAME),
-    Rule("x-deduplication", QUEUE_KINDS, DEDUPLICATION),
+    ArgumentRule("x-delayed", _BOTH, FLAG),
+    ArgumentRule("x-remember", _BOTH, NAME),
+    ArgumentRule("x-deduplication", QUEUE_KINDS, DEDUPLICATION),
 ]
 
 # What the partitions of a super stream take over from it.
@@ -297,12 +309,12 @@ STREAM_ARGUMENTS: Final = (
     "x-stream-filter-size-bytes",
 )
 
-CONSUMER_RULES: Final[list[Rule]] = [
-    Rule("x-priority", _BOTH, INTEGER),
-    Rule("x-cancel-on-ha-failover", _BOTH, FLAG),
-    Rule("x-consumer-timeout", _BOTH, NOT_NEGATIVE),
-    Rule("x-stream-offset", _STREAM, StreamOffset()),
-    Rule("x-stream-filter", _STREAM, StreamFilter()),
-    Rule("x-stream-match-unfiltered", _STREAM, FLAG),
-    Rule("x-stream-cursor", _STREAM, NAME),  # Leveret's own
+CONSUMER_RULES: Final[list[ArgumentRule]] = [
+    ArgumentRule("x-priority", _BOTH, INTEGER),
+    ArgumentRule("x-cancel-on-ha-failover", _BOTH, FLAG),
+    ArgumentRule("x-consumer-timeout", _BOTH, NOT_NEGATIVE),
+    ArgumentRule("x-stream-offset", _STREAM, StreamOffsetCheck()),
+    ArgumentRule("x-stream-filter", _STREAM, StreamFilterCheck()),
+    ArgumentRule("x-stream-match-unfiltered", _STREAM, FLAG),
+    ArgumentRule("x-stream-cursor", _STREAM, NAME),  # Leveret's own
 ]

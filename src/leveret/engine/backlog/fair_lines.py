@@ -92,7 +92,7 @@ def _number(lane: FairLine) -> int:
     return lane.number
 
 
-def lane_key(header: bytes) -> bytes:
+def fair_key(header: bytes) -> bytes:
     """The key that a message names in its headers; PLAIN where it names none."""
     traits = parse_traits(header)
     at = find_entry(header, traits.headers_at, traits.headers_end, FAIR_KEY)

@@ -9,7 +9,7 @@ Where the node has no log there is no journal, and the ledger does nothing.
 
 from mypy_extensions import i64
 
-from leveret.engine.backlog.paged import Run
+from leveret.engine.backlog.paged import PagedRun
 from leveret.engine.backlog.settled_numbers import SettledNumbers
 from leveret.engine.message import LOGGED, Message
 from leveret.journal.journal import Journal
@@ -24,7 +24,7 @@ class Ledger:
         self.journal = journal
         self.durable = durable
         self.closed = False  # the queue is deleted, and the log knows
-        self.gone = SettledNumbers()  # sequence numbers that are done with, if it is durable
+        self.settled = SettledNumbers()  # sequence numbers that are done with, if it is durable
         self.returned: dict[int, tuple[int, int, int]] = {}  # returns, failures, due time
         self.delivered_seq: i64 = -1  # all up to this one may have been delivered
         self._unlogged = unlogged  # the turn's column of ledgers that have something to write
@@ -44,7 +44,7 @@ class Ledger:
     def _write(self, message: Message, owner: i64, due_ms: i64) -> None:
         journal = self.journal
         assert journal is not None
-        message.position = journal.message(
+        message.position = journal.write_message(
             owner,
             message.seq,
             message.expires_ms,
@@ -76,19 +76,19 @@ class Ledger:
     def skip(self, seq: i64) -> None:
         """A number that no message has."""
         if self.journal is not None and self.durable and not self.closed:
-            self.gone.add(seq)
+            self.settled.add(seq)
 
     def _forget(self, message: Message) -> None:
         if self.closed or not self.durable:
             return
         seq = message.seq
-        self.gone.add(seq)
+        self.settled.add(seq)
         if self.returned:
             self.returned.pop(seq, None)
         if message.flags & LOGGED:
             self._add(seq)
 
-    def forget_run(self, run: Run) -> None:
+    def forget_run(self, run: PagedRun) -> None:
         """Messages that are in the log alone are done with."""
         journal = self.journal
         assert journal is not None
@@ -96,7 +96,7 @@ class Ledger:
         if self.closed or not self.durable:
             return
         for seq in run.seqs[run.at :]:
-            self.gone.add(seq)
+            self.settled.add(seq)
             if self.returned:
                 self.returned.pop(seq, None)
             self._add(seq)
@@ -134,7 +134,7 @@ class Ledger:
         """A message came back, perhaps to wait."""
         journal = self.journal
         assert journal is not None
-        journal.returned(self.id, message.seq, message.returns, message.failures, due_ms)
+        journal.write_returned(self.id, message.seq, message.returns, message.failures, due_ms)
         self.returned[message.seq] = (message.returns, message.failures, due_ms)
 
     def write(self) -> None:
@@ -144,8 +144,8 @@ class Ledger:
         if journal is None or self.closed or not self.durable:
             return
         if self._runs:
-            journal.gone(self.id, self._runs)
+            journal.write_gone(self.id, self._runs)
             self._runs = []
         if self.delivered_seq > self._written_seq:
             self._written_seq = self.delivered_seq
-            journal.mark(self.id, self.delivered_seq)
+            journal.write_mark(self.id, self.delivered_seq)

@@ -9,7 +9,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from leveret.engine.backlog.paged import Runs
+from leveret.engine.backlog.paged import PagedRuns
 from leveret.engine.message import Message
 
 WINDOW_BYTES: Final = 16 * 1024 * 1024  # bodies in memory before further messages go to the log
@@ -29,7 +29,7 @@ class Line:
         self.at: i64 = 0
         self.fresh_bytes: i64 = 0  # bodies in `fresh`
         self.returned: list[tuple[int, Message]] = []  # heap by rank
-        self.paged = Runs()
+        self.paged = PagedRuns()
 
     def is_empty(self) -> bool:
         return self.at == len(self.fresh) and not self.returned and self.paged.count == 0

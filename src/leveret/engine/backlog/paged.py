@@ -1,8 +1,8 @@
 """Messages that are only positions in the log: twelve bytes each instead of an object.
 
-A `Run` is a stretch of one log file: sequence numbers and offsets of messages, oldest first. `Runs`
+A `PagedRun` is a stretch of one log file: sequence numbers and offsets of messages, oldest first. `PagedRuns`
 is a line of them; it is filled at one end and read back at the other, in pages. How a page is read
-is the business of `Pages`: the engine opens no files.
+is the business of `PageReader`: the engine opens no files.
 
 Invariant: offsets ascend inside a run, so that neighbours can be read together.
 """
@@ -32,7 +32,7 @@ def without(column: "array[int]", places: list[int]) -> "array[int]":
     return rest
 
 
-class Run:
+class PagedRun:
     """Messages of one log file."""
 
     def __init__(self, file: i64) -> None:
@@ -66,29 +66,29 @@ class Run:
             found.append((first, last))
         return found
 
-    def rest(self, count: i64) -> "Run":
+    def rest(self, count: i64) -> "PagedRun":
         """The last `count` messages that are left, as a run that shares the columns with this one.
 
         It is for reading: nothing may be added to it.
         """
-        view = Run(self.file)
+        view = PagedRun(self.file)
         view.seqs = self.seqs
         view.offsets = self.offsets
         view.at = len(self.offsets) - count
         view.last = self.last
         return view
 
-    def copy(self) -> "Run":
+    def copy(self) -> "PagedRun":
         """The messages that are left, as a run with columns of its own."""
-        part = Run(self.file)
+        part = PagedRun(self.file)
         part.seqs = self.seqs[self.at :]
         part.offsets = self.offsets[self.at :]
         part.last = self.last
         return part
 
-    def cut(self, count: i64) -> "Run":
+    def cut(self, count: i64) -> "PagedRun":
         """Take the next `count` messages, as a run of their own."""
-        part = Run(self.file)
+        part = PagedRun(self.file)
         part.seqs = self.seqs[self.at : self.at + count]
         part.offsets = self.offsets[self.at : self.at + count]
         part.last = part.offsets[-1]
@@ -118,9 +118,9 @@ class Run:
         found.sort()
         return found
 
-    def part(self, places: list[int]) -> "Run":
+    def part(self, places: list[int]) -> "PagedRun":
         """Messages at these places, which ascend, as a run of their own; they stay here."""
-        part = Run(self.file)
+        part = PagedRun(self.file)
         for place in places:
             part.add(self.seqs[place], self.offsets[place])
         return part
@@ -135,17 +135,17 @@ class Run:
         return position >> OFFSET_BITS == self.file and position & OFFSET_MASK > self.last
 
 
-class Runs:
+class PagedRuns:
     """Positions in order, over several files."""
 
     def __init__(self) -> None:
         self.count: i64 = 0
-        self.runs: list[Run] = []
+        self.runs: list[PagedRun] = []
 
     def add(self, seq: i64, position: i64) -> None:
         """Add a message at the end."""
         if not self.runs or not self.runs[-1].takes(position):
-            self.runs.append(Run(position >> OFFSET_BITS))
+            self.runs.append(PagedRun(position >> OFFSET_BITS))
         self.runs[-1].add(seq, position & OFFSET_MASK)
         self.count += 1
 
@@ -158,7 +158,7 @@ class Runs:
         if first.left() == 0:
             self.runs.pop(0)
 
-    def cut(self, count: i64) -> Run:
+    def cut(self, count: i64) -> PagedRun:
         """Take the next messages, all of the first run, as a run of their own."""
         first = self.runs[0]
         part = first.cut(count)
@@ -167,26 +167,26 @@ class Runs:
             self.runs.pop(0)
         return part
 
-    def remove(self, run: Run, places: list[int]) -> None:
+    def remove(self, run: PagedRun, places: list[int]) -> None:
         """Take messages out of the middle of a run."""
         run.remove(places)
         self.count -= len(places)
         if run.left() == 0:
             self.runs.remove(run)
 
-    def find(self, file: i64) -> Run | None:
+    def find(self, file: i64) -> PagedRun | None:
         """The first run of a file."""
         for run in self.runs:
             if run.file == file:
                 return run
         return None
 
-    def move(self, run: Run, positions: list[int]) -> None:
+    def move(self, run: PagedRun, positions: list[int]) -> None:
         """The next messages of a run stand elsewhere now; they keep their place in the line."""
         index = self.runs.index(run)
         first: i64 = positions[0]
         if index == 0 or not self.runs[index - 1].takes(first):
-            self.runs.insert(index, Run(first >> OFFSET_BITS))
+            self.runs.insert(index, PagedRun(first >> OFFSET_BITS))
             index += 1
         moved = self.runs[index - 1]
         at = run.at
@@ -198,38 +198,38 @@ class Runs:
             self.runs.pop(index)
 
 
-class Pages:
+class PageReader:
     """Reads messages of the log. Storage subclasses it."""
 
-    def read(self, run: Run, slot: i64) -> list[Message]:
+    def read(self, run: PagedRun, slot: i64) -> list[Message]:
         """The next messages of a run: at least one, and no more than a page.
 
         Corrupt where not even the next one can be read.
         """
         raise NotImplementedError
 
-    def prepare(self, run: Run) -> bool:
+    def prepare(self, run: PagedRun) -> bool:
         """Check a part of what has to be checked before the next messages of a run are read.
 
         False: there is more. Who must not wait calls this before `read` and `sift`.
         """
         return True
 
-    def sift(self, run: Run, slot: i64, needle: bytes) -> tuple[list[Message], i64]:
+    def sift(self, run: PagedRun, slot: i64, needle: bytes) -> tuple[list[Message], i64]:
         """Those of the next messages of a run that may have some bytes, and how many were seen."""
         messages = self.read(run, slot)
         return messages, len(messages)
 
-    def unreadable(self, run: Run) -> i64:
+    def unreadable(self, run: PagedRun) -> i64:
         """After Corrupt: how many of the next messages of the run are lost with it."""
         return run.left()
 
 
-class QueuePages:
+class QueuePageReader:
     """Reads the messages of one queue, and gives them back what is known of them."""
 
     def __init__(
-        self, pages: Pages, slot: i64, returned: dict[int, tuple[int, int, int]], counts: bool
+        self, pages: PageReader, slot: i64, returned: dict[int, tuple[int, int, int]], counts: bool
     ) -> None:
         self.journal: Journal | None = None
         self._pages = pages
@@ -243,7 +243,7 @@ class QueuePages:
         """Whether messages that came back say how often."""
         self._counted = COUNTED if counts else 0
 
-    def read(self, runs: Runs) -> list[Message]:
+    def read(self, runs: PagedRuns) -> list[Message]:
         """Take the next messages of the line."""
         messages = self.peek(runs.runs[0])
         runs.advance(len(messages))
@@ -252,11 +252,11 @@ class QueuePages:
                 self._unspill(message)
         return messages
 
-    def unreadable(self, run: Run) -> i64:
+    def unreadable(self, run: PagedRun) -> i64:
         """After Corrupt: how many of the next messages of the run are lost with it."""
         return self._pages.unreadable(run)
 
-    def take(self, run: Run) -> list[Message]:
+    def take(self, run: PagedRun) -> list[Message]:
         """Take the next messages of a run by itself."""
         messages = self.peek(run)
         run.advance(len(messages))
@@ -265,7 +265,7 @@ class QueuePages:
                 self._unspill(message)
         return messages
 
-    def read_on(self, view: Run) -> list[Message]:
+    def read_on(self, view: PagedRun) -> list[Message]:
         """The next messages of a view, which is moved on; nothing where they cannot be read."""
         try:
             messages = self.peek(view)
@@ -275,17 +275,17 @@ class QueuePages:
         view.at += len(messages)
         return messages
 
-    def peek(self, run: Run) -> list[Message]:
+    def peek(self, run: PagedRun) -> list[Message]:
         """The next messages of a run, which stay."""
         messages = self._pages.read(run, self._slot)
         self._complete(messages)
         return messages
 
-    def prepare(self, run: Run) -> bool:
-        """Whether the next messages of a run can be read at once; see `Pages.prepare`."""
+    def prepare(self, run: PagedRun) -> bool:
+        """Whether the next messages of a run can be read at once; see `PageReader.prepare`."""
         return self._pages.prepare(run)
 
-    def sift(self, run: Run, needle: bytes) -> tuple[list[Message], i64]:
+    def sift(self, run: PagedRun, needle: bytes) -> tuple[list[Message], i64]:
         """Those of the next messages that may have some bytes, and how many were seen."""
         messages, count = self._pages.sift(run, self._slot, needle)
         self._complete(messages)

@@ -18,9 +18,9 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from leveret.engine.backlog.fair_lines import FairLines, lane_key
+from leveret.engine.backlog.fair_lines import FairLines, fair_key
 from leveret.engine.backlog.line import Line
-from leveret.engine.backlog.paged import QueuePages, Run, Runs
+from leveret.engine.backlog.paged import PagedRun, PagedRuns, QueuePageReader
 from leveret.engine.message import Message
 from leveret.errors import CorruptionError
 from leveret.journal.records import NOWHERE
@@ -46,10 +46,12 @@ class Ready:
         self.lines: dict[int, Line] = {}  # a line for each of them
         self.mortal = False  # a message with an expiry has been here
         self.window: i64 = WINDOW
-        self.damaged: list[Run] = []  # messages that cannot be read: set aside, not counted above
-        self.pages: QueuePages | None = None  # where there is a log
+        self.damaged: list[
+            PagedRun
+        ] = []  # messages that cannot be read: set aside, not counted above
+        self.pages: QueuePageReader | None = None  # where there is a log
         self.returns: i64 = 0  # messages that came back to be served first
-        self.lanes: FairLines | None = None  # lines of keys that take turns, if there are any
+        self.fair_lines: FairLines | None = None  # lines of keys that take turns, if there are any
 
     def push(self, message: Message) -> None:
         """Add a message at the end of its priority."""
@@ -68,7 +70,7 @@ class Ready:
         line = self._level(priority) if self.prioritised else self.line
         return line.is_full(self.window)
 
-    def add_run(self, priority: i64, run: Run) -> None:
+    def add_run(self, priority: i64, run: PagedRun) -> None:
         """Add messages that are in the log alone; their bytes are counted by the caller."""
         line = self._level(priority) if self.prioritised else self.line
         line.paged.runs.append(run)
@@ -82,11 +84,11 @@ class Ready:
             count += run.left()
         return count
 
-    def paged_runs(self) -> list[Run]:
+    def paged_runs(self) -> list[PagedRun]:
         """Everything that is in the log alone."""
         return [run for line in self.all_lines() for run in line.paged.runs]
 
-    def paged_lines(self) -> list[Runs]:
+    def paged_lines(self) -> list[PagedRuns]:
         """The same, line by line."""
         return [line.paged for line in self.all_lines() if line.paged.count != 0]
 
@@ -112,8 +114,8 @@ class Ready:
         """Take the next message; there is one."""
         if self.prioritised or self.returns_first:
             message = self._at_hand(self._next_line()).pop()
-            if self.lanes is not None:
-                self.lanes.pass_on(message.priority)
+            if self.fair_lines is not None:
+                self.fair_lines.pass_on(message.priority)
         else:
             message = self._at_hand(self.line).pop()
         self.count -= 1
@@ -138,7 +140,7 @@ class Ready:
             raise
         return line
 
-    def _set_aside(self, paged: Runs, count: i64) -> None:
+    def _set_aside(self, paged: PagedRuns, count: i64) -> None:
         """Keep apart what cannot be read. Sizes of bodies are not known here: their mean counts."""
         in_log = self.body_bytes - self._bytes_at_hand()
         paged_count: i64 = 0
@@ -242,15 +244,15 @@ class Ready:
             return self.back
         if not self.prioritised:
             return self.line
-        if self.lanes is not None:
-            return self._next_lane(self.lanes)
+        if self.fair_lines is not None:
+            return self._next_fair_line(self.fair_lines)
         line = self.lines[-self.levels[0]]
         while line.is_empty():
             del self.lines[-heappop(self.levels)]
             line = self.lines[-self.levels[0]]
         return line
 
-    def _next_lane(self, lanes: FairLines) -> Line:
+    def _next_fair_line(self, lanes: FairLines) -> Line:
         """The same where keys take turns."""
         while True:
             priority = -self.levels[0]
@@ -259,26 +261,26 @@ class Ready:
                 return line
             del self.lines[-heappop(self.levels)]
 
-    def open_lanes(self) -> None:
+    def open_fair_lines(self) -> None:
         """From now on the keys of each priority take turns. What is there is one turn's."""
         assert self.prioritised
-        if self.lanes is None:
-            self.lanes = FairLines()
+        if self.fair_lines is None:
+            self.fair_lines = FairLines()
 
     def lines_at(self, priority: int) -> list[Line]:
         """The lines of a priority that is in use."""
         found = [self.lines[priority]]
-        if self.lanes is not None:
-            found.extend([lane.line for lane in self.lanes.at(priority)])
+        if self.fair_lines is not None:
+            found.extend([lane.line for lane in self.fair_lines.at(priority)])
         return found
 
     def _line_of(self, message: Message) -> Line:
         """Where a message belongs."""
         line = self._level(message.priority)
-        if self.lanes is not None:
-            key = lane_key(message.header)
+        if self.fair_lines is not None:
+            key = fair_key(message.header)
             if key:
-                return self.lanes.line(message.priority, key)
+                return self.fair_lines.line(message.priority, key)
         return line
 
     def _level(self, priority: int) -> Line:

@@ -14,8 +14,8 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from leveret.engine.backlog.paged import QueuePages, Run
-from leveret.engine.backlog.scheduled_in_log import Entry, ScheduledInLog
+from leveret.engine.backlog.paged import PagedRun, QueuePageReader
+from leveret.engine.backlog.scheduled_in_log import ScheduledEntry, ScheduledInLog
 from leveret.engine.message import Message
 from leveret.errors import CorruptionError
 from leveret.journal.records import NOWHERE, OFFSET_BITS, OFFSET_MASK
@@ -31,7 +31,7 @@ _PAGE_BYTES: Final = 1024 * 1024
 
 
 # A message that waits: due time, serial, and the message where it is at hand.
-Waiting = tuple[int, int, Message | None]
+DueMessage = tuple[int, int, Message | None]
 
 
 class Scheduled:
@@ -40,15 +40,15 @@ class Scheduled:
     def __init__(self) -> None:
         self.body_bytes: i64 = 0
         self.window: i64 = WINDOW
-        self.pages: QueuePages | None = None  # where there is a log
-        self.distant = ScheduledInLog()
-        self.damaged: list[Run] = []  # messages that cannot be read
+        self.pages: QueuePageReader | None = None  # where there is a log
+        self.in_log = ScheduledInLog()
+        self.damaged: list[PagedRun] = []  # messages that cannot be read
         self._heap: list[tuple[int, int, Message]] = []
         self._heap_bytes: i64 = 0  # bodies in memory
         self.serial: int = 0  # the last one: order of arrival among equal due times
 
     def __len__(self) -> int:
-        return len(self._heap) + self.distant.count
+        return len(self._heap) + self.in_log.count
 
     def is_full(self) -> bool:
         """Whether a further message belongs into the log."""
@@ -58,17 +58,17 @@ class Scheduled:
 
     def add(self, message: Message, due_ms: i64) -> None:
         if message.position != NOWHERE and self.is_full():
-            self.add_distant(message.seq, due_ms, message.position, len(message.body))
+            self.add_in_log(message.seq, due_ms, message.position, len(message.body))
             return
         self.serial += 1
         self.body_bytes += len(message.body)
         self._push(due_ms, self.serial, message)
 
-    def add_distant(self, seq: i64, due_ms: i64, position: i64, body_bytes: i64) -> None:
+    def add_in_log(self, seq: i64, due_ms: i64, position: i64, body_bytes: i64) -> None:
         """Add a message that is in the log alone."""
         self.serial += 1
         self.body_bytes += body_bytes
-        self.distant.add(due_ms, self.serial, seq, position, body_bytes)
+        self.in_log.add(due_ms, self.serial, seq, position, body_bytes)
 
     def _push(self, due_ms: int, serial: int, message: Message) -> None:
         self._heap_bytes += len(message.body)
@@ -76,16 +76,16 @@ class Scheduled:
 
     def next_due_ms(self) -> i64:
         """When the next message is due; 0 = there is none."""
-        if self._is_distant_next():
-            return self.distant.next()[0]
+        if self._is_log_next():
+            return self.in_log.next()[0]
         return self._heap[0][0] if self._heap else 0
 
-    def _is_distant_next(self) -> bool:
-        if self.distant.count == 0:
+    def _is_log_next(self) -> bool:
+        if self.in_log.count == 0:
             return False
         if not self._heap:
             return True
-        due_ms, serial = self.distant.next()
+        due_ms, serial = self.in_log.next()
         first = self._heap[0]
         return serial < first[1] if due_ms == first[0] else due_ms < first[0]
 
@@ -95,10 +95,10 @@ class Scheduled:
         Where the log is damaged, what cannot be read is set aside: it is no longer counted, and
         Corrupt is raised. Whoever asks again finds what is left.
         """
-        if self._is_distant_next():
-            if self.distant.next()[0] > now_ms:
+        if self._is_log_next():
+            if self.in_log.next()[0] > now_ms:
                 return None
-            self._load(self.distant.take(_PAGE, _PAGE_BYTES))
+            self._load(self.in_log.take(_PAGE, _PAGE_BYTES))
         if not self._heap or self._heap[0][0] > now_ms:
             return None
         message = heappop(self._heap)[2]
@@ -106,7 +106,7 @@ class Scheduled:
         self.body_bytes -= len(message.body)
         return message
 
-    def _load(self, entries: list[Entry]) -> None:
+    def _load(self, entries: list[ScheduledEntry]) -> None:
         """Read a page of distant messages back."""
         by_seq = {entry[2]: entry for entry in entries}
         fault: CorruptionError | None = None
@@ -119,7 +119,7 @@ class Scheduled:
         if fault is not None:
             raise fault
 
-    def _load_run(self, run: Run, by_seq: dict[int, Entry]) -> None:
+    def _load_run(self, run: PagedRun, by_seq: dict[int, ScheduledEntry]) -> None:
         pages = self.pages
         assert pages is not None
         while run.left() != 0:
@@ -127,10 +127,10 @@ class Scheduled:
                 entry = by_seq[message.seq]
                 self._push(entry[0], entry[1], message)
 
-    def _load_each(self, run: Run, by_seq: dict[int, Entry]) -> None:
+    def _load_each(self, run: PagedRun, by_seq: dict[int, ScheduledEntry]) -> None:
         """Read what can be read of a damaged page, and set the rest aside."""
         for seq, offset in zip(run.seqs[run.at :], run.offsets[run.at :], strict=True):
-            one = Run(run.file)
+            one = PagedRun(run.file)
             one.add(seq, offset)
             try:
                 self._load_run(one, by_seq)
@@ -148,7 +148,7 @@ class Scheduled:
         near.sort()
         seqs: array[int] = array("Q")
         at = 0
-        for chunk in self.distant.chunks():
+        for chunk in self.in_log.chunks():
             last = max(chunk.serials[chunk.at :])
             start = at
             while at < len(near) and near[at][0] <= last:
@@ -165,7 +165,7 @@ class Scheduled:
         """Due times and messages with these sequence numbers that are in memory; they stay."""
         return [(due, message) for due, _, message in self._heap if message.seq in wanted]
 
-    def read(self, entries: list[Entry]) -> list[tuple[int, Message]]:
+    def read(self, entries: list[ScheduledEntry]) -> list[tuple[int, Message]]:
         """Due times and messages of distant entries, in no order; they stay.
 
         They are objects of their own. What cannot be read is left out.
@@ -191,8 +191,8 @@ class Scheduled:
         if len(kept) != len(self._heap):
             heapify(kept)
             self._heap = kept
-        if self.distant.count != 0:
-            self.distant.remove(wanted)
+        if self.in_log.count != 0:
+            self.in_log.remove(wanted)
         for message in messages:
             self.body_bytes -= len(message.body)
 
@@ -201,13 +201,13 @@ class Scheduled:
         held: list[object] = list(self._heap)
         self._heap = []
         self._heap_bytes = 0
-        self.distant = ScheduledInLog()
+        self.in_log = ScheduledInLog()
         self.body_bytes = 0
         return held
 
     def memory_bytes(self) -> i64:
         """What the schedule takes in memory, about."""
-        return self._heap_bytes + len(self._heap) * MESSAGE_BYTES + self.distant.count * ENTRY_BYTES
+        return self._heap_bytes + len(self._heap) * MESSAGE_BYTES + self.in_log.count * ENTRY_BYTES
 
     def messages(self) -> list[Message]:
         """All messages in memory, in no order."""
@@ -219,7 +219,7 @@ class Scheduled:
         Reads the distant ones from the log, and leaves them there.
         """
         listed = list(self._heap)
-        distant = self.distant.entries()
+        distant = self.in_log.entries()
         by_seq = {entry[2]: entry for entry in distant}
         for run in _runs(distant):
             while run.left() != 0:
@@ -236,7 +236,7 @@ class Scheduled:
         for due_ms, _, message in self._heap:
             if message.seq == seq:
                 return (due_ms, message)
-        entry = self.distant.entry_of(seq)
+        entry = self.in_log.entry_of(seq)
         if entry is None:
             return None
         found: dict[int, Message] = {}
@@ -244,14 +244,14 @@ class Scheduled:
             self._sift(run, b"", found)
         return (entry[0], found.get(seq))
 
-    def after(self, due_ms: i64, serial: i64, most: i64, needle: bytes) -> list[Waiting]:
+    def after(self, due_ms: i64, serial: i64, most: i64, needle: bytes) -> list[DueMessage]:
         """The messages that follow a due time and serial, which stay.
 
         Those in the log alone are read if they have the bytes of `needle`; else they are None, as
         those that cannot be read.
         """
-        distant = self.distant.after(due_ms, serial, min(most, _PAGE))
-        listed: list[Waiting] = [(e[0], e[1], None) for e in distant]
+        distant = self.in_log.after(due_ms, serial, min(most, _PAGE))
+        listed: list[DueMessage] = [(e[0], e[1], None) for e in distant]
         if len(distant) == _PAGE:  # there may be more: nothing beyond them can be taken yet
             last = (distant[-1][0], distant[-1][1])
             heap = _heap_after(self._heap, (due_ms, serial), most)
@@ -263,8 +263,8 @@ class Scheduled:
         return self._read_waiting(listed, distant, needle)
 
     def _read_waiting(
-        self, listed: list[Waiting], distant: list[Entry], needle: bytes
-    ) -> list[Waiting]:
+        self, listed: list[DueMessage], distant: list[ScheduledEntry], needle: bytes
+    ) -> list[DueMessage]:
         """The same with the messages of the log that have the bytes."""
         if not listed or not distant:
             return listed
@@ -274,14 +274,14 @@ class Scheduled:
         found: dict[int, Message] = {}
         for run in _runs(places):
             self._sift(run, needle, found)
-        filled: list[Waiting] = []
+        filled: list[DueMessage] = []
         for due_ms, serial, message in listed:
             if message is None:
                 message = found.get(seqs[serial])
             filled.append((due_ms, serial, message))
         return filled
 
-    def _sift(self, run: Run, needle: bytes, found: dict[int, Message]) -> None:
+    def _sift(self, run: PagedRun, needle: bytes, found: dict[int, Message]) -> None:
         pages = self.pages
         assert pages is not None
         while run.left() != 0:
@@ -295,13 +295,13 @@ class Scheduled:
                 found[message.seq] = message
 
 
-def _time(entry: Waiting) -> tuple[int, int]:
+def _time(entry: DueMessage) -> tuple[int, int]:
     return (entry[0], entry[1])
 
 
 def _heap_after(
     heap: list[tuple[int, int, Message]], key: tuple[int, int], most: i64
-) -> list[Waiting]:
+) -> list[DueMessage]:
     """The entries of a heap that follow a key, in order."""
     heads: list[tuple[int, int, int]] = []  # what is next of each branch: key and index
     passed: list[int] = [0]
@@ -316,7 +316,7 @@ def _heap_after(
             passed.append(2 * index + 1)
             passed.append(2 * index + 2)
     heapify(heads)
-    found: list[Waiting] = []
+    found: list[DueMessage] = []
     while heads and len(found) < most:
         index = heappop(heads)[2]
         found.append(heap[index])
@@ -326,13 +326,13 @@ def _heap_after(
     return found
 
 
-def _runs(entries: list[Entry]) -> list[Run]:
+def _runs(entries: list[ScheduledEntry]) -> list[PagedRun]:
     """Messages by where they stand, so that neighbours are read together."""
-    runs: list[Run] = []
+    runs: list[PagedRun] = []
     places = [(position, seq) for _, _, seq, position, _ in entries]
     places.sort()
     for position, seq in places:
         if not runs or runs[-1].file != position >> OFFSET_BITS:
-            runs.append(Run(position >> OFFSET_BITS))
+            runs.append(PagedRun(position >> OFFSET_BITS))
         runs[-1].add(seq, position & OFFSET_MASK)
     return runs

@@ -1,7 +1,7 @@
 """Scheduled messages that are only positions in the log: 36 bytes each instead of an object.
 
 They come in any order of time. New ones go to `_tail`, as they come; when it is long, or when one
-of them is the next of all, it is sorted and becomes a `Chunk`. The next message is the first of
+of them is the next of all, it is sorted and becomes a `ScheduledChunk`. The next message is the first of
 some chunk, found by a heap of their heads, so that taking a page of messages costs O(log chunks)
 each, and no turn ever sorts more than a chunk. Small chunks are joined, lest a steady stream of
 short delays leave one behind for every long delay.
@@ -19,16 +19,16 @@ from mypy_extensions import i64
 from leveret.engine.backlog.paged import without
 from leveret.journal.records import OFFSET_BITS
 
-CHUNK: Final = 8192  # messages sorted at once: a few milliseconds
+CHUNK_MESSAGES: Final = 8192  # messages sorted at once: a few milliseconds
 _INDEX_BITS: Final = 13  # of a message in a chunk
 
-assert 1 << _INDEX_BITS >= CHUNK
+assert 1 << _INDEX_BITS >= CHUNK_MESSAGES
 
 # A message on its way back: due time, serial, sequence number, position, body bytes.
-Entry = tuple[int, int, int, int, int]
+ScheduledEntry = tuple[int, int, int, int, int]
 
 
-class Chunk:
+class ScheduledChunk:
     """Messages as columns, by time once it is sorted."""
 
     def __init__(self) -> None:
@@ -63,13 +63,13 @@ class Chunk:
     def left(self) -> i64:
         return len(self.dues) - self.at
 
-    def entry(self) -> Entry:
+    def entry(self) -> ScheduledEntry:
         return self.entry_at(self.at)
 
-    def entry_at(self, at: i64) -> Entry:
+    def entry_at(self, at: i64) -> ScheduledEntry:
         return (self.dues[at], self.serials[at], self.seqs[at], self.positions[at], self.sizes[at])
 
-    def head(self) -> "tuple[int, int, Chunk]":
+    def head(self) -> "tuple[int, int, ScheduledChunk]":
         return (self.dues[self.at], self.serials[self.at], self)
 
     def place_after(self, due_ms: i64, serial: i64) -> i64:
@@ -85,9 +85,9 @@ class Chunk:
                 high = middle
         return low
 
-    def entries_after(self, due_ms: i64, serial: i64) -> list[Entry]:
+    def entries_after(self, due_ms: i64, serial: i64) -> list[ScheduledEntry]:
         """The same where it is not sorted."""
-        found: list[Entry] = []
+        found: list[ScheduledEntry] = []
         at = self.at
         while at < len(self.dues):
             due: i64 = self.dues[at]
@@ -120,7 +120,7 @@ class Chunk:
         self.sizes = without(self.sizes[self.at :], places)
         self.at = 0
 
-    def find(self, file: i64, most: i64, found: "list[Spot]") -> None:
+    def find(self, file: i64, most: i64, found: "list[ScheduledPosition]") -> None:
         """Add the places of messages in this log file, up to so many in all."""
         if not self.file_first <= file <= self.file_last:
             return
@@ -129,14 +129,14 @@ class Chunk:
         positions = self.positions
         while at < end and len(found) < most:
             if i64(positions[at]) >> OFFSET_BITS == file:
-                found.append(Spot(self, at))
+                found.append(ScheduledPosition(self, at))
             at += 1
 
 
-class Spot:
+class ScheduledPosition:
     """The place of one message in its chunk; good for this turn."""
 
-    def __init__(self, chunk: Chunk, at: i64) -> None:
+    def __init__(self, chunk: ScheduledChunk, at: i64) -> None:
         self._chunk = chunk
         self._at = at
         self.seq: i64 = chunk.seqs[at]
@@ -150,12 +150,12 @@ class Spot:
 
 def _is_worth_joining(old: i64, new: i64) -> bool:
     """Whether to sort an old chunk again: each message is, about once for every doubling."""
-    return old <= 2 * new and old + new <= CHUNK
+    return old <= 2 * new and old + new <= CHUNK_MESSAGES
 
 
-def _joined(chunks: list[Chunk]) -> Chunk:
+def _joined(chunks: list[ScheduledChunk]) -> ScheduledChunk:
     """What is left of some chunks, older ones first."""
-    joined = Chunk()
+    joined = ScheduledChunk()
     for chunk in chunks:
         at = chunk.at
         joined.dues.extend(chunk.dues[at:])
@@ -170,7 +170,7 @@ def _joined(chunks: list[Chunk]) -> Chunk:
     return joined
 
 
-def _sort(chunk: Chunk) -> None:
+def _sort(chunk: ScheduledChunk) -> None:
     """Put a chunk that nothing was taken from in order of time; equal times stay as they are."""
     keys: list[int] = []
     index: i64 = 0
@@ -193,11 +193,11 @@ class ScheduledInLog:
 
     def __init__(self) -> None:
         self.count: i64 = 0
-        self._tail = Chunk()  # as they came
+        self._tail = ScheduledChunk()  # as they came
         self._tail_due_ms: i64 = 0  # the earliest in it
         self._tail_serial: i64 = 0
-        self._chunks: list[Chunk] = []  # serials ascend from one to the next
-        self._heads: list[tuple[int, int, Chunk]] = []  # heap
+        self._chunks: list[ScheduledChunk] = []  # serials ascend from one to the next
+        self._heads: list[tuple[int, int, ScheduledChunk]] = []  # heap
 
     def add(self, due_ms: i64, serial: i64, seq: i64, position: i64, size: i64) -> None:
         """Add a message; serials ascend."""
@@ -207,7 +207,7 @@ class ScheduledInLog:
             self._tail_serial = serial
         tail.add(due_ms, serial, seq, position, size)
         self.count += 1
-        if tail.left() >= CHUNK:
+        if tail.left() >= CHUNK_MESSAGES:
             self._seal()
 
     def next(self) -> tuple[int, int]:
@@ -227,11 +227,11 @@ class ScheduledInLog:
             return self._tail_serial < serial
         return self._tail_due_ms < due_ms
 
-    def take(self, most: i64, bytes_max: i64) -> list[Entry]:
+    def take(self, most: i64, bytes_max: i64) -> list[ScheduledEntry]:
         """The next messages in order: at least one, and no more than so many."""
         if self._is_tail_next():
             self._seal()
-        found: list[Entry] = []
+        found: list[ScheduledEntry] = []
         total: i64 = 0
         while len(found) < most and total < bytes_max and self._heads:
             if found and self._is_tail_next():
@@ -242,7 +242,7 @@ class ScheduledInLog:
         self.count -= len(found)
         return found
 
-    def _pop(self) -> Entry:
+    def _pop(self) -> ScheduledEntry:
         chunk = self._heads[0][2]
         entry = chunk.entry()
         chunk.at += 1
@@ -266,11 +266,11 @@ class ScheduledInLog:
         chunks.append(made)
         self._heads = [chunk.head() for chunk in chunks]
         heapify(self._heads)
-        self._tail = Chunk()
+        self._tail = ScheduledChunk()
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[ScheduledEntry]:
         """All messages, in order; they stay."""
-        listed: list[Entry] = []
+        listed: list[ScheduledEntry] = []
         for chunk in [*self._chunks, self._tail]:
             at = chunk.at
             while chunk.left() != 0:
@@ -280,7 +280,7 @@ class ScheduledInLog:
         listed.sort()
         return listed
 
-    def entry_of(self, seq: i64) -> Entry | None:
+    def entry_of(self, seq: i64) -> ScheduledEntry | None:
         """A message by its number."""
         for chunk in [*self._chunks, self._tail]:
             at = chunk.at
@@ -290,15 +290,15 @@ class ScheduledInLog:
                 at += 1
         return None
 
-    def after(self, due_ms: i64, serial: i64, most: i64) -> list[Entry]:
+    def after(self, due_ms: i64, serial: i64, most: i64) -> list[ScheduledEntry]:
         """The messages that follow a due time and serial, in order; they stay."""
-        heads: list[tuple[int, int, int, Chunk]] = []  # the next one of each chunk
+        heads: list[tuple[int, int, int, ScheduledChunk]] = []  # the next one of each chunk
         for chunk in self._chunks:
             at = chunk.place_after(due_ms, serial)
             if at < len(chunk.dues):
                 heads.append((chunk.dues[at], chunk.serials[at], at, chunk))
         heapify(heads)
-        found: list[Entry] = []
+        found: list[ScheduledEntry] = []
         while heads and len(found) < most:
             _, _, at, chunk = heads[0]
             found.append(chunk.entry_at(at))
@@ -313,13 +313,13 @@ class ScheduledInLog:
             found.sort()
         return found[:most]
 
-    def chunks(self) -> list[Chunk]:
+    def chunks(self) -> list[ScheduledChunk]:
         """The messages in parts: serials ascend from one to the next, and among equal times."""
         return [chunk for chunk in [*self._chunks, self._tail] if chunk.left() != 0]
 
-    def entries_of(self, wanted: set[int]) -> list[Entry]:
+    def entries_of(self, wanted: set[int]) -> list[ScheduledEntry]:
         """The messages with these sequence numbers, in no order; they stay."""
-        found: list[Entry] = []
+        found: list[ScheduledEntry] = []
         for chunk in self.chunks():
             found.extend([chunk.entry_at(place) for place in chunk.places_of(wanted)])
         return found
@@ -358,9 +358,9 @@ class ScheduledInLog:
                 counts[file] = counts.get(file, 0) + 1
         return counts
 
-    def find(self, file: i64, most: i64) -> list[Spot]:
+    def find(self, file: i64, most: i64) -> list[ScheduledPosition]:
         """Up to so many messages that stand in a log file, in no order."""
-        found: list[Spot] = []
+        found: list[ScheduledPosition] = []
         for chunk in self._chunks:
             chunk.find(file, most, found)
         self._tail.find(file, most, found)

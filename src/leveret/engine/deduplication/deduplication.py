@@ -16,8 +16,8 @@ from typing import Final
 from mypy_extensions import i64
 
 from leveret.engine.arguments.queue_arguments import DeduplicationSettings
-from leveret.engine.deduplication.known_keys import KnownKeys
-from leveret.engine.pulse import NEVER, Pulse, Timed
+from leveret.engine.deduplication.recent_keys import RecentKeys
+from leveret.engine.timer_queue import NEVER, Timed, TimerQueue
 from leveret.journal.journal import Journal
 from leveret.wire.scan import DOUBLE, LONG, LONGSTR, TIMESTAMP
 from leveret.wire.tables import INTEGERS, Field, encode_table
@@ -35,16 +35,16 @@ class Deduplication(Timed):
     """The memory of one queue or exchange."""
 
     def __init__(
-        self, settings: DeduplicationSettings, number: i64, durable: bool, pulse: Pulse
+        self, settings: DeduplicationSettings, number: i64, durable: bool, timers: TimerQueue
     ) -> None:
         super().__init__()
         self.id = number  # names it in the log: that of its queue, or an exchange's own
         self.durable = durable  # remembers across a restart, where there is a log
         self.header = settings.header
         self.window_ms = settings.window_ms
-        self._pulse = pulse
+        self._timers = timers
         self.size = settings.size
-        self._keys = KnownKeys(settings.size)
+        self._keys = RecentKeys(settings.size)
 
     def is_like(self, settings: DeduplicationSettings) -> bool:
         """Whether what is known serves for other settings too."""
@@ -65,9 +65,9 @@ class Deduplication(Timed):
         else:
             self._keys.add(key, now_ms)
             if self.durable:
-                journal.key(self.id, now_ms, key)
+                journal.write_key(self.id, now_ms, key)
         if self.wake_ms == NEVER:
-            self._pulse.arm(self, now_ms + self.window_ms)
+            self._timers.arm(self, now_ms + self.window_ms)
 
     def on_due(self, now_ms: i64) -> i64:
         """Drop what is too old. It no longer counts before that: this gives its memory back."""
@@ -81,17 +81,17 @@ class Deduplication(Timed):
     def write(self, journal: Journal) -> None:
         """Write all that must survive, for a checkpoint."""
         for columns in self._keys.logged():
-            journal.keys(self.id, columns)
+            journal.write_keys(self.id, columns)
 
     def load(self, pages: list[bytes], rest: bytes) -> None:
-        """Remember what the log kept: see `KnownKeys.load`."""
+        """Remember what the log kept: see `RecentKeys.load`."""
         self._keys.load(pages, rest)
         if self._keys.count() != 0:
-            self._pulse.arm(self, self._keys.oldest_ms() + self.window_ms)
+            self._timers.arm(self, self._keys.oldest_ms() + self.window_ms)
 
     def close(self) -> None:
         """Its queue or exchange is deleted."""
-        self._pulse.disarm(self)
+        self._timers.disarm(self)
         self._keys.clear()
 
 

@@ -50,20 +50,20 @@ def _canonical(arguments: Table) -> bytes:
     return encode_table({name: arguments[name] for name in sorted(arguments)})
 
 
-def collect(row: list[Binding], found: list[Target]) -> None:
+def append_targets(row: list[Binding], found: list[Target]) -> None:
     """Append the targets of all bindings in a row."""
     for binding in row:
         found.append(binding.target)  # noqa: PERF401 - a list per message would cost more
 
 
-def put(row: list[Binding], binding: Binding) -> None:
+def add_to_row(row: list[Binding], binding: Binding) -> None:
     """Add a binding to a row."""
     assert binding.position == -1
     binding.position = len(row)
     row.append(binding)
 
 
-def drop(row: list[Binding], binding: Binding) -> None:
+def remove_from_row(row: list[Binding], binding: Binding) -> None:
     """Take a binding out of its row."""
     assert row[binding.position] is binding
     last = row.pop()

@@ -30,7 +30,7 @@ HASH_PROPERTY: Final = "hash-property"
 _PROPERTIES: Final = ("correlation_id", "message_id", "timestamp")
 
 
-class Share:
+class WeightedBinding:
     """One binding's part of all values."""
 
     def __init__(self, binding: Binding, salt: i64, weight: float) -> None:
@@ -52,7 +52,9 @@ class ConsistentHashExchange(Exchange):
             raise PreconditionFailedError(f"Unsupported property: {self.property}")
         self.key_only = self.header is None and self.property is None
         self.per_key = False
-        self._shares: list[Share] = []  # a row: each binding knows the position of its share
+        self._shares: list[
+            WeightedBinding
+        ] = []  # a row: each binding knows the position of its share
 
     def check_binding(self, routing_key: str, arguments: Table) -> None:
         weight = parse_integer(routing_key)
@@ -67,7 +69,7 @@ class ConsistentHashExchange(Exchange):
 
     def match(self, routing_key: str, headers: Headers, found: list[Target]) -> None:
         value = stable_hash(self._hashed(routing_key, headers))
-        winner: Share | None = None
+        winner: WeightedBinding | None = None
         best = 0.0
         for share in self._shares:
             # log(x^(1/weight)): below zero, and the nearest to it wins.
@@ -82,7 +84,7 @@ class ConsistentHashExchange(Exchange):
         kind = "q" if binding.is_queue else "e"
         salt = stable_hash(kind + binding.target.name)
         binding.position = len(self._shares)
-        self._shares.append(Share(binding, salt, float(int(binding.routing_key))))
+        self._shares.append(WeightedBinding(binding, salt, float(int(binding.routing_key))))
 
     def unindex(self, binding: Binding) -> None:
         last = self._shares.pop()
@@ -100,7 +102,7 @@ class ConsistentHashExchange(Exchange):
         return routing_key
 
 
-def _precedes(a: Share, b: Share) -> bool:
+def _precedes(a: WeightedBinding, b: WeightedBinding) -> bool:
     """Settles a draw, which must not depend on the order of the bindings either."""
     return a.binding.identity() < b.binding.identity()
 

@@ -26,7 +26,7 @@ MATCH: Final = "x-match"
 _MATCHES: Final = ("all", "any", "all-with-x", "any-with-x")
 
 
-class Pattern:
+class HeaderPattern:
     """What one binding asks for."""
 
     def __init__(self, target: Target, arguments: Table) -> None:
@@ -52,7 +52,7 @@ class Bucket:
     def __init__(self, name: str, value: object) -> None:
         self.name = name
         self.value = value  # as `_value_key` gives it
-        self.patterns: dict[Pattern, None] = {}  # a set that keeps its order
+        self.patterns: dict[HeaderPattern, None] = {}  # a set that keeps its order
 
 
 class HeaderIndex:
@@ -97,8 +97,8 @@ class HeadersExchange(Exchange):
         self.key_only = False
         self.per_key = False
         self.looked_at: int = 0  # patterns that the last match had to look at
-        self._patterns: dict[Binding, Pattern] = {}
-        self._always: dict[Pattern, Target] = {}  # targets of those that ask for nothing
+        self._patterns: dict[Binding, HeaderPattern] = {}
+        self._always: dict[HeaderPattern, Target] = {}  # targets of those that ask for nothing
         self._indexes: dict[str, HeaderIndex] = {}  # by header name
 
     def check_binding(self, routing_key: str, arguments: Table) -> None:
@@ -135,7 +135,7 @@ class HeadersExchange(Exchange):
                     self._try(bucket, table, found)
 
     def index(self, binding: Binding) -> None:
-        pattern = Pattern(binding.target, binding.arguments)
+        pattern = HeaderPattern(binding.target, binding.arguments)
         self._patterns[binding] = pattern
         if pattern.is_any:
             for name in pattern.wanted:
@@ -159,7 +159,7 @@ class HeadersExchange(Exchange):
             if pattern.accepts(table):
                 found.append(pattern.target)  # noqa: PERF401 - a list per bucket would cost more
 
-    def _emptiest(self, pattern: Pattern) -> str:
+    def _emptiest(self, pattern: HeaderPattern) -> str:
         """The header of a pattern whose bucket has the fewest patterns so far."""
         best = ""
         fewest = -1
@@ -172,7 +172,7 @@ class HeadersExchange(Exchange):
                 fewest = size
         return best
 
-    def _enter(self, pattern: Pattern, name: str) -> None:
+    def _enter(self, pattern: HeaderPattern, name: str) -> None:
         index = self._indexes.get(name)
         if index is None:
             index = HeaderIndex()

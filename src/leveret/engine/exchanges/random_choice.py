@@ -9,7 +9,7 @@ is what replay needs. The seed comes from outside; the engine draws no random nu
 
 from mypy_extensions import i64
 
-from leveret.engine.exchanges.binding import Binding, drop, put
+from leveret.engine.exchanges.binding import Binding, add_to_row, remove_from_row
 from leveret.engine.exchanges.exchange import Exchange, Headers
 from leveret.engine.exchanges.hashing import mix
 from leveret.engine.target import Target
@@ -34,10 +34,10 @@ class RandomExchange(Exchange):
             found.append(self._row[self._draw(count)].target)
 
     def index(self, binding: Binding) -> None:
-        put(self._row, binding)
+        add_to_row(self._row, binding)
 
     def unindex(self, binding: Binding) -> None:
-        drop(self._row, binding)
+        remove_from_row(self._row, binding)
 
     def _draw(self, count: i64) -> i64:
         """A number below count."""

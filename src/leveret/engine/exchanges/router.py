@@ -57,7 +57,7 @@ class Router:
 
     def _start(self, exchange: Exchange) -> None:
         self._serial += 1
-        exchange.mark = self._serial
+        exchange.last_routing = self._serial
         self.key_only = True
         if self.held:
             self.held = []
@@ -86,8 +86,8 @@ class Router:
             self._match_alternate(exchange.alternate)
         serial = self._serial
         for target in matched:
-            if target.mark != serial:
-                target.mark = serial
+            if target.last_routing != serial:
+                target.last_routing = serial
                 if isinstance(target, Exchange):
                     self._pending.append(target)
                 else:

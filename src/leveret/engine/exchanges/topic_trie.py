@@ -17,7 +17,7 @@ patterns; it never branches into the same node twice.
 
 from mypy_extensions import i64
 
-from leveret.engine.exchanges.binding import Binding, collect, drop, put
+from leveret.engine.exchanges.binding import Binding, add_to_row, append_targets, remove_from_row
 from leveret.engine.target import Target
 
 
@@ -95,7 +95,7 @@ class TopicTrie:
             node = node.grow(word)
         if node.row is None:
             node.row = []
-        put(node.row, binding)
+        add_to_row(node.row, binding)
 
     def remove(self, binding: Binding) -> None:
         """Take out a binding, and every node that only its pattern needed."""
@@ -103,7 +103,7 @@ class TopicTrie:
         path = self._path(words)
         row = path[-1].row
         assert row is not None
-        drop(row, binding)
+        remove_from_row(row, binding)
         if not row:
             path[-1].row = None
             _prune(path, words)
@@ -119,7 +119,7 @@ class TopicTrie:
             self._step(word, found)
         for node in self._reached:
             if node.row is not None:
-                collect(node.row, found)
+                append_targets(node.row, found)
         self._reached.clear()
         self._open.clear()
 
@@ -171,7 +171,7 @@ class TopicTrie:
         if rest is not None and rest.walk != self._walk:
             rest.walk = self._walk
             if rest.row is not None:
-                collect(rest.row, found)
+                append_targets(rest.row, found)
             if rest.has_next():
                 self._open.append(rest)
 

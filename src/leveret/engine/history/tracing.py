@@ -22,7 +22,7 @@ _PARENT_BYTES: Final = 55
 _HEX: Final = frozenset(b"0123456789abcdef")
 
 
-class TrailEvent:
+class TracedEvent:
     """Something that happened to a traced copy."""
 
     def __init__(
@@ -50,7 +50,7 @@ class TracedMessages:
     def __init__(self) -> None:
         self.now_ms: i64 = 0
         self.live: dict[int, bytes] = {}  # number of a copy -> its traceparent
-        self.events: list[TrailEvent] = []
+        self.events: list[TracedEvent] = []
         self.missed: i64 = 0  # events for which there was no room
 
     def begin(self, number: i64, parent: bytes, queue: str, address: Address) -> None:
@@ -75,7 +75,7 @@ class TracedMessages:
             self.missed += 1
             return
         key = address.routing_key
-        self.events.append(TrailEvent(event, number, self.now_ms, parent, queue, key, reason))
+        self.events.append(TracedEvent(event, number, self.now_ms, parent, queue, key, reason))
 
 
 def sampled_parent(header: bytes) -> bytes:
@@ -101,9 +101,9 @@ def _is_hex(parent: bytes) -> bool:
 class TracedChronicle(Chronicle):
     """Follows traced messages, and passes everything on."""
 
-    def __init__(self, inner: Chronicle | None, trails: TracedMessages) -> None:
+    def __init__(self, inner: Chronicle | None, traced_messages: TracedMessages) -> None:
         self.inner = inner
-        self._trails = trails
+        self._traced_messages = traced_messages
 
     def note_content(
         self,
@@ -118,7 +118,7 @@ class TracedChronicle(Chronicle):
     ) -> i64:
         parent = sampled_parent(header) if event == QUEUED else b""
         if parent:
-            self._trails.begin(number, parent, queue, address)
+            self._traced_messages.begin(number, parent, queue, address)
         inner = self.inner
         if inner is None:
             return 0
@@ -134,23 +134,25 @@ class TracedChronicle(Chronicle):
         consumer: str,
         address: Address,
     ) -> None:
-        trails = self._trails
-        if trails.live:
+        traced_messages = self._traced_messages
+        if traced_messages.live:
             if number == last:
-                trails.note(event, number, queue, address, reason)
+                traced_messages.note(event, number, queue, address, reason)
             else:
-                for live in list(trails.live):
+                for live in list(traced_messages.live):
                     if number <= live <= last:
-                        trails.note(event, live, queue, address, reason)
+                        traced_messages.note(event, live, queue, address, reason)
         if self.inner is not None:
             self.inner.note(event, number, last, queue, reason, consumer, address)
 
 
-def traced(chronicle: Chronicle | None, trails: TracedMessages | None) -> Chronicle | None:
+def add_tracing(
+    chronicle: Chronicle | None, traced_messages: TracedMessages | None
+) -> Chronicle | None:
     """The chronicle of a queue on a node that may export spans."""
-    return chronicle if trails is None else TracedChronicle(chronicle, trails)
+    return chronicle if traced_messages is None else TracedChronicle(chronicle, traced_messages)
 
 
-def untraced(chronicle: Chronicle | None) -> Chronicle | None:
+def remove_tracing(chronicle: Chronicle | None) -> Chronicle | None:
     """The chronicle of a queue without the tracing around it."""
     return chronicle.inner if isinstance(chronicle, TracedChronicle) else chronicle

@@ -9,7 +9,7 @@ page of messages, and for other states, see `leveret.engine.insight.walk`.
 from mypy_extensions import i64
 
 from leveret.engine.backlog.line import Line
-from leveret.engine.backlog.paged import QueuePages, Run
+from leveret.engine.backlog.paged import PagedRun, QueuePageReader
 from leveret.engine.backlog.ready import Ready
 from leveret.engine.message import Message
 from leveret.engine.queues.queue import Queue
@@ -76,7 +76,7 @@ def _memory_count(line: Line) -> i64:
     return len(line.fresh) - line.at + len(line.returned)
 
 
-def read_on(pages: QueuePages, view: Run) -> list[Message]:
+def read_on(pages: QueuePageReader, view: PagedRun) -> list[Message]:
     """The next messages of a view, which is moved on; nothing where they cannot be read."""
     try:
         messages = pages.peek(view)

@@ -85,7 +85,7 @@ class Vhost(VhostState):
         if deduplication is not None:
             made.deduplication_id = self.slots.new_id()
             made.deduplication = Deduplication(
-                deduplication, made.deduplication_id, durable, self.turn.pulse
+                deduplication, made.deduplication_id, durable, self.turn.timers
             )
         if made.is_delayed:
             add_holding_queue(self, made)

@@ -6,8 +6,8 @@ from leveret.engine.arguments.policy_keys import (
     POLICY_KEYS,
     definition_fault,
     effective_arguments,
+    erlang_term,
     merged,
-    term_of,
 )
 from leveret.wire.tables import field_of, plain_table, table_of
 
@@ -186,4 +186,4 @@ def test_every_key_of_rabbitmq_is_known() -> None:
 
 def test_values_are_shown_as_erlang_prints_them() -> None:
     value: object = {"a": [1, "x", True, None, 1.5]}
-    assert term_of(field_of(value)) == '#{<<"a">> => [1,<<"x">>,true,null,1.5]}'
+    assert erlang_term(field_of(value)) == '#{<<"a">> => [1,<<"x">>,true,null,1.5]}'

@@ -7,14 +7,14 @@ from leveret.engine.arguments.rules import (
     QUEUE_KINDS,
     QUEUE_RULES,
     TIME_MS_MAX,
-    Rule,
+    ArgumentRule,
     age_ms,
-    quoted,
+    erlang_string,
 )
 
 
 @pytest.mark.parametrize("rules", [QUEUE_RULES, CONSUMER_RULES])
-def test_each_argument_has_one_row_with_known_kinds(rules: list[Rule]) -> None:
+def test_each_argument_has_one_row_with_known_kinds(rules: list[ArgumentRule]) -> None:
     names = [rule.name for rule in rules]
     assert len(names) == len(set(names))
     for rule in rules:
@@ -39,7 +39,7 @@ def test_each_argument_has_one_row_with_known_kinds(rules: list[Rule]) -> None:
     ],
 )
 def test_text_is_printed_as_erlang_does(text: str, printed: str) -> None:
-    assert quoted(text) == printed
+    assert erlang_string(text) == printed
 
 
 @pytest.mark.parametrize(

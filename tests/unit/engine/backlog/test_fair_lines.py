@@ -2,7 +2,7 @@
 
 import random
 
-from leveret.engine.backlog.fair_lines import lane_key
+from leveret.engine.backlog.fair_lines import fair_key
 from leveret.engine.backlog.ready import Ready
 from leveret.engine.message import NO_ADDRESS, Message
 from leveret.wire.properties import Properties, encode_header
@@ -18,7 +18,7 @@ def message(seq: int, key: str | None, priority: int = 0) -> Message:
 
 def ready_of(*messages: Message) -> Ready:
     ready = Ready(prioritised=True, returns_first=False)
-    ready.open_lanes()
+    ready.open_fair_lines()
     for one in messages:
         ready.push(one)
     return ready
@@ -49,7 +49,7 @@ def test_what_was_there_before_the_lanes_is_one_turn_of_many() -> None:
     ready = Ready(prioritised=True, returns_first=False)
     for n in range(3):
         ready.push(message(n, "a"))
-    ready.open_lanes()
+    ready.open_fair_lines()
     ready.push(message(3, "b"))
     order = drained(ready)
     assert order.index(3) <= 1
@@ -74,8 +74,8 @@ def test_empty_lanes_are_forgotten() -> None:
     drained(ready)
     ready.push(message(1000, "new"))
     ready.pop()
-    assert ready.lanes is not None
-    assert len(ready.lanes.at(0)) <= 1
+    assert ready.fair_lines is not None
+    assert len(ready.fair_lines.at(0)) <= 1
 
 
 def test_random_traffic_is_shared_within_one_turn_of_each_key(seed: int) -> None:
@@ -94,7 +94,7 @@ def test_random_traffic_is_shared_within_one_turn_of_each_key(seed: int) -> None
             seq += 1
             continue
         got = ready.pop()
-        served = lane_key(got.header).decode()
+        served = fair_key(got.header).decode()
         assert waiting[served].pop(0) == got.seq, f"seed {seed}"
         passed[served] = {}
         for other, counts in passed.items():

@@ -1,18 +1,18 @@
 """Lines of positions: order, and messages that are copied to another file."""
 
-from leveret.engine.backlog.paged import Run, Runs
+from leveret.engine.backlog.paged import PagedRun, PagedRuns
 from leveret.journal.records import OFFSET_BITS
 
 
-def line(*places: tuple[int, int, int]) -> Runs:
+def line(*places: tuple[int, int, int]) -> PagedRuns:
     """A line of (seq, file, offset)."""
-    runs = Runs()
+    runs = PagedRuns()
     for seq, file, offset in places:
         runs.add(seq, file << OFFSET_BITS | offset)
     return runs
 
 
-def places(runs: Runs) -> list[tuple[int, int, int]]:
+def places(runs: PagedRuns) -> list[tuple[int, int, int]]:
     return [
         (seq, int(run.file), offset)
         for run in runs.runs
@@ -30,7 +30,7 @@ def test_offsets_ascend_in_every_run() -> None:
 def test_moved_messages_keep_their_place() -> None:
     runs = line((1, 1, 10), (2, 2, 10), (3, 2, 20), (4, 2, 30), (5, 3, 10))
     run = runs.find(2)
-    assert isinstance(run, Run)
+    assert isinstance(run, PagedRun)
     runs.move(run, [9 << OFFSET_BITS | 100, 9 << OFFSET_BITS | 200])
     assert places(runs) == [(1, 1, 10), (2, 9, 100), (3, 9, 200), (4, 2, 30), (5, 3, 10)]
     runs.move(run, [9 << OFFSET_BITS | 300])

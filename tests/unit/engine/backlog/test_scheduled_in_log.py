@@ -5,15 +5,15 @@ from random import Random
 import pytest
 
 from leveret.engine.backlog import scheduled_in_log as module
-from leveret.engine.backlog.scheduled_in_log import CHUNK, Entry, ScheduledInLog
+from leveret.engine.backlog.scheduled_in_log import CHUNK_MESSAGES, ScheduledEntry, ScheduledInLog
 from leveret.journal.records import OFFSET_BITS
 
 
-def entry(due_ms: int, serial: int, file: int = 1) -> Entry:
+def entry(due_ms: int, serial: int, file: int = 1) -> ScheduledEntry:
     return (due_ms, serial, serial + 7, file << OFFSET_BITS | serial, serial % 50)
 
 
-def add(distant: ScheduledInLog, one: Entry) -> None:
+def add(distant: ScheduledInLog, one: ScheduledEntry) -> None:
     due_ms, serial, seq, position, size = one
     distant.add(due_ms, serial, seq, position, size)
 
@@ -23,9 +23,9 @@ def test_order_is_that_of_a_sorted_list(seed: int, spread_ms: int) -> None:
     print(f"seed {seed}, due within {spread_ms} ms")
     rng = Random(f"{seed} {spread_ms}")
     distant = ScheduledInLog()
-    model: list[Entry] = []
+    model: list[ScheduledEntry] = []
     serial = 0
-    while serial < 3 * CHUNK:
+    while serial < 3 * CHUNK_MESSAGES:
         for _ in range(rng.randrange(3000)):
             serial += 1
             one = entry(10**12 + rng.randrange(spread_ms), serial)
@@ -62,7 +62,7 @@ def test_messages_of_a_file_are_found_and_moved(seed: int) -> None:
     print(f"seed {seed}")
     rng = Random(seed)
     distant = ScheduledInLog()
-    count = module.CHUNK + 1000
+    count = module.CHUNK_MESSAGES + 1000
     for serial in range(1, count + 1):
         add(distant, entry(rng.randrange(10**6), serial, file=serial % 3))
     distant.take(100, 1 << 40)

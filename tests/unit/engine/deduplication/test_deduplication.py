@@ -13,7 +13,7 @@ from leveret.engine.deduplication.deduplication import (
     key_of,
 )
 from leveret.engine.exchanges.exchange import Exchange
-from leveret.engine.pulse import Pulse
+from leveret.engine.timer_queue import TimerQueue
 from leveret.wire.scan import BYTE, FLOAT, LONG
 from leveret.wire.tables import Field, field_of, table_of
 from tests.compat.client import Method
@@ -151,20 +151,20 @@ def test_memory_of_old_keys_is_given_back_without_a_publish() -> None:
 
 
 def test_many_old_keys_are_dropped_in_batches() -> None:
-    pulse = Pulse()
-    memory = Deduplication(DeduplicationSettings(table_of({"window_ms": 100})), 1, False, pulse)
+    timers = TimerQueue()
+    memory = Deduplication(DeduplicationSettings(table_of({"window_ms": 100})), 1, False, timers)
     for number in range(FORGET_BATCH + 10):
         memory.remember(key_of(field_of(number)), 1000, None)
     memory.remember(key_of(field_of("last")), 1050, None)
-    assert pulse.next_due_ms() == 1100
-    pulse.run(1100)
+    assert timers.next_due_ms() == 1100
+    timers.run(1100)
     assert memory.count() == 11
-    assert pulse.next_due_ms() == 1100
-    pulse.run(1100)
+    assert timers.next_due_ms() == 1100
+    timers.run(1100)
     assert memory.count() == 1
-    assert pulse.next_due_ms() == 1100 + FORGET_EVERY_MS
-    pulse.run(1100 + FORGET_EVERY_MS)
-    assert (memory.count(), pulse.next_due_ms()) == (0, 0)
+    assert timers.next_due_ms() == 1100 + FORGET_EVERY_MS
+    timers.run(1100 + FORGET_EVERY_MS)
+    assert (memory.count(), timers.next_due_ms()) == (0, 0)
 
 
 def test_the_oldest_key_is_forgotten_when_there_are_too_many() -> None:

@@ -38,7 +38,7 @@ class Timed:
         raise NotImplementedError
 
 
-class Waking(Timed):
+class TimedCallback(Timed):
     """Wakes somebody outside of the engine, who says when to wake them next."""
 
     def __init__(self, wake: Callable[[int], int]) -> None:
@@ -49,7 +49,7 @@ class Waking(Timed):
         return self._wake(now_ms)
 
 
-class Pulse:
+class TimerQueue:
     """The heap of wake-ups. Entries that no longer count are dropped when they come up."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ KEPT_MAX: Final = 16  # marks of one queue in a checkpoint
 UNKNOWN: Final = 0
 
 
-class Ages:
+class ArrivalTimes:
     """Marks of one queue."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class Ages:
             count -= step
         return found
 
-    def restore(self, marks: "Ages", next_seq: i64) -> None:
+    def restore(self, marks: "ArrivalTimes", next_seq: i64) -> None:
         """Take over what the log has kept; messages below a number have been seen."""
         self.seqs = marks.seqs
         self.times_ms = marks.times_ms

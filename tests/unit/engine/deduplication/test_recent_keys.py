@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from leveret.engine.deduplication.known_keys import PAGE_BYTES, PAGE_KEYS, KnownKeys
+from leveret.engine.deduplication.recent_keys import PAGE_BYTES, PAGE_KEYS, RecentKeys
 
 ALL = 1 << 60
 
@@ -20,7 +20,7 @@ def clash(number: int) -> bytes:
     return (number << 5).to_bytes(8, "big") + (number << 40).to_bytes(8, "big")
 
 
-def logged(keys: KnownKeys) -> list[tuple[bytes, int]]:
+def logged(keys: RecentKeys) -> list[tuple[bytes, int]]:
     """Digests and times, as a checkpoint has them."""
     found: list[tuple[bytes, int]] = []
     for data in keys.logged():
@@ -31,9 +31,9 @@ def logged(keys: KnownKeys) -> list[tuple[bytes, int]]:
     return found
 
 
-def loaded(keys: KnownKeys, size: int) -> KnownKeys:
+def loaded(keys: RecentKeys, size: int) -> RecentKeys:
     """The same keys after a restart."""
-    again = KnownKeys(size)
+    again = RecentKeys(size)
     parts = keys.logged()
     pages = [data for data in parts if len(data) == PAGE_BYTES]
     rest = [data for data in parts if len(data) != PAGE_BYTES]
@@ -74,7 +74,7 @@ def test_random_operations_agree_with_a_plain_list(seed: int, form: object) -> N
     for _ in range(12):
         size = rng.choice([1, 2, 7, 40, 200])
         window_ms = rng.choice([1, 50, 1000])
-        keys, model = KnownKeys(size), Model(size)
+        keys, model = RecentKeys(size), Model(size)
         now_ms = 10_000
         for _ in range(600):
             now_ms += rng.choice([0, 0, 0, 1, 5, window_ms // 3])
@@ -103,7 +103,7 @@ def test_random_operations_agree_with_a_plain_list(seed: int, form: object) -> N
 
 
 def test_the_oldest_goes_first_when_there_are_too_many() -> None:
-    keys = KnownKeys(3)
+    keys = RecentKeys(3)
     for number in range(5):
         keys.add(digest(number), 100 + number)
     assert [keys.added_ms(digest(n), 0) for n in range(5)] == [0, 0, 102, 103, 104]
@@ -111,7 +111,7 @@ def test_the_oldest_goes_first_when_there_are_too_many() -> None:
 
 
 def test_many_pages_fill_and_empty() -> None:
-    keys = KnownKeys(3 * PAGE_KEYS)
+    keys = RecentKeys(3 * PAGE_KEYS)
     for number in range(5 * PAGE_KEYS + 7):
         keys.add(digest(number), 1 + number)
     assert keys.count() == 3 * PAGE_KEYS
@@ -133,7 +133,7 @@ def test_many_pages_fill_and_empty() -> None:
 
 
 def test_keys_that_are_not_logged_do_not_survive() -> None:
-    keys = KnownKeys(3 * PAGE_KEYS)
+    keys = RecentKeys(3 * PAGE_KEYS)
     for number in range(2 * PAGE_KEYS + 9):
         keys.add(digest(number), 1 + number if number % 3 else -1 - number)
     expected = [(digest(n), 1 + n) for n in range(2 * PAGE_KEYS + 9) if n % 3]
@@ -142,7 +142,7 @@ def test_keys_that_are_not_logged_do_not_survive() -> None:
 
 def test_numbers_of_keys_may_pass_the_width_of_an_entry() -> None:
     """Two thousand million keys later nothing is confused."""
-    keys = KnownKeys(10)
+    keys = RecentKeys(10)
     near = (0x7FFFFFFF // PAGE_KEYS) * PAGE_KEYS
     keys._first = keys._head = keys._end = near  # as after so many additions
     for number in range(2 * PAGE_KEYS):
@@ -159,7 +159,7 @@ def test_a_key_takes_at_most_forty_bytes(count: int) -> None:
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()
-        keys = KnownKeys(count)
+        keys = RecentKeys(count)
         for number in range(count):
             keys.add(digest(number), 1)
         after, _ = tracemalloc.get_traced_memory()
@@ -173,7 +173,7 @@ def test_memory_is_given_back() -> None:
     count = 12_000
     tracemalloc.start()
     try:
-        keys = KnownKeys(count)
+        keys = RecentKeys(count)
         before, _ = tracemalloc.get_traced_memory()
         for number in range(count):
             keys.add(digest(number), 1 + number)

@@ -2,12 +2,12 @@
 
 from random import Random
 
-from leveret.engine.backlog.ages import GRAIN_MS, MARKS_MAX, UNKNOWN, Ages
+from leveret.engine.backlog.arrival_times import GRAIN_MS, MARKS_MAX, UNKNOWN, ArrivalTimes
 from tests.protocol.stage import START_MS
 from tests.unit.engine.front import Client
 
 
-def come(ages: Ages, count: int, now_ms: int) -> None:
+def come(ages: ArrivalTimes, count: int, now_ms: int) -> None:
     """So many messages come in one turn, as a queue tells it."""
     if ages.wants_mark(now_ms):
         ages.mark(now_ms)
@@ -15,7 +15,7 @@ def come(ages: Ages, count: int, now_ms: int) -> None:
 
 
 def test_a_message_came_at_its_mark_or_less_than_a_second_later() -> None:
-    ages = Ages()
+    ages = ArrivalTimes()
     come(ages, 3, 10_000)
     come(ages, 2, 10_900)
     come(ages, 1, 11_000)
@@ -23,12 +23,12 @@ def test_a_message_came_at_its_mark_or_less_than_a_second_later() -> None:
 
 
 def test_without_a_mark_nothing_is_known() -> None:
-    assert Ages().arrived_ms(0) == UNKNOWN
+    assert ArrivalTimes().arrived_ms(0) == UNKNOWN
 
 
 def test_marks_are_bounded_and_blur_with_age_only(seed: int) -> None:
     rng = Random(seed)
-    ages = Ages()
+    ages = ArrivalTimes()
     came: list[int] = []
     now_ms = 1_000_000
     for _ in range(20_000):
@@ -110,5 +110,5 @@ def test_a_queue_that_is_worked_off_needs_one_mark() -> None:
     for _ in range(50):
         client.publish("q", "a")
         client.advance(2_000)
-    assert len(queue.ages.seqs) == 1
-    assert queue.ages.last_ms > START_MS
+    assert len(queue.arrival_times.seqs) == 1
+    assert queue.arrival_times.last_ms > START_MS

@@ -44,7 +44,7 @@ class _Page:
         self.has_unlogged = has_unlogged  # some times are negative
 
 
-class KnownKeys:
+class RecentKeys:
     """A bounded set of digests that forgets the oldest first."""
 
     def __init__(self, size: i64) -> None:
