@@ -12,7 +12,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from leveret.engine.backlog.paged import PageReader
+from leveret.engine.backlog.page_reader import PageReader
 from leveret.engine.commands.consuming import wake_parked
 from leveret.engine.commands.content import Content
 from leveret.engine.commands.dead_letter import record_death

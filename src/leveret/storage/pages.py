@@ -12,7 +12,8 @@ from typing import Final
 from mypy_extensions import i64
 
 from leveret.checksum import crc32
-from leveret.engine.backlog.paged import PagedRun, PageReader
+from leveret.engine.backlog.page_reader import PageReader
+from leveret.engine.backlog.paged import PagedRun
 from leveret.engine.message import LOGGED, NO_ADDRESS, Address, Message, read_address
 from leveret.errors import CorruptionError
 from leveret.journal.records import (

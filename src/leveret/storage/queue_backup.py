@@ -12,7 +12,8 @@ not hold in memory anyway. `pieces` may run in a thread, once everything is on d
 from collections.abc import Iterator
 from typing import Final
 
-from leveret.engine.backlog.paged import PagedRun, QueuePageReader
+from leveret.engine.backlog.page_reader import QueuePageReader
+from leveret.engine.backlog.paged import PagedRun
 from leveret.engine.insight.peek import read_on
 from leveret.engine.message import PERSISTENT, REDELIVERED, Message
 from leveret.engine.queues.queue import Queue

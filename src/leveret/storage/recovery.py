@@ -12,7 +12,7 @@ Without the index nobody can know, and the node does not start. A file that was 
 which block the log was on disk then: if it ends before that, the disk has forgotten what it synced.
 """
 
-from leveret.engine.backlog.paged import PageReader
+from leveret.engine.backlog.page_reader import PageReader
 from leveret.engine.broker import Broker
 from leveret.engine.queues.queue import Queue
 from leveret.engine.restore import define

@@ -58,7 +58,7 @@ def restore(
         _set_aside(queue, log, counts_by_file)
     queue.arrival_times.restore(log.ages, queue.next_seq)
     queue.has_expiries = True
-    queue.ready.mortal = True
+    queue.ready.has_expiring = True
     queue.arm()
     return counts_by_file
 

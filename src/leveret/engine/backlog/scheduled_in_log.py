@@ -1,12 +1,16 @@
-"""Scheduled messages that are only positions in the log: 36 bytes each instead of an object.
+"""Positions of scheduled messages that are in the log and not in memory: 36 bytes each.
 
-They come in any order of time. New ones go to `_tail`, as they come; when it is long, or when one
-of them is the next of all, it is sorted and becomes a `ScheduledChunk`. The next message is the first of
-some chunk, found by a heap of their heads, so that taking a page of messages costs O(log chunks)
-each, and no turn ever sorts more than a chunk. Small chunks are joined, lest a steady stream of
-short delays leave one behind for every long delay.
+Messages are added in any order of due time and taken in order of due time, then serial. Serials
+ascend in order of arrival.
 
-Order is by due time, then by serial: that is the order of arrival.
+    _tail      unsorted chunk: new messages are appended
+    _chunks    sorted chunks; every serial in a chunk is below every serial in the next one
+    _heads     heap of the first message of each sorted chunk
+
+The tail is sorted and becomes a chunk when it is full, or when it holds the next due message. So
+taking a message costs O(log chunks), and no turn sorts more than one chunk. A new chunk is joined
+with small chunks before it. Otherwise a steady load of short delays would leave one chunk behind
+for every long delay.
 """
 
 from array import array
@@ -20,27 +24,28 @@ from leveret.engine.backlog.paged import without
 from leveret.journal.records import OFFSET_BITS
 
 CHUNK_MESSAGES: Final = 8192  # messages sorted at once: a few milliseconds
-_INDEX_BITS: Final = 13  # of a message in a chunk
+_INDEX_BITS: Final = 13  # bits of the index of a message in a chunk
 
 assert 1 << _INDEX_BITS >= CHUNK_MESSAGES
 
-# A message on its way back: due time, serial, sequence number, position, body bytes.
+# Due time, serial, sequence number, position in the log, body bytes.
 ScheduledEntry = tuple[int, int, int, int, int]
 
 
 class ScheduledChunk:
-    """Messages as columns, by time once it is sorted."""
+    """Messages as columns, sorted or not."""
 
     def __init__(self) -> None:
-        self.at: i64 = 0  # those before have been taken
+        self.at: i64 = 0  # entries before this place have been taken
         self.dues: array[int] = array("Q")
         self.serials: array[int] = array("Q")
         self.seqs: array[int] = array("Q")
         self.positions: array[int] = array("Q")
         self.sizes: array[int] = array("I")
-        self.file_first: i64 = 1 << 62  # no message stands in an older file
-        self.file_last: i64 = 0  # or in a younger one
-        self.seq_first: i64 = 1 << 62  # the same of sequence numbers
+        # Bounds: every message is in a log file, and has a sequence number, in these ranges.
+        self.file_first: i64 = 1 << 62
+        self.file_last: i64 = 0
+        self.seq_first: i64 = 1 << 62
         self.seq_last: i64 = 0
 
     def add(self, due_ms: i64, serial: i64, seq: i64, position: i64, size: i64) -> None:
@@ -61,6 +66,7 @@ class ScheduledChunk:
         self.seq_last = max(self.seq_last, seq)
 
     def left(self) -> i64:
+        """Return how many messages have not been taken."""
         return len(self.dues) - self.at
 
     def entry(self) -> ScheduledEntry:
@@ -73,7 +79,7 @@ class ScheduledChunk:
         return (self.dues[self.at], self.serials[self.at], self)
 
     def place_after(self, due_ms: i64, serial: i64) -> i64:
-        """Where the messages begin that follow a due time and serial; it is sorted."""
+        """Return the place of the first message after a due time and serial, in a sorted chunk."""
         low = self.at
         high: i64 = len(self.dues)
         while low < high:
@@ -86,7 +92,7 @@ class ScheduledChunk:
         return low
 
     def entries_after(self, due_ms: i64, serial: i64) -> list[ScheduledEntry]:
-        """The same where it is not sorted."""
+        """Return the messages after a due time and serial, in any order, of an unsorted chunk."""
         found: list[ScheduledEntry] = []
         at = self.at
         while at < len(self.dues):
@@ -97,7 +103,7 @@ class ScheduledChunk:
         return found
 
     def places_of(self, wanted: set[int]) -> list[int]:
-        """Where the messages with these sequence numbers are."""
+        """Return the places of the messages with these sequence numbers."""
         if not any(self.seq_first <= seq <= self.seq_last for seq in wanted):
             return []
         at = self.at
@@ -110,7 +116,7 @@ class ScheduledChunk:
         return found
 
     def remove(self, places: list[int]) -> None:
-        """Take the messages at these places, which ascend, out of the middle."""
+        """Remove the messages at these places, which ascend."""
         if self.at > 0:
             places = [place - self.at for place in places]
         self.dues = without(self.dues[self.at :], places)
@@ -121,7 +127,7 @@ class ScheduledChunk:
         self.at = 0
 
     def find(self, file: i64, most: i64, found: "list[ScheduledPosition]") -> None:
-        """Add the places of messages in this log file, up to so many in all."""
+        """Append messages in this log file to `found` until it has `most` items."""
         if not self.file_first <= file <= self.file_last:
             return
         at = self.at
@@ -134,7 +140,7 @@ class ScheduledChunk:
 
 
 class ScheduledPosition:
-    """The place of one message in its chunk; good for this turn."""
+    """The position of one message, and its place in a chunk. Valid until the end of the turn."""
 
     def __init__(self, chunk: ScheduledChunk, at: i64) -> None:
         self._chunk = chunk
@@ -143,18 +149,21 @@ class ScheduledPosition:
         self.position: i64 = chunk.positions[at]
 
     def move(self, position: i64) -> None:
-        """The message stands elsewhere now."""
+        """Set a new position: the message was copied to another log file."""
         self._chunk.positions[self._at] = position
         self._chunk.note_file(position >> OFFSET_BITS)
 
 
 def _is_worth_joining(old: i64, new: i64) -> bool:
-    """Whether to sort an old chunk again: each message is, about once for every doubling."""
+    """Return True if an old chunk should be sorted again together with new messages.
+
+    Each message is sorted again about once for every doubling of its chunk.
+    """
     return old <= 2 * new and old + new <= CHUNK_MESSAGES
 
 
 def _joined(chunks: list[ScheduledChunk]) -> ScheduledChunk:
-    """What is left of some chunks, older ones first."""
+    """Return a new chunk with the messages that are left in these chunks, older ones first."""
     joined = ScheduledChunk()
     for chunk in chunks:
         at = chunk.at
@@ -171,7 +180,7 @@ def _joined(chunks: list[ScheduledChunk]) -> ScheduledChunk:
 
 
 def _sort(chunk: ScheduledChunk) -> None:
-    """Put a chunk that nothing was taken from in order of time; equal times stay as they are."""
+    """Sort a chunk from which nothing was taken by due time; equal times keep their order."""
     keys: list[int] = []
     index: i64 = 0
     for due_ms in chunk.dues:
@@ -189,18 +198,18 @@ def _sort(chunk: ScheduledChunk) -> None:
 
 
 class ScheduledInLog:
-    """Messages by due time, in the log alone."""
+    """The scheduled messages of one queue that are only in the log."""
 
     def __init__(self) -> None:
         self.count: i64 = 0
-        self._tail = ScheduledChunk()  # as they came
-        self._tail_due_ms: i64 = 0  # the earliest in it
+        self._tail = ScheduledChunk()
+        self._tail_due_ms: i64 = 0  # due time and serial of the earliest message in the tail
         self._tail_serial: i64 = 0
-        self._chunks: list[ScheduledChunk] = []  # serials ascend from one to the next
-        self._heads: list[tuple[int, int, ScheduledChunk]] = []  # heap
+        self._chunks: list[ScheduledChunk] = []
+        self._heads: list[tuple[int, int, ScheduledChunk]] = []
 
     def add(self, due_ms: i64, serial: i64, seq: i64, position: i64, size: i64) -> None:
-        """Add a message; serials ascend."""
+        """Add a message; its serial must be above all earlier ones."""
         tail = self._tail
         if tail.left() == 0 or due_ms < self._tail_due_ms:
             self._tail_due_ms = due_ms
@@ -211,7 +220,7 @@ class ScheduledInLog:
             self._seal()
 
     def next(self) -> tuple[int, int]:
-        """Due time and serial of the next message; there is one."""
+        """Return due time and serial of the next message; there must be one."""
         if self._is_tail_next():
             return (self._tail_due_ms, self._tail_serial)
         due_ms, serial, _ = self._heads[0]
@@ -228,7 +237,7 @@ class ScheduledInLog:
         return self._tail_due_ms < due_ms
 
     def take(self, most: i64, bytes_max: i64) -> list[ScheduledEntry]:
-        """The next messages in order: at least one, and no more than so many."""
+        """Take the next messages in order: at least one, at most `most`, about `bytes_max`."""
         if self._is_tail_next():
             self._seal()
         found: list[ScheduledEntry] = []
@@ -254,7 +263,7 @@ class ScheduledInLog:
         return entry
 
     def _seal(self) -> None:
-        """Sort the tail, together with small chunks before it."""
+        """Sort the tail together with small chunks before it, and add the result to the chunks."""
         chunks = self._chunks
         joined = [self._tail]
         total = self._tail.left()
@@ -269,7 +278,7 @@ class ScheduledInLog:
         self._tail = ScheduledChunk()
 
     def entries(self) -> list[ScheduledEntry]:
-        """All messages, in order; they stay."""
+        """Return all messages in order, without taking them."""
         listed: list[ScheduledEntry] = []
         for chunk in [*self._chunks, self._tail]:
             at = chunk.at
@@ -281,7 +290,7 @@ class ScheduledInLog:
         return listed
 
     def entry_of(self, seq: i64) -> ScheduledEntry | None:
-        """A message by its number."""
+        """Return the message with this sequence number, or None."""
         for chunk in [*self._chunks, self._tail]:
             at = chunk.at
             while at < len(chunk.seqs):
@@ -291,8 +300,8 @@ class ScheduledInLog:
         return None
 
     def after(self, due_ms: i64, serial: i64, most: i64) -> list[ScheduledEntry]:
-        """The messages that follow a due time and serial, in order; they stay."""
-        heads: list[tuple[int, int, int, ScheduledChunk]] = []  # the next one of each chunk
+        """Return up to `most` messages after a due time and serial, in order; they stay here."""
+        heads: list[tuple[int, int, int, ScheduledChunk]] = []  # the next message of each chunk
         for chunk in self._chunks:
             at = chunk.place_after(due_ms, serial)
             if at < len(chunk.dues):
@@ -314,18 +323,21 @@ class ScheduledInLog:
         return found[:most]
 
     def chunks(self) -> list[ScheduledChunk]:
-        """The messages in parts: serials ascend from one to the next, and among equal times."""
+        """Return the chunks that are not empty.
+
+        Serials ascend from chunk to chunk, and inside a chunk among messages of equal due time.
+        """
         return [chunk for chunk in [*self._chunks, self._tail] if chunk.left() != 0]
 
     def entries_of(self, wanted: set[int]) -> list[ScheduledEntry]:
-        """The messages with these sequence numbers, in no order; they stay."""
+        """Return the messages with these sequence numbers, in any order, without taking them."""
         found: list[ScheduledEntry] = []
         for chunk in self.chunks():
             found.extend([chunk.entry_at(place) for place in chunk.places_of(wanted)])
         return found
 
     def remove(self, wanted: set[int]) -> None:
-        """Take out the messages with these sequence numbers."""
+        """Remove the messages with these sequence numbers."""
         for chunk in self.chunks():
             places = chunk.places_of(wanted)
             if places:
@@ -337,7 +349,7 @@ class ScheduledInLog:
         self._note_tail()
 
     def _note_tail(self) -> None:
-        """Find the earliest message of the tail anew."""
+        """Find the earliest message of the tail again."""
         tail = self._tail
         at = tail.at
         end: i64 = len(tail.dues)
@@ -350,7 +362,7 @@ class ScheduledInLog:
             at += 1
 
     def counts(self) -> dict[int, int]:
-        """How many messages stand in each log file."""
+        """Return how many messages are in each log file."""
         counts: dict[int, int] = {}
         for chunk in [*self._chunks, self._tail]:
             for position in chunk.positions[chunk.at :]:
@@ -359,7 +371,7 @@ class ScheduledInLog:
         return counts
 
     def find(self, file: i64, most: i64) -> list[ScheduledPosition]:
-        """Up to so many messages that stand in a log file, in no order."""
+        """Return up to `most` messages that are in a log file, in any order."""
         found: list[ScheduledPosition] = []
         for chunk in self._chunks:
             chunk.find(file, most, found)

@@ -19,7 +19,8 @@ from heapq import heapify
 from mypy_extensions import i64
 
 from leveret.engine.backlog.line import Line
-from leveret.engine.backlog.paged import PagedRun, QueuePageReader
+from leveret.engine.backlog.page_reader import QueuePageReader
+from leveret.engine.backlog.paged import PagedRun
 from leveret.engine.backlog.ready import Ready
 from leveret.engine.backlog.scheduled import Scheduled
 from leveret.engine.backlog.scheduled_in_log import ScheduledEntry
@@ -108,7 +109,7 @@ class Look:
 
     def _look_at_scheduled(self, scheduled: Scheduled) -> None:
         left = {seq for seq in self._seqs if seq not in self._found and seq not in self._unread}
-        for due_ms, message in scheduled.near(left):
+        for due_ms, message in scheduled.find_in_memory(left):
             self._note(message, due_ms)
             left.discard(message.seq)
         if not left or scheduled.in_log.count == 0:

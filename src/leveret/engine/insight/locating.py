@@ -9,7 +9,8 @@ from bisect import bisect_left
 from mypy_extensions import i64
 
 from leveret.engine.backlog.line import Line
-from leveret.engine.backlog.paged import PagedRun, QueuePageReader
+from leveret.engine.backlog.page_reader import QueuePageReader
+from leveret.engine.backlog.paged import PagedRun
 from leveret.engine.insight.filters import READY, SCHEDULED, STUCK
 from leveret.engine.message import Message
 from leveret.engine.queues.queue import Queue

@@ -9,7 +9,8 @@ page of messages, and for other states, see `leveret.engine.insight.walk`.
 from mypy_extensions import i64
 
 from leveret.engine.backlog.line import Line
-from leveret.engine.backlog.paged import PagedRun, QueuePageReader
+from leveret.engine.backlog.page_reader import QueuePageReader
+from leveret.engine.backlog.paged import PagedRun
 from leveret.engine.backlog.ready import Ready
 from leveret.engine.message import Message
 from leveret.engine.queues.queue import Queue

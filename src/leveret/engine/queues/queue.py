@@ -20,7 +20,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from leveret.engine.arguments.queue_arguments import DROP_HEAD, QueueSettings
-from leveret.engine.backlog.paged import PageReader
+from leveret.engine.backlog.page_reader import PageReader
 from leveret.engine.backlog.ready import Ready
 from leveret.engine.history.life_events import REQUEUED
 from leveret.engine.message import (

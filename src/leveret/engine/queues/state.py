@@ -15,7 +15,7 @@ from mypy_extensions import i64
 from leveret.engine.arguments.queue_arguments import QueueSettings
 from leveret.engine.backlog.arrival_times import UNKNOWN, ArrivalTimes
 from leveret.engine.backlog.ledger import Ledger
-from leveret.engine.backlog.paged import PageReader, QueuePageReader
+from leveret.engine.backlog.page_reader import PageReader, QueuePageReader
 from leveret.engine.backlog.ready import LAZY_WINDOW, MESSAGE_BYTES, WINDOW, Ready
 from leveret.engine.backlog.scheduled import Scheduled
 from leveret.engine.history.life_events import Chronicle, copy_id

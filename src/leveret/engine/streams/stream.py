@@ -16,7 +16,7 @@ from mypy_extensions import i64
 from leveret.engine.arguments.queue_arguments import QueueSettings
 from leveret.engine.arguments.rules import age_ms
 from leveret.engine.backlog.ledger import Ledger
-from leveret.engine.backlog.paged import PageReader
+from leveret.engine.backlog.page_reader import PageReader
 from leveret.engine.message import Address, Holder, Message
 from leveret.engine.queues.queue import Queue
 from leveret.engine.streams.chunk import Chunk

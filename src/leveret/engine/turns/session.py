@@ -16,7 +16,7 @@ from mypy_extensions import i64
 
 from leveret.engine.backlog.lazy_free import LazyFree
 from leveret.engine.backlog.ledger import Ledger
-from leveret.engine.backlog.paged import PageReader
+from leveret.engine.backlog.page_reader import PageReader
 from leveret.engine.backlog.unacked import Unacked
 from leveret.engine.history.tracing import TracedMessages
 from leveret.engine.message import Address, Holder, Message
