@@ -14,8 +14,16 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from leveret import __version__
-from leveret.engine.history.life_events import DELIVERED, FINAL, NACKED, QUEUED, REJECTED, REQUEUED
-from leveret.engine.history.life_events import TIMED_OUT as LATE
+from leveret.engine.history.life_events import (
+    DELIVERED,
+    DUE,
+    FINAL,
+    NACKED,
+    QUEUED,
+    REJECTED,
+    REQUEUED,
+    TIMED_OUT,
+)
 from leveret.engine.history.tracing import TracedEvent, TracedMessages
 from leveret.errors import ConfigError
 
@@ -76,9 +84,9 @@ class Tracer:
         """The span that an event ends, if it ends one."""
         number, now_ms = int(event.number), int(event.time_ms)
         before = self._since.pop(number, None)
-        if event.event not in FINAL:
+        if event.event not in FINAL and event.event != DUE:  # due: it goes on under another number
             self._since[number] = (now_ms, event.event == DELIVERED)
-        if event.event in (NACKED, REJECTED, LATE) and before is not None:
+        if event.event in (NACKED, REJECTED, TIMED_OUT) and before is not None:
             self._since[number] = before  # what is done about it follows
             return None
         if before is None or event.event == QUEUED:
