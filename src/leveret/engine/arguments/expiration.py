@@ -1,7 +1,7 @@
-"""The expiration property of a message: text that must be a number of milliseconds.
+"""Read the expiration property of a message: a text that must be a number of milliseconds.
 
-RabbitMQ reads it with Erlang's string to integer conversion, and its refusals show: a sign is
-taken, white space is not, and the text left over is quoted.
+RabbitMQ uses Erlang's conversion of strings to integers, and its error texts show it: a sign is
+allowed, white space is not, and the text after the number is quoted.
 """
 
 from typing import Final
@@ -14,7 +14,10 @@ _DIGITS: Final = "0123456789"
 
 
 def read_expiration(text: str) -> int:
-    """The milliseconds, 0 to `TIME_MS_MAX`; raises PreconditionFailedError in RabbitMQ's words."""
+    """Return the milliseconds, 0 to `TIME_MS_MAX`.
+
+    Raise PreconditionFailedError, in RabbitMQ's words, for every other text.
+    """
     end = _number_end(text)
     if end == 0:
         raise PreconditionFailedError(f"invalid expiration '{text}': no_integer")
@@ -29,7 +32,7 @@ def read_expiration(text: str) -> int:
 
 
 def _number_end(text: str) -> int:
-    """Where the number at the start of the text ends; 0 where there is none."""
+    """Return where the number at the start of a text ends; 0 if there is none."""
     start = 1 if text[:1] in ("+", "-") else 0
     end = start
     while end < len(text) and text[end] in _DIGITS:

@@ -1,11 +1,11 @@
-"""The arguments that queues and consumers know: who takes each, and what is wrong with a value.
+"""The known arguments of queues and consumers: which kinds of queue accept them, which values.
 
-To add an argument, add a row to a table below, then read it in `queue_arguments`. The
-order of the rows is the order in which RabbitMQ checks, and in which it compares on a redeclare.
-An argument that is in no row is kept, shown and ignored.
+To add an argument, add a row to a table below, then read it in `queue_arguments`. The rows are in
+the order in which RabbitMQ checks arguments, and compares them on a redeclare. An argument without
+a row is stored, shown and ignored.
 
-A check answers with RabbitMQ's reason, which ends the text of the error, or with the empty string.
-Reasons are Erlang terms: an atom, a tuple, or a quoted string.
+A check returns RabbitMQ's reason to refuse a value, which is the end of the error text, or the
+empty string. A reason is an Erlang term: an atom, a tuple, or a quoted string.
 """
 
 from typing import Final
@@ -18,10 +18,10 @@ QUORUM: Final = "quorum"
 STREAM: Final = "stream"
 QUEUE_KINDS: Final = (CLASSIC, QUORUM, STREAM)
 
-# Ten years: RabbitMQ's bound of the times that it bounds.
+# Ten years: RabbitMQ's limit for times.
 TIME_MS_MAX: Final = 315_360_000_000
-_NO_MAX: Final = 1 << 63
-# Keys that one queue or exchange may remember: some 350 MiB of memory.
+NO_MAX: Final = 1 << 63
+# Keys that one queue or exchange may remember: about 350 MiB of memory.
 DEDUPLICATION_SIZE_MAX: Final = 10_000_000
 
 _ESCAPES: Final[dict[int, str]] = {
@@ -38,7 +38,7 @@ _ESCAPES: Final[dict[int, str]] = {
 
 
 def erlang_string(text: str) -> str:
-    """A string as Erlang prints it: its octets one by one where one of them is no Latin-1 text."""
+    """Format a text as an Erlang string: quoted if printable Latin-1, else a list of octets."""
     octets = text.encode("utf-8", "surrogateescape")
     for octet in octets:
         if octet not in _ESCAPES and not (0x20 <= octet < 0x7F or octet >= 0xA0):
@@ -47,7 +47,7 @@ def erlang_string(text: str) -> str:
 
 
 def erlang_binary(text: str) -> str:
-    """A binary as Erlang prints it."""
+    """Format a text as an Erlang binary."""
     shown = erlang_string(text)
     return f"<<{shown[1:-1]}>>" if shown.startswith("[") else f"<<{shown}>>"
 
@@ -57,15 +57,15 @@ def _unacceptable(field: Field) -> str:
 
 
 class ValueCheck:
-    """What a value may be. This one takes anything."""
+    """Check of the value of an argument. The base class accepts any value."""
 
     def fault(self, field: Field, arguments: Table) -> str:
-        """RabbitMQ's reason to refuse the value, or the empty string."""
+        """Return RabbitMQ's reason to refuse the value, or the empty string."""
         return ""
 
 
 class IntegerCheck(ValueCheck):
-    """Any whole number, of any of the integer types."""
+    """A whole number of any integer type."""
 
     def fault(self, field: Field, arguments: Table) -> str:
         if field.kind in INTEGERS:
@@ -79,7 +79,7 @@ class RangeCheck(IntegerCheck):
     def __init__(self, least: int, most: int, over: str) -> None:
         self.least = least
         self.most = most
-        self.over = over  # the reason where the number is greater than `most`
+        self.over = over  # the reason to refuse a number above `most`
 
     def fault(self, field: Field, arguments: Table) -> str:
         number = field.value
@@ -93,7 +93,7 @@ class RangeCheck(IntegerCheck):
 
 
 class QueueVersionCheck(ValueCheck):
-    """1 or 2: the storage formats of RabbitMQ's classic queues. They mean nothing here."""
+    """1 or 2: the storage formats of RabbitMQ's classic queues. They have no effect here."""
 
     def fault(self, field: Field, arguments: Table) -> str:
         fault = NOT_NEGATIVE.fault(field, arguments)
@@ -110,7 +110,7 @@ class BoolCheck(ValueCheck):
 
 
 class ChoiceCheck(ValueCheck):
-    """One of some words; a reason that ends with a space is a sentence about the word."""
+    """One of the given words. A reason with a space is a sentence, to which the word is added."""
 
     def __init__(self, words: tuple[str, ...], reason: str) -> None:
         self.words = words
@@ -125,7 +125,7 @@ class ChoiceCheck(ValueCheck):
 
 
 class DeadLetterKeyCheck(ValueCheck):
-    """Text, and only beside a dead-letter exchange."""
+    """A text, allowed only together with a dead-letter exchange."""
 
     def fault(self, field: Field, arguments: Table) -> str:
         if field.kind != LONGSTR:
@@ -157,7 +157,7 @@ class StreamOffsetCheck(ValueCheck):
 
 
 class NameCheck(ValueCheck):
-    """Text that is neither empty nor long."""
+    """A text of 1 to `NAME_BYTES_MAX` bytes."""
 
     def fault(self, field: Field, arguments: Table) -> str:
         value = field.value
@@ -168,7 +168,7 @@ class NameCheck(ValueCheck):
 
 
 class StreamFilterCheck(ValueCheck):
-    """Text or an array of texts."""
+    """A text or an array of texts."""
 
     def fault(self, field: Field, arguments: Table) -> str:
         value = field.value
@@ -182,7 +182,7 @@ class StreamFilterCheck(ValueCheck):
 
 
 class DeduplicationCheck(ValueCheck):
-    """A table of `header`, `window_ms` and `size`, each of which may be missing."""
+    """A table with the optional entries `header`, `window_ms` and `size`."""
 
     def fault(self, field: Field, arguments: Table) -> str:
         if field.kind != TABLE or not isinstance(field.value, dict):
@@ -208,7 +208,7 @@ _AGE_UNITS_MS: Final[dict[str, int]] = {
 
 
 def age_ms(text: str) -> int:
-    """The milliseconds of an age such as 7D, at most `TIME_MS_MAX` of them; 0 where it is none."""
+    """Return the milliseconds of an age such as 7D, at most `TIME_MS_MAX`; 0 if it is invalid."""
     digits, unit = text[:-1], text[-1:]
     if unit not in _AGE_UNITS_MS or not (digits.isascii() and digits.isdigit()):
         return 0
@@ -221,8 +221,8 @@ ANYTHING: Final = ValueCheck()
 INTEGER: Final = IntegerCheck()
 NAME: Final = NameCheck()
 FLAG: Final = BoolCheck()
-NOT_NEGATIVE: Final = RangeCheck(0, _NO_MAX, "")
-POSITIVE: Final = RangeCheck(1, _NO_MAX, "")
+NOT_NEGATIVE: Final = RangeCheck(0, NO_MAX, "")
+POSITIVE: Final = RangeCheck(1, NO_MAX, "")
 DEDUPLICATION: Final = DeduplicationCheck()
 
 _DEDUPLICATION_ENTRIES: Final[dict[str, ValueCheck]] = {
@@ -237,71 +237,83 @@ class ArgumentRule:
 
     def __init__(self, name: str, kinds: tuple[str, ...], check: ValueCheck) -> None:
         self.name = name
-        self.kinds = kinds  # the kinds of queue that take it; the others refuse it
+        self.kinds = kinds  # the kinds of queue that accept it; the others refuse it
         self.check = check
 
 
 _CLASSIC: Final = (CLASSIC,)
 _QUORUM: Final = (QUORUM,)
 _STREAM: Final = (STREAM,)
-_BOTH: Final = (CLASSIC, QUORUM)
-_STRATEGIES: Final = ("at-most-once", "at-least-once")
-_OVERFLOWS: Final = ("drop-head", "reject-publish", "reject-publish-dlx")
-_RETRY_TYPES: Final = ("disabled", "all", "failed", "returned")
-_LOCATORS: Final = ("client-local", "balanced", "random", "least-leaders", "min-masters")
-_MASTERS: Final = ("client-local", "random", "min-masters")
-_MODES: Final = ("default", "lazy")
+_CLASSIC_OR_QUORUM: Final = (CLASSIC, QUORUM)
+DEAD_LETTER_STRATEGIES: Final = ("at-most-once", "at-least-once")
+OVERFLOWS: Final = ("drop-head", "reject-publish", "reject-publish-dlx")
+RETRY_TYPES: Final = ("disabled", "all", "failed", "returned")
+LEADER_LOCATORS: Final = ("client-local", "balanced", "random", "least-leaders", "min-masters")
+MASTER_LOCATORS: Final = ("client-local", "random", "min-masters")
+QUEUE_MODES: Final = ("default", "lazy")
 
 QUEUE_KIND: Final = ChoiceCheck(QUEUE_KINDS, "unsupported queue type ")
 
 QUEUE_RULES: Final[list[ArgumentRule]] = [
-    ArgumentRule("x-expires", _BOTH, RangeCheck(1, TIME_MS_MAX, "value_too_large")),
-    ArgumentRule("x-message-ttl", _BOTH, RangeCheck(0, TIME_MS_MAX, "value_too_large")),
-    ArgumentRule("x-dead-letter-exchange", _BOTH, ANYTHING),  # its type is checked before all else
-    ArgumentRule("x-dead-letter-routing-key", _BOTH, DeadLetterKeyCheck()),
+    ArgumentRule("x-expires", _CLASSIC_OR_QUORUM, RangeCheck(1, TIME_MS_MAX, "value_too_large")),
     ArgumentRule(
-        "x-dead-letter-strategy", _QUORUM, ChoiceCheck(_STRATEGIES, "invalid_dlx_strategy")
+        "x-message-ttl", _CLASSIC_OR_QUORUM, RangeCheck(0, TIME_MS_MAX, "value_too_large")
     ),
-    ArgumentRule("x-max-length", _BOTH, NOT_NEGATIVE),
+    ArgumentRule(
+        "x-dead-letter-exchange", _CLASSIC_OR_QUORUM, ANYTHING
+    ),  # `queue_settings` checks its type first
+    ArgumentRule("x-dead-letter-routing-key", _CLASSIC_OR_QUORUM, DeadLetterKeyCheck()),
+    ArgumentRule(
+        "x-dead-letter-strategy",
+        _QUORUM,
+        ChoiceCheck(DEAD_LETTER_STRATEGIES, "invalid_dlx_strategy"),
+    ),
+    ArgumentRule("x-max-length", _CLASSIC_OR_QUORUM, NOT_NEGATIVE),
     ArgumentRule("x-max-length-bytes", QUEUE_KINDS, NOT_NEGATIVE),
     ArgumentRule("x-max-in-memory-length", _QUORUM, NOT_NEGATIVE),
     ArgumentRule("x-max-in-memory-bytes", _QUORUM, NOT_NEGATIVE),
     ArgumentRule("x-max-priority", _CLASSIC, RangeCheck(0, 255, "max_value_exceeded")),
-    ArgumentRule("x-overflow", _BOTH, ChoiceCheck(_OVERFLOWS, "invalid_overflow")),
-    ArgumentRule("x-queue-mode", _CLASSIC, ChoiceCheck(_MODES, "unsupported queue mode ")),
+    ArgumentRule("x-overflow", _CLASSIC_OR_QUORUM, ChoiceCheck(OVERFLOWS, "invalid_overflow")),
+    ArgumentRule("x-queue-mode", _CLASSIC, ChoiceCheck(QUEUE_MODES, "unsupported queue mode ")),
     ArgumentRule("x-queue-version", _CLASSIC, QueueVersionCheck()),
-    ArgumentRule("x-single-active-consumer", _BOTH, FLAG),
+    ArgumentRule("x-single-active-consumer", _CLASSIC_OR_QUORUM, FLAG),
     ArgumentRule(
         "x-queue-type", QUEUE_KINDS, QUEUE_KIND
-    ),  # read before all others: it says which apply
+    ),  # read first: the other rules depend on it
     ArgumentRule("x-quorum-initial-group-size", _QUORUM, POSITIVE),
     ArgumentRule("x-max-age", _STREAM, AgeCheck()),
     ArgumentRule("x-stream-max-segment-size-bytes", _STREAM, NOT_NEGATIVE),
     ArgumentRule("x-stream-filter-size-bytes", _STREAM, NOT_NEGATIVE),
     ArgumentRule("x-initial-cluster-size", _STREAM, POSITIVE),
-    # RabbitMQ: a limit that is no number is taken for the default, a negative one for none.
-    ArgumentRule("x-delivery-limit", _BOTH, ANYTHING),
+    # RabbitMQ: a limit that is not a number means the default, a negative one means no limit.
+    ArgumentRule("x-delivery-limit", _CLASSIC_OR_QUORUM, ANYTHING),
     ArgumentRule(
-        "x-queue-leader-locator", QUEUE_KINDS, ChoiceCheck(_LOCATORS, "invalid_queue_locator_arg")
+        "x-queue-leader-locator",
+        QUEUE_KINDS,
+        ChoiceCheck(LEADER_LOCATORS, "invalid_queue_locator_arg"),
     ),
     ArgumentRule(
-        "x-queue-master-locator", _CLASSIC, ChoiceCheck(_MASTERS, "invalid_queue_locator_arg")
+        "x-queue-master-locator",
+        _CLASSIC,
+        ChoiceCheck(MASTER_LOCATORS, "invalid_queue_locator_arg"),
     ),
-    ArgumentRule("x-consumer-timeout", _BOTH, NOT_NEGATIVE),
+    ArgumentRule("x-consumer-timeout", _CLASSIC_OR_QUORUM, NOT_NEGATIVE),
     ArgumentRule("x-consumer-disconnected-timeout", _QUORUM, NOT_NEGATIVE),
-    # RabbitMQ checks the next three in policies only; here a mistake in them is told.
+    # RabbitMQ: the next three are checked in policies only. Here they are checked as arguments too.
     ArgumentRule(
-        "x-delayed-retry-type", _BOTH, ChoiceCheck(_RETRY_TYPES, "invalid_delayed_retry_type")
+        "x-delayed-retry-type",
+        _CLASSIC_OR_QUORUM,
+        ChoiceCheck(RETRY_TYPES, "invalid_delayed_retry_type"),
     ),
-    ArgumentRule("x-delayed-retry-min", _BOTH, POSITIVE),
-    ArgumentRule("x-delayed-retry-max", _BOTH, POSITIVE),
-    # Leveret's own: the queue honours x-delay, remembers in a stream, takes nothing twice.
-    ArgumentRule("x-delayed", _BOTH, FLAG),
-    ArgumentRule("x-remember", _BOTH, NAME),
+    ArgumentRule("x-delayed-retry-min", _CLASSIC_OR_QUORUM, POSITIVE),
+    ArgumentRule("x-delayed-retry-max", _CLASSIC_OR_QUORUM, POSITIVE),
+    # Leveret's own: obey x-delay, record life events in a stream, drop duplicates.
+    ArgumentRule("x-delayed", _CLASSIC_OR_QUORUM, FLAG),
+    ArgumentRule("x-remember", _CLASSIC_OR_QUORUM, NAME),
     ArgumentRule("x-deduplication", QUEUE_KINDS, DEDUPLICATION),
 ]
 
-# What the partitions of a super stream take over from it.
+# Arguments of a super stream that its partitions inherit.
 STREAM_ARGUMENTS: Final = (
     "x-max-length-bytes",
     "x-max-age",
@@ -310,9 +322,9 @@ STREAM_ARGUMENTS: Final = (
 )
 
 CONSUMER_RULES: Final[list[ArgumentRule]] = [
-    ArgumentRule("x-priority", _BOTH, INTEGER),
-    ArgumentRule("x-cancel-on-ha-failover", _BOTH, FLAG),
-    ArgumentRule("x-consumer-timeout", _BOTH, NOT_NEGATIVE),
+    ArgumentRule("x-priority", _CLASSIC_OR_QUORUM, INTEGER),
+    ArgumentRule("x-cancel-on-ha-failover", _CLASSIC_OR_QUORUM, FLAG),
+    ArgumentRule("x-consumer-timeout", _CLASSIC_OR_QUORUM, NOT_NEGATIVE),
     ArgumentRule("x-stream-offset", _STREAM, StreamOffsetCheck()),
     ArgumentRule("x-stream-filter", _STREAM, StreamFilterCheck()),
     ArgumentRule("x-stream-match-unfiltered", _STREAM, FLAG),

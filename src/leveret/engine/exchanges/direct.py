@@ -1,4 +1,4 @@
-"""Direct exchanges: a message goes where the binding key is its routing key."""
+"""Direct exchanges: a message goes to the bindings whose key equals its routing key."""
 
 from leveret.engine.exchanges.binding import Binding, add_to_row, append_targets, remove_from_row
 from leveret.engine.exchanges.exchange import Exchange, Headers
@@ -6,7 +6,7 @@ from leveret.engine.target import Target
 
 
 class DirectExchange(Exchange):
-    """Bindings by key. A key without a binding has no row."""
+    """An exchange of type direct, with a row of bindings for each key in use."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name, "direct")

@@ -1,4 +1,4 @@
-"""Fanout exchanges: every message goes everywhere, whatever its key."""
+"""Fanout exchanges: every message goes to all bindings, whatever its key."""
 
 from leveret.engine.exchanges.binding import Binding, add_to_row, append_targets, remove_from_row
 from leveret.engine.exchanges.exchange import Exchange, Headers
@@ -6,7 +6,7 @@ from leveret.engine.target import Target
 
 
 class FanoutExchange(Exchange):
-    """All bindings match."""
+    """An exchange of type fanout."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name, "fanout")

@@ -5,7 +5,7 @@ Every text was recorded from RabbitMQ, except where a comment says that Leveret 
 
 import pytest
 
-from leveret.engine.arguments.queue_arguments import (
+from leveret.engine.arguments.equivalence import (
     require_equivalent_exchange,
     require_equivalent_queue,
 )

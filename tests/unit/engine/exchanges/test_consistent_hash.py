@@ -132,7 +132,7 @@ def test_bindings_come_and_go_without_a_trace(seed: int) -> None:
             bind(source, queue, weight)
         else:
             unbind(source, queue, weight)
-        present = [share.binding for share in source._shares]
+        present = [weighted.binding for weighted in source._row]
         assert {id(b) for b in present} == {id(b) for b in source.bindings.values()}, f"seed {seed}"
         assert [b.position for b in present] == list(range(len(present))), f"seed {seed}"
 
