@@ -13,7 +13,7 @@ Where a survivor is decides how its holder hears of the new position:
 
 The first kind is found in the queues. The second is what the file's index holds besides: of a
 queue that is there, not gone, and not copied before. Between two slices messages change from one
-kind to the other; `Journal.settled` keeps those out that did. What is missed by that, or belongs to
+kind to the other; `Journal.pinned` keeps those out that did. What is missed by that, or belongs to
 a queue with damage, keeps the file until it is looked at again.
 
 Messages that were spilled are copied as well: a queue of transient messages may wait for long.
@@ -172,7 +172,7 @@ class Survivors(Timed):
             return NEVER
         if self._journal.size() >= SLICE_BYTES:
             return now_ms + BUSY_MS
-        retry_ms: i64 = RETRY_SOON_MS if self._journal.settled else RETRY_MS
+        retry_ms: i64 = RETRY_SOON_MS if self._journal.pinned else RETRY_MS
         try:
             is_done = self._step()
         except (CorruptionError, OSError):
@@ -311,7 +311,7 @@ class Survivors(Timed):
     def _may_copy(self, offset: i64) -> bool:
         if offset in self._copied:
             return False
-        return self._file << OFFSET_BITS | offset not in self._journal.settled
+        return self._file << OFFSET_BITS | offset not in self._journal.pinned
 
 
 def _is_sound(queue: Queue | None) -> bool:

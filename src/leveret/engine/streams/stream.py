@@ -122,7 +122,7 @@ class Stream(Queue):
     def open(self, segments: Segments) -> None:
         """Keep chunks here from now on; what is there can be read."""
         self.segments = segments
-        self.writer.place = self._new_place()
+        self.writer.position = self._new_place()
         self.writer.stream = self.ledger.id
 
     def restore(self, next_offset: i64, last_ms: i64) -> None:

@@ -30,7 +30,7 @@ def place_of(
     place = WritePosition(segment_bytes, segment_ms, 24)
     found: list[tuple[int, int]] = []
     for chunk in chunks:
-        at = int(place.put(chunk.first_offset, chunk.first_ms, len(chunk.data)))
+        at = int(place.place_chunk(chunk.first_offset, chunk.first_ms, len(chunk.data)))
         found.append((int(place.segment), at))
     return found
 
@@ -46,22 +46,23 @@ def test_places_depend_on_the_chunks_alone(seed: int, segment_bytes: int, segmen
     for stop in (1, 30, 99):  # whoever goes on from a place gets the same places as well
         place = WritePosition(segment_bytes, segment_ms, 24)
         for chunk in chunks[:stop]:
-            place.put(chunk.first_offset, chunk.first_ms, len(chunk.data))
+            place.place_chunk(chunk.first_offset, chunk.first_ms, len(chunk.data))
         other = WritePosition(segment_bytes, segment_ms, 24)
-        other.go_on(place.segment, place.at, place.began_ms)
+        other.resume_at(place.segment, place.at, place.began_ms)
         for chunk, (segment, at) in zip(chunks[stop:], places[stop:], strict=True):
-            assert other.put(chunk.first_offset, chunk.first_ms, len(chunk.data)) == at
+            assert other.place_chunk(chunk.first_offset, chunk.first_ms, len(chunk.data)) == at
             assert other.segment == segment
 
 
 def test_segment_is_closed_by_size_and_by_age() -> None:
     place = WritePosition(100, 1000, 10)
-    assert [int(place.put(*chunk)) for chunk in ((0, 5, 60), (1, 6, 30), (2, 7, 1))] == [10, 70, 10]
+    chunks = ((0, 5, 60), (1, 6, 30), (2, 7, 1))
+    assert [int(place.place_chunk(*chunk)) for chunk in chunks] == [10, 70, 10]
     assert place.segment == 2
-    assert place.put(3, 1006, 1) == 11
-    assert place.put(4, 1007, 1) == 10
+    assert place.place_chunk(3, 1006, 1) == 11
+    assert place.place_chunk(4, 1007, 1) == 10
     assert place.segment == 4
-    assert place.put(5, 1008, 500) == 10  # larger than a segment: alone in one
+    assert place.place_chunk(5, 1008, 500) == 10  # larger than a segment: alone in one
     assert place.segment == 5
 
 
