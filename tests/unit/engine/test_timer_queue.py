@@ -1,6 +1,6 @@
-"""The timers: who is woken, when, and what it costs to change one's mind.
+"""The timer queue: which objects are woken and when, and that cancelled wake-ups are dropped.
 
-Sessions are what is woken here: one that is due puts itself on its turn's list of late ones.
+The tests wake sessions: a session that is due adds itself to the turn's list of late sessions.
 """
 
 from leveret.engine.backlog.lazy_free import LazyFree
@@ -9,7 +9,7 @@ from leveret.engine.turns.session import Outlet, Session, Turn
 
 
 class Scene:
-    """A timers, and sessions that are named by numbers."""
+    """A timer queue, and sessions that are named by numbers."""
 
     def __init__(self) -> None:
         self.timers = TimerQueue()
@@ -20,13 +20,13 @@ class Scene:
         self.timers.arm(self.sessions[number], due_ms)
 
     def run(self, now_ms: int) -> list[int]:
-        """The numbers of those that were woken, in order."""
+        """Return the numbers of the sessions that were woken, in order."""
         self.turn.late = []
         self.timers.run(now_ms)
         return [self.sessions.index(session) for session in self.turn.late]
 
 
-def test_everybody_is_woken_once_at_the_time_asked_for() -> None:
+def test_each_object_is_woken_once_at_its_time() -> None:
     scene = Scene()
     scene.arm(0, 30)
     scene.arm(1, 10)
@@ -40,14 +40,14 @@ def test_everybody_is_woken_once_at_the_time_asked_for() -> None:
     assert scene.run(99) == []
 
 
-def test_those_due_at_one_time_are_woken_in_the_order_in_which_they_asked() -> None:
+def test_objects_due_at_the_same_time_are_woken_in_the_order_of_arming() -> None:
     scene = Scene()
     for number in (2, 0, 3, 1):
         scene.arm(number, 10)
     assert scene.run(10) == [2, 0, 3, 1]
 
 
-def test_asking_for_later_keeps_the_earlier_time_and_asking_for_earlier_moves_it() -> None:
+def test_arming_later_keeps_the_earlier_time_and_arming_earlier_moves_it() -> None:
     scene = Scene()
     scene.arm(0, 20)
     scene.arm(0, 30)
@@ -57,7 +57,7 @@ def test_asking_for_later_keeps_the_earlier_time_and_asking_for_earlier_moves_it
     assert scene.run(99) == []
 
 
-def test_a_wake_up_can_be_forgotten_and_asked_for_again() -> None:
+def test_wake_up_can_be_cancelled_and_armed_again() -> None:
     scene = Scene()
     scene.arm(0, 10)
     scene.timers.disarm(scene.sessions[0])
@@ -66,7 +66,7 @@ def test_a_wake_up_can_be_forgotten_and_asked_for_again() -> None:
     assert scene.run(10) == [0]
 
 
-def test_what_is_due_again_at_once_waits_for_the_next_run() -> None:
+def test_object_that_is_due_again_at_once_waits_for_the_next_run() -> None:
     timers = TimerQueue()
     lazy_free = LazyFree(timers)
     lazy_free.add([b"%d" % number for number in range(50_000)])
@@ -77,7 +77,7 @@ def test_what_is_due_again_at_once_waits_for_the_next_run() -> None:
     assert runs == 3
 
 
-def test_wake_ups_that_were_forgotten_do_not_pile_up() -> None:
+def test_cancelled_wake_ups_do_not_pile_up() -> None:
     scene = Scene()
     scene.arm(1, 10**9)
     for due_ms in range(100_000, 1000, -1):

@@ -45,10 +45,10 @@ def test_text_is_printed_as_erlang_does(text: str, printed: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "D", "5", "0D", "-1D", "+1D", " 1D", "1.5D", "1DD", "1d", "٣D"]
 )
-def test_what_is_no_age_is_none(text: str) -> None:
+def test_invalid_age_is_zero(text: str) -> None:
     assert age_ms(text) == 0
 
 
-def test_age_ends_at_ten_years() -> None:
+def test_age_is_limited_to_ten_years() -> None:
     assert age_ms("10Y") == TIME_MS_MAX
     assert age_ms("9" * 5_000 + "s") == TIME_MS_MAX

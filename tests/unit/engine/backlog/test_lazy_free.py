@@ -1,16 +1,16 @@
-"""What purged and deleted queues held is freed in slices."""
+"""The objects of purged and deleted queues are freed in slices."""
 
 from leveret.engine.backlog.lazy_free import LazyFree
 from leveret.engine.timer_queue import NEVER, TimerQueue
 
 
-def test_little_is_freed_at_once() -> None:
+def test_short_list_is_left_to_the_caller() -> None:
     timers = TimerQueue()
     LazyFree(timers).add([b"a", b"b"])
     assert timers.next_due_ms() == NEVER
 
 
-def test_much_is_freed_bit_by_bit_until_nothing_is_left() -> None:
+def test_long_list_is_freed_in_slices() -> None:
     timers = TimerQueue()
     lazy_free = LazyFree(timers)
     lists: list[list[object]] = [[object() for _ in range(50_000)] for _ in range(2)]

@@ -42,7 +42,7 @@ def test_type_of_an_argument_makes_a_difference() -> None:
     )
 
 
-def test_row_loses_exactly_what_is_dropped(seed: int) -> None:
+def test_row_loses_exactly_the_removed_bindings(seed: int) -> None:
     rng = random.Random(seed)
     row: list[Binding] = []
     model: list[Binding] = []
@@ -59,7 +59,7 @@ def test_row_loses_exactly_what_is_dropped(seed: int) -> None:
     assert {id(member) for member in row} == {id(member) for member in model}, f"seed {seed}"
 
 
-def test_collect_gives_the_targets_of_a_row() -> None:
+def test_targets_of_a_row_are_appended() -> None:
     row: list[Binding] = []
     for name in ("a", "b"):
         add_to_row(row, make(name=name))
