@@ -64,7 +64,7 @@ class PagedRun:
             found.append((first, last))
         return found
 
-    def rest(self, count: i64) -> "PagedRun":
+    def view_last(self, count: i64) -> "PagedRun":
         """Return a read-only view of the last `count` messages; it shares this run's columns."""
         view = PagedRun(self.file)
         view.seqs = self.seqs
@@ -116,7 +116,7 @@ class PagedRun:
         found.sort()
         return found
 
-    def part(self, places: list[int]) -> "PagedRun":
+    def select(self, places: list[int]) -> "PagedRun":
         """Copy the messages at the given places, which ascend, to a new run."""
         part = PagedRun(self.file)
         for place in places:
@@ -128,7 +128,7 @@ class PagedRun:
         self.seqs = without(self.seqs, places)
         self.offsets = without(self.offsets, places)
 
-    def takes(self, position: i64) -> bool:
+    def can_follow(self, position: i64) -> bool:
         """Return True if a message at this position can be added at the end."""
         return position >> OFFSET_BITS == self.file and position & OFFSET_MASK > self.last
 
@@ -142,7 +142,7 @@ class PagedRuns:
 
     def add(self, seq: i64, position: i64) -> None:
         """Add a message at the end of the line."""
-        if not self.runs or not self.runs[-1].takes(position):
+        if not self.runs or not self.runs[-1].can_follow(position):
             self.runs.append(PagedRun(position >> OFFSET_BITS))
         self.runs[-1].add(seq, position & OFFSET_MASK)
         self.count += 1
@@ -183,7 +183,7 @@ class PagedRuns:
         """Give the next messages of a run new positions; their order in the line is unchanged."""
         index = self.runs.index(run)
         first: i64 = positions[0]
-        if index == 0 or not self.runs[index - 1].takes(first):
+        if index == 0 or not self.runs[index - 1].can_follow(first):
             self.runs.insert(index, PagedRun(first >> OFFSET_BITS))
             index += 1
         moved = self.runs[index - 1]

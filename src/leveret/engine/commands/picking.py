@@ -100,7 +100,7 @@ class Look:
         places = run.places_of(self._seqs)
         if not places:
             return
-        part = run.part(places)
+        part = run.select(places)
         while part.left() != 0 and self._bytes_left > 0:
             for message in pages.read_on(part):
                 self._note(message, 0)

@@ -61,7 +61,7 @@ def _first(ready: Ready, offset: i64, count: i64, bytes_max: i64) -> list[Messag
             if offset >= run.left():
                 offset -= run.left()
                 continue
-            view = run.rest(run.left() - offset)
+            view = run.view_last(run.left() - offset)
             offset = 0
             while view.left() > 0 and len(found) < count and total <= bytes_max:
                 assert ready.pages is not None

@@ -122,7 +122,7 @@ def run_after(line: Line, seq: i64) -> PagedRun | None:
         return None
     run = runs[low]
     at: i64 = bisect_right(run.seqs, seq, run.at)
-    return run.rest(len(run.seqs) - at)
+    return run.view_last(len(run.seqs) - at)
 
 
 def count_through(run: PagedRun, count: i64, seq: i64) -> i64:
