@@ -66,8 +66,8 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
 # The order inside a part: a folder or file may import those to its left, and what shares its place
 # (joined by |) may not import each other. A part that is not listed has no inner order.
 ORDER_INSIDE: Final = {
-    "engine": "arguments|message|pulse backlog|deduplication|history target exchanges turns queues "
-    "streams vhosts commands|insight broker checkpoint|restore",
+    "engine": "arguments|message|timer_queue backlog|deduplication|history target exchanges turns "
+    "queues streams vhosts commands|insight broker checkpoint|restore",
     "http": "framework management|jobs insight|streams app transport",
     "cli": "perf_progress|serve|shared config|ctl|jobs|perf|pipeline bus tree main|reference",
     "bus": "codec|exact_properties|headers|health|idempotency|keyed_lock|settings|topology|tracing "

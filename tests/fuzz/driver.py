@@ -182,7 +182,7 @@ class Fuzz:
         assert set(vhost.exchanges) == self.exchanges
         assert sum(queue is not None for queue in broker.slots.queues) == 1
         assert len(vhost.sources) == 0
-        assert len(broker.pulse._heap) <= STALE_MAX
+        assert len(broker.timers._heap) <= STALE_MAX
 
 
 def _feed(rng: Random, peer: Peer, frame: bytes) -> None:

@@ -92,7 +92,7 @@ BUGS: Final = (
     Bug(
         "ack not written",
         "engine/backlog/ledger.py",
-        "            journal.gone(self.id, self._runs)\n",
+        "            journal.write_gone(self.id, self._runs)\n",
         "",
         (
             _FAULTS + "test_acks_alone_start_no_sync_and_follow_soon",
@@ -109,7 +109,7 @@ BUGS: Final = (
     Bug(
         "delivery not written",
         "engine/backlog/ledger.py",
-        "            journal.mark(self.id, self.delivered_seq)",
+        "            journal.write_mark(self.id, self.delivered_seq)",
         "            pass",
         (_RESTART + "test_message_that_was_delivered_says_so_and_one_that_was_not_does_not",),
     ),
@@ -152,14 +152,14 @@ BUGS: Final = (
     Bug(
         "checkpoint without what is gone",
         "engine/checkpoint.py",
-        "    journal.gone(queue.ledger.id, runs)\n",
+        "    journal.write_gone(queue.ledger.id, runs)\n",
         "",
         (_RESTART + "test_acked_message_is_gone_and_its_neighbours_are_not",),
     ),
     Bug(
         "checkpoint without queues",
         "engine/checkpoint.py",
-        "            journal.define(queue_made(queue))",
+        "            journal.write_definition(queue_made(queue))",
         "            pass",
         (_RESTART + "test_acked_message_is_gone_and_its_neighbours_are_not",),
     ),
@@ -173,7 +173,7 @@ BUGS: Final = (
     Bug(
         "checkpoint that forgets the numbers of deleted queues",
         "engine/checkpoint.py",
-        "    journal.define(last_id(broker.slots.last_id))\n",
+        "    journal.write_definition(last_id(broker.slots.last_id))\n",
         "",
         (_FILES + "test_number_of_a_deleted_queue_is_not_used_again",),
     ),
@@ -266,14 +266,15 @@ BUGS: Final = (
     Bug(
         "deleted vhost not told to the log",
         "engine/vhosts/demolition.py",
-        "        journal.define(vhost_gone(self._vhost.name))\n",
+        "        journal.write_definition(vhost_gone(self._vhost.name))\n",
         "",
         (_VHOSTS + "test_after_a_crash_each_vhost_is_whole_or_not_there",),
     ),
     Bug(
         "queue of a deleted vhost told to the log later",
         "engine/vhosts/demolition.py",
-        "            if queue.durable:\n                journal.define(queue_gone(queue))\n",
+        "            if queue.durable:\n"
+        "                journal.write_definition(queue_gone(queue))\n",
         "            pass\n",
         (_VHOSTS + "test_streams_of_a_deleted_vhost_leave_no_file",),
     ),

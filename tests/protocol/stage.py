@@ -19,7 +19,7 @@ from leveret.amqp.link import CREDIT_BYTES, Front, Limits
 from leveret.auth import Authority, FixedAuthority, is_loopback
 from leveret.engine.broker import Broker
 from leveret.engine.commands.consuming import refill
-from leveret.engine.pulse import NEVER
+from leveret.engine.timer_queue import NEVER
 from tests.compat import wire
 from tests.compat.client import Content, Heartbeat, Method, Preamble
 
@@ -151,7 +151,7 @@ class Stage:
         """Let time pass, through everything that is due on the way."""
         target_ms = self.now_ms + ms
         while True:
-            due_ms = self.broker.pulse.next_due_ms()
+            due_ms = self.broker.timers.next_due_ms()
             if due_ms == NEVER or due_ms > target_ms:
                 break
             self.now_ms = max(self.now_ms, int(due_ms))
@@ -162,7 +162,7 @@ class Stage:
 
     def next_due_ms(self) -> int:
         """When something is due next, from now; -1 for never."""
-        due_ms = int(self.broker.pulse.next_due_ms())
+        due_ms = int(self.broker.timers.next_due_ms())
         return due_ms - self.now_ms if due_ms != NEVER else -1
 
 

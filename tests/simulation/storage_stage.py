@@ -308,7 +308,7 @@ def positions_by_file(stage: StorageStage) -> Counter[int]:
         positions.extend(int(m.position) for m in held + flying.get(int(queue.slot), []))
         for run in queue.ready.paged_runs():
             files.extend([int(run.file)] * int(run.left()))
-        for file, count in queue.scheduled.distant.counts().items():
+        for file, count in queue.scheduled.in_log.counts().items():
             files.extend([file] * count)
     for position in positions:
         while position in journal.moved:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from leveret.engine.deduplication.deduplication import Deduplication
-from leveret.engine.deduplication.known_keys import PAGE_KEYS
+from leveret.engine.deduplication.recent_keys import PAGE_KEYS
 from leveret.testing.disk import FakeDisk
 from tests.protocol.stage import method, publish
 from tests.simulation.storage_stage import Client, StorageStage, bodies_in

@@ -110,7 +110,7 @@ def test_retried_messages_wait_in_the_log_with_their_counts() -> None:
             tag = message.fields["delivery_tag"]
             client.call(3, "basic.reject", delivery_tag=tag, requeue=True)
         queue = stage.broker.vhost("/").queues["q"]
-        assert queue.scheduled.distant.count == 10 - WINDOW
+        assert queue.scheduled.in_log.count == 10 - WINDOW
         stage.advance(1000)
     stage.sync_all()
     for final in (stage, started(stage.disk.copy(), stage.now_ms)):

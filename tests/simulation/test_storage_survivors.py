@@ -6,7 +6,7 @@ from typing import Final, cast
 
 import pytest
 
-from leveret.engine.backlog.paged import Run
+from leveret.engine.backlog.paged import PagedRun
 from leveret.storage.names import log_name
 from leveret.storage.survivors import LOOK_AFTER, PACE_MS, RETRY_MS, SLICE_BYTES, WAIT_MS
 from leveret.testing.disk import FakeDisk
@@ -92,7 +92,7 @@ def _held(stage: StorageStage, name: str) -> list[tuple[object, ...]]:
     assert pages is not None
     messages = [(0, message) for message in queue.ready.messages()]
     for run in queue.ready.paged_runs():
-        rest = Run(run.file)
+        rest = PagedRun(run.file)
         rest.seqs = run.seqs
         rest.offsets = run.offsets
         rest.at = run.at

@@ -45,7 +45,7 @@ def held_in(stage: StorageStage, queue: Queue) -> set[Place]:
     pages = queue.ready.pages
     assert pages is not None
     for run in queue.ready.paged_runs():
-        view = run.rest(run.left())
+        view = run.view_last(run.left())
         while view.left():
             messages = pages.peek(view)
             view.at += len(messages)

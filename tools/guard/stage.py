@@ -59,7 +59,7 @@ class Stage:
         self.journal = journal
         self.log = bytearray()  # what the journal gave, from offset 0 of its file on
         if journal is not None:
-            journal.place(LOG_FILE, 0)
+            journal.begin_block(LOG_FILE, 0)
             pages = LogPages(self._read)
             pages.trusted_from = LOG_FILE
             self.broker.attach(journal, pages, SegmentStore())
@@ -93,9 +93,9 @@ class Stage:
         turn = self.broker.turn
         unsynced = turn.unsynced
         turn.unsynced = []
-        for piece in journal.take():
+        for piece in journal.take_block():
             self.log += piece
-        journal.place(LOG_FILE, len(self.log))
+        journal.begin_block(LOG_FILE, len(self.log))
         for session in unsynced:
             session.on_synced(session.publish_seq)
 

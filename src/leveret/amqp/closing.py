@@ -101,7 +101,7 @@ def lost(connection: ConnectionState) -> None:
     event = CONNECTION_CLOSED if connection.vhost is not None else GONE_EARLY
     connection.front.on_event(event, connection, connection.end_reason)
     connection.state = CLOSED
-    connection.front.broker.pulse.disarm(connection)
+    connection.front.broker.timers.disarm(connection)
 
 
 # Giving back

@@ -46,7 +46,7 @@ from leveret.amqp.rare_frames import on_other_frame, on_unexpected
 from leveret.amqp.reader import Reader
 from leveret.amqp.reply_codes import reply_for
 from leveret.auth import Refusal, User
-from leveret.engine.pulse import NEVER, earlier
+from leveret.engine.timer_queue import NEVER, earlier
 from leveret.errors import ChannelError, LeveretError
 
 _FRAME_HEAD: Final = 7  # type, channel, size
@@ -69,7 +69,7 @@ class Connection(ConnectionState):
         # A body frame that is taken as it comes: what is left of it, its end octet included.
         self._body_left: i64 = 0
         self._body_channel: Channel | None = None  # None: it is passed over
-        front.broker.pulse.arm(self, self.deadline_ms)
+        front.broker.timers.arm(self, self.deadline_ms)
 
     def note_published(self) -> None:
         """A read that brought publishes is over. Sizes are sampled by reads."""

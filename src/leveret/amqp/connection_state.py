@@ -19,7 +19,7 @@ from mypy_extensions import i64
 
 from leveret.amqp.channel import Channel
 from leveret.amqp.link import Front, Link
-from leveret.engine.pulse import NEVER
+from leveret.engine.timer_queue import NEVER
 
 AWAIT_HEADER: Final = 0
 STARTING: Final = 1
@@ -94,4 +94,4 @@ class ConnectionState(Link):
     def set_deadline(self, wait_ms: i64) -> None:
         """Hang up after this time, unless the peer does what is asked of it."""
         self.deadline_ms = self.front.broker.turn.now_ms + wait_ms
-        self.front.broker.pulse.arm(self, self.deadline_ms)
+        self.front.broker.timers.arm(self, self.deadline_ms)

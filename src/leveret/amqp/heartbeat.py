@@ -11,7 +11,7 @@ from mypy_extensions import i64
 from leveret.amqp.connection_state import ConnectionState
 from leveret.amqp.frames import unknown_frame
 from leveret.amqp.methods import FRAME_HEARTBEAT
-from leveret.engine.pulse import NEVER
+from leveret.engine.timer_queue import NEVER
 from leveret.errors import UnexpectedFrameError
 
 _FRAME: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
@@ -22,7 +22,7 @@ def start_heartbeat(connection: ConnectionState) -> None:
     connection.deadline_ms = NEVER
     if connection.heartbeat_s != 0:
         broker = connection.front.broker
-        broker.pulse.arm(connection, broker.turn.now_ms + connection.heartbeat_s * 500)
+        broker.timers.arm(connection, broker.turn.now_ms + connection.heartbeat_s * 500)
 
 
 def on_heartbeat(connection: ConnectionState, number: i64, payload: bytes) -> None:

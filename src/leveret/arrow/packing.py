@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from leveret.engine.message import Message
-from leveret.journal.chunks import ChunkWriter, Place
+from leveret.journal.chunks import ChunkWriter, WritePosition
 
 _SEGMENT_BYTES: Final = 1 << 62  # nothing is written to a segment
 
@@ -34,4 +34,4 @@ def packs_of(rows: Iterable[tuple[int, Message]]) -> Iterator[Pack]:
 
 
 def _writer() -> ChunkWriter:
-    return ChunkWriter(Place(_SEGMENT_BYTES, 0, 0))
+    return ChunkWriter(WritePosition(_SEGMENT_BYTES, 0, 0))

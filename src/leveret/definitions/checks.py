@@ -6,7 +6,7 @@ the error that RabbitMQ answers with.
 
 from collections.abc import Callable, Mapping, Sequence
 
-from leveret.engine.arguments.policy_keys import term_of
+from leveret.engine.arguments.policy_keys import erlang_term
 from leveret.errors import PreconditionFailedError
 from leveret.wire.tables import field_of
 
@@ -21,7 +21,7 @@ def term(value: object) -> str:
     if isinstance(value, list):
         return f"[{','.join(term(item) for item in value)}]"
     try:
-        return term_of(field_of(value))
+        return erlang_term(field_of(value))
     except ValueError:
         return str(value)
 

@@ -9,7 +9,7 @@ O(log n) on average.
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from leveret.engine.pulse import NEVER
+from leveret.engine.timer_queue import NEVER
 
 _DEAD_MIN: Final = 64  # entries without a lease that are not worth making the heap anew
 

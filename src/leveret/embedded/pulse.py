@@ -15,7 +15,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Protocol
 
-from leveret.engine.pulse import NEVER
+from leveret.engine.timer_queue import NEVER
 
 
 class Timed(Protocol):

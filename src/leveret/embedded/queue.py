@@ -39,13 +39,12 @@ from leveret.embedded.rules import (
 )
 from leveret.engine.commands.settling import ack, reject
 from leveret.engine.message import Address, Message
-from leveret.engine.pulse import NEVER
-from leveret.engine.pulse import Pulse as EnginePulse
 from leveret.engine.queues.getting import take_next
 from leveret.engine.queues.queue import NO_TTL
 from leveret.engine.queues.queue import Queue as Machine
 from leveret.engine.queues.slots import Slots
 from leveret.engine.queues.state import BATCH
+from leveret.engine.timer_queue import NEVER, TimerQueue
 from leveret.engine.turns.session import Outlet, Session, Turn
 from leveret.errors import ClosedError, PreconditionFailedError, StaleReceiptError
 
@@ -69,7 +68,7 @@ class Queue:
         self._due_ms = NEVER
         self._dead = 0
         # The machine's world: one queue, and one session that holds all that is in flight
-        self._turn = Turn(EnginePulse())
+        self._turn = Turn(TimerQueue())
         self._turn.now_ms = self._clock()
         self._session = Session(Outlet(), self._turn)
         self._slots = Slots()
@@ -250,7 +249,7 @@ class Queue:
         A bounded number of both: what is left is due still and comes with the next call.
         """
         turn = self._turn
-        turn.pulse.run(now_ms)
+        turn.timers.run(now_ms)
         turn.dirty.clear()  # there are no consumers to serve
         self._machine.dirty = False
         for _ in range(BATCH):
@@ -261,7 +260,7 @@ class Queue:
         if self._waiting and self._machine.ready.count != 0:
             self._arrived.notify(self._machine.ready.count)
         self._due_ms = NEVER
-        for due_ms in (turn.pulse.next_due_ms(), self._leases.next_due_ms()):
+        for due_ms in (turn.timers.next_due_ms(), self._leases.next_due_ms()):
             if due_ms != NEVER:
                 self._arm(due_ms)
 

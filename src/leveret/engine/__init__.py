@@ -10,7 +10,7 @@ Nouns:
 - `Outlet`    where the deliveries of several sessions leave: a connection, with its credit
 - `Vhost`     a name space of exchanges and queues
 - `Turn`      everything that one turn of the event loop did, kept as columns until it is performed
-- `Pulse`     the one timer of the node
+- `TimerQueue` everything in the node that waits for a time
 - `Broker`    all of it, and the commands that change it
 
 The engine reads no clock, opens no file or socket and draws no random number: time is the turn's

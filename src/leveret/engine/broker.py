@@ -12,7 +12,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from leveret.engine.backlog.paged import Pages
+from leveret.engine.backlog.page_reader import PageReader
 from leveret.engine.commands.consuming import wake_parked
 from leveret.engine.commands.content import Content
 from leveret.engine.commands.dead_letter import record_death
@@ -21,10 +21,10 @@ from leveret.engine.commands.publishing import CYCLED, REFUSED, UNROUTED, spread
 from leveret.engine.commands.settling import take_back_late
 from leveret.engine.history.life_events import DEAD_LETTERED, DROPPED, PARKED, copy_id
 from leveret.engine.message import PERSISTENT, Address, Message
-from leveret.engine.pulse import NEVER, Pulse
 from leveret.engine.queues.queue import Queue
 from leveret.engine.queues.slots import Slots
 from leveret.engine.streams.segments import SegmentStore
+from leveret.engine.timer_queue import NEVER, TimerQueue
 from leveret.engine.turns.events import EVENT_EXCHANGE, event_header, facts_of, tell
 from leveret.engine.turns.loss_counts import (
     AT_LEAST_ONCE,
@@ -52,8 +52,8 @@ class Broker:
 
     def __init__(self, seed: i64) -> None:
         self.seed = seed
-        self.pulse = Pulse()
-        self.turn = Turn(self.pulse)
+        self.timers = TimerQueue()
+        self.turn = Turn(self.timers)
         self.slots = Slots()
         self.register = Register(self.turn)
         self.segment_store: SegmentStore | None = None  # None: streams are in memory
@@ -85,7 +85,7 @@ class Broker:
             return found
         journal = self.turn.journal
         if journal is not None:
-            journal.define(vhost_made(name))
+            journal.write_definition(vhost_made(name))
         tell(self.turn, "vhost.created", facts_of({"name": name}))
         return self.add_vhost(name)
 
@@ -104,7 +104,7 @@ class Broker:
             raise NotFoundError(f"vhost {name} not found")
         return found
 
-    def attach(self, journal: Journal, pages: Pages, segments: SegmentStore) -> None:
+    def attach(self, journal: Journal, pages: PageReader, segments: SegmentStore) -> None:
         """Write everything durable to a journal from now on, and read it back."""
         self.turn.journal = journal
         self.turn.pages = pages
@@ -123,13 +123,13 @@ class Broker:
         self.turn.now_ms = now_ms
         self.turn.outlet = None
         self.turn.number += 1
-        if self.turn.trails is not None:
-            self.turn.trails.now_ms = now_ms
+        if self.turn.traced_messages is not None:
+            self.turn.traced_messages.now_ms = now_ms
 
     def on_pulse(self, now_ms: i64) -> None:
         """Wake what is due."""
         self.begin_turn(now_ms)
-        self.pulse.run(now_ms)
+        self.timers.run(now_ms)
 
     def end_turn(self) -> None:
         """Do everything inside the engine that the commands of this turn have caused."""

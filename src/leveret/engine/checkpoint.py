@@ -20,13 +20,13 @@ from leveret.journal.journal import Journal
 def checkpoint_records(broker: Broker, last_block: int) -> list[bytes]:
     """Definitions of all vhosts, and the state of every durable queue."""
     journal = Journal()
-    journal.block(last_block)
-    journal.define(last_id(broker.slots.last_id))
+    journal.write_block_number(last_block)
+    journal.write_definition(last_id(broker.slots.last_id))
     for kind in broker.register.kinds():
         for key, value in broker.register.entries(kind).items():
-            journal.define(entry_made(kind, key, value))
+            journal.write_definition(entry_made(kind, key, value))
     if FIRST_VHOST not in broker.vhosts:
-        journal.define(vhost_gone(FIRST_VHOST))
+        journal.write_definition(vhost_gone(FIRST_VHOST))
     for vhost in broker.vhosts.values():
         _write_vhost(journal, vhost)
     for queue in broker.slots.queues:
@@ -37,29 +37,29 @@ def checkpoint_records(broker: Broker, last_block: int) -> list[bytes]:
                 _write_queue(journal, queue)
             if queue.deduplication is not None:
                 queue.deduplication.write(journal)
-    return journal.take()
+    return journal.take_block()
 
 
 def _write_vhost(journal: Journal, vhost: Vhost) -> None:
-    journal.define(vhost_made(vhost.name))
+    journal.write_definition(vhost_made(vhost.name))
     durable = [e for e in vhost.exchanges.values() if e.durable and not _is_own(e)]
     for exchange in durable:
         holding = vhost.holding.get(exchange.name)
         number = int(holding.ledger.id) if holding is not None else 0
-        journal.define(exchange_made(vhost.name, exchange, number))
+        journal.write_definition(exchange_made(vhost.name, exchange, number))
         if exchange.deduplication is not None:
             exchange.deduplication.write(journal)
     for queue in vhost.queues.values():
         if queue.durable:
-            journal.define(queue_made(queue))
+            journal.write_definition(queue_made(queue))
     for exchange in vhost.exchanges.values():
         if exchange.durable:
             for binding in exchange.bindings.values():
                 target = binding.target
                 if isinstance(target, Queue) and target.durable:
-                    journal.define(binding_made(vhost.name, binding))
+                    journal.write_definition(binding_made(vhost.name, binding))
                 elif isinstance(target, Exchange) and target.durable:
-                    journal.define(binding_made(vhost.name, binding))
+                    journal.write_definition(binding_made(vhost.name, binding))
 
 
 def _is_own(exchange: Exchange) -> bool:
@@ -69,25 +69,25 @@ def _is_own(exchange: Exchange) -> bool:
 
 
 def _write_stream(journal: Journal, stream: Stream) -> None:
-    journal.stream(stream.writer, stream.first_offset)
+    journal.write_stream(stream.writer, stream.first_offset)
     for name, offset in stream.cursors.cursors.items():
-        journal.cursor(stream.ledger.id, offset, name.encode("utf-8", "surrogateescape"))
+        journal.write_cursor(stream.ledger.id, offset, name.encode("utf-8", "surrogateescape"))
 
 
 def _write_queue(journal: Journal, queue: Queue) -> None:
     runs: list[int] = []
-    if queue.ledger.gone.floor > 0:
+    if queue.ledger.settled.floor > 0:
         runs.append(0)
-        runs.append(queue.ledger.gone.floor - 1)
-    for first, last in queue.ledger.gone.runs():
+        runs.append(queue.ledger.settled.floor - 1)
+    for first, last in queue.ledger.settled.runs():
         runs.append(first)
         runs.append(last)
-    journal.gone(queue.ledger.id, runs)
-    journal.mark(queue.ledger.id, queue.ledger.delivered_seq)
+    journal.write_gone(queue.ledger.id, runs)
+    journal.write_mark(queue.ledger.id, queue.ledger.delivered_seq)
     if queue.ready.count + queue.unacked != 0:
         oldest = 0 if queue.unacked != 0 else queue.ready.oldest_rank()
-        marks = queue.ages.kept(oldest)
+        marks = queue.arrival_times.kept(oldest)
         if marks:
-            journal.came(queue.ledger.id, marks)
+            journal.write_came(queue.ledger.id, marks)
     for seq, (returns, failures, due_ms) in queue.ledger.returned.items():
-        journal.returned(queue.ledger.id, seq, returns, failures, due_ms)
+        journal.write_returned(queue.ledger.id, seq, returns, failures, due_ms)

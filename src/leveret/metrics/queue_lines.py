@@ -9,7 +9,7 @@ from typing import Final
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
-from leveret.engine.backlog.ages import UNKNOWN
+from leveret.engine.backlog.arrival_times import UNKNOWN
 from leveret.engine.queues.queue import Queue
 from leveret.engine.streams.stream import Stream
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from leveret.engine.backlog.ages import UNKNOWN
+from leveret.engine.backlog.arrival_times import UNKNOWN
 from leveret.engine.message import Message
 from leveret.engine.queues.queue import Queue
 from leveret.engine.streams.stream import Stream

@@ -6,7 +6,7 @@ RabbitMQ's names come first; its counters by protocol have the label `protocol` 
 from collections.abc import Callable
 from typing import Final
 
-from leveret.engine.backlog.ages import UNKNOWN
+from leveret.engine.backlog.arrival_times import UNKNOWN
 from leveret.engine.turns.size_counts import BOUNDS
 from leveret.histogram import Histogram
 from leveret.metrics import queue_lines as figures

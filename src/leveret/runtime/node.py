@@ -102,9 +102,11 @@ class Node:
         self.front.on_event = log_event
         self._tracer: Tracer | None = None
         if settings.otel_endpoint:
-            trails = TracedMessages()
-            self._tracer = Tracer(trails, otlp_exporter(settings.otel_endpoint, settings.node))
-            self.broker.turn.trails = trails
+            traced_messages = TracedMessages()
+            self._tracer = Tracer(
+                traced_messages, otlp_exporter(settings.otel_endpoint, settings.node)
+            )
+            self.broker.turn.traced_messages = traced_messages
         self._clock = clock
         self._started_ms = clock.now_ms()
         self._serves_http = serves_http

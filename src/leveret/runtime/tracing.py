@@ -14,9 +14,17 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from leveret import __version__
-from leveret.engine.history.life_events import DELIVERED, FINAL, NACKED, QUEUED, REJECTED, REQUEUED
-from leveret.engine.history.life_events import TIMED_OUT as LATE
-from leveret.engine.history.tracing import TracedMessages, TrailEvent
+from leveret.engine.history.life_events import (
+    DELIVERED,
+    DUE,
+    FINAL,
+    NACKED,
+    QUEUED,
+    REJECTED,
+    REQUEUED,
+    TIMED_OUT,
+)
+from leveret.engine.history.tracing import TracedEvent, TracedMessages
 from leveret.errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -47,10 +55,10 @@ Export = Callable[[list[Span]], bool]
 class Tracer:
     """Makes spans of trails, and has them sent."""
 
-    def __init__(self, trails: TracedMessages, export: Export) -> None:
+    def __init__(self, traced_messages: TracedMessages, export: Export) -> None:
         self.exported = 0
         self._failed = 0  # spans that could not be sent, or for which there was no room
-        self._trails = trails
+        self._traced_messages = traced_messages
         self._export = export
         self._since: dict[int, tuple[int, bool]] = {}  # copy -> since when, and whether it is held
         self._waiting: list[Span] = []
@@ -61,24 +69,24 @@ class Tracer:
 
     @property
     def dropped(self) -> int:
-        return self._failed + int(self._trails.missed)
+        return self._failed + int(self._traced_messages.missed)
 
     def flush(self) -> None:
         """End of a turn: take its events."""
-        events = self._trails.events
+        events = self._traced_messages.events
         if events:
-            self._trails.events = []
+            self._traced_messages.events = []
             made = [span for event in events if (span := self._note(event)) is not None]
             if made:
                 self._hand_over(made)
 
-    def _note(self, event: TrailEvent) -> Span | None:
+    def _note(self, event: TracedEvent) -> Span | None:
         """The span that an event ends, if it ends one."""
         number, now_ms = int(event.number), int(event.time_ms)
         before = self._since.pop(number, None)
-        if event.event not in FINAL:
+        if event.event not in FINAL and event.event != DUE:  # due: it goes on under another number
             self._since[number] = (now_ms, event.event == DELIVERED)
-        if event.event in (NACKED, REJECTED, LATE) and before is not None:
+        if event.event in (NACKED, REJECTED, TIMED_OUT) and before is not None:
             self._since[number] = before  # what is done about it follows
             return None
         if before is None or event.event == QUEUED:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from leveret.clock import Clock
 from leveret.engine.broker import Broker
-from leveret.engine.pulse import NEVER
+from leveret.engine.timer_queue import NEVER
 from leveret.runtime.loop_watch import LoopWatch
 
 log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class Turns:
             self.soon()
         if self.watch is not None and not self.watch.is_armed:
             self.watch.arm()
-        due_ms = broker.pulse.next_due_ms()
+        due_ms = broker.timers.next_due_ms()
         if due_ms != NEVER and (self._timer_ms == NEVER or due_ms < self._timer_ms):
             self._set_timer(due_ms)
 
@@ -86,7 +86,7 @@ class Turns:
     def _on_moved(self) -> int:
         """The clock was moved by hand; when the next thing is due, or NEVER."""
         self.on_pulse()
-        return self._broker.pulse.next_due_ms()
+        return self._broker.timers.next_due_ms()
 
     def _set_timer(self, due_ms: int) -> None:
         if not self._clock.moves or self._has_stopped:

@@ -28,7 +28,7 @@ from typing import Final
 
 from leveret.errors import CorruptionError
 from leveret.histogram import Histogram
-from leveret.journal.chunks import Written
+from leveret.journal.chunks import WrittenChunk
 from leveret.journal.journal import Journal
 from leveret.storage.blocks import BLOCK_HEAD_BYTES, HEAD_BYTES, encode_block_head, encode_head
 from leveret.storage.checkpoint import read_whole, remove_logs, write_checkpoint, write_index
@@ -71,7 +71,7 @@ class Work:
         self.offset = offset
         self.released: list[int] = []  # positions that nobody needs once it is on disk
         self.removable: list[int] = []  # files that nobody needs then
-        self.chunks: list[Written] = []  # of streams, to be put into their segments
+        self.chunks: list[WrittenChunk] = []  # of streams, to be put into their segments
         self.dropped: list[tuple[int, int]] = []  # segments that nobody needs then
         self.spare: list[int] = []  # files that nobody needs now: a full disk wants their room
         self.is_written = not pieces
@@ -183,7 +183,7 @@ class Log:
 
     def _place(self, number: int, offset: int) -> None:
         self._offset = offset
-        self._journal.place(number, offset + BLOCK_HEAD_BYTES)
+        self._journal.begin_block(number, offset + BLOCK_HEAD_BYTES)
 
     # On the event loop
 
@@ -216,7 +216,7 @@ class Log:
             done(0)
             return
         self._rolls.append(done)
-        self._journal.nothing()
+        self._journal.write_nothing()
         self.kick()
 
     def files(self) -> list[int]:
@@ -228,7 +228,7 @@ class Log:
         return sum(self._sizes.get(number, 0) for number in self._files) + self._offset
 
     def _send(self) -> None:
-        pieces = self._journal.take()
+        pieces = self._journal.take_block()
         self.taken_block += 1
         work = Work(pieces, self.taken_block, self._offset)
         work.released = self._journal.take_released()
@@ -386,7 +386,7 @@ class Log:
             if self._working is not None:
                 self._queue.put(self._working)  # again, if the disk was full; else it is written
             if self._journal.waiting_bytes() != 0:
-                last = Work(self._journal.take(), self.taken_block + 1, self._offset)
+                last = Work(self._journal.take_block(), self.taken_block + 1, self._offset)
                 last.chunks = self._journal.take_written()
                 self._queue.put(last)
         self._queue.put(None)

@@ -12,7 +12,8 @@ from typing import Final
 from mypy_extensions import i64
 
 from leveret.checksum import crc32
-from leveret.engine.backlog.paged import Pages, Run
+from leveret.engine.backlog.page_reader import PageReader
+from leveret.engine.backlog.paged import PagedRun
 from leveret.engine.message import LOGGED, NO_ADDRESS, Address, Message, read_address
 from leveret.errors import CorruptionError
 from leveret.journal.records import (
@@ -38,7 +39,7 @@ _SEARCH_BYTES: Final = 16 * 1024 * 1024  # read at once in search of a whole blo
 _NO_LIMIT: Final = 1 << 62
 
 
-class LogPages(Pages):
+class LogPages(PageReader):
     """Messages of the log, by file and offset."""
 
     def __init__(self, read_bytes: Callable[[int, int, int], bytes]) -> None:
@@ -51,12 +52,12 @@ class LogPages(Pages):
         self._address_record = b""
         self._damaged: dict[int, list[tuple[int, int]]] = {}  # stretches of files that are no block
 
-    def read(self, run: Run, slot: i64) -> list[Message]:
+    def read(self, run: PagedRun, slot: i64) -> list[Message]:
         messages: list[Message] = []
         self._read(run, slot, messages, None)
         return messages
 
-    def payloads(self, run: Run) -> list[bytes]:
+    def payloads(self, run: PagedRun) -> list[bytes]:
         """The next messages of a run as the payloads of MESSAGE records of their own."""
         payloads: list[bytes] = []
         self._read(run, 0, [], payloads)
@@ -75,7 +76,7 @@ class LogPages(Pages):
             at = self._verified[file]
         return False
 
-    def prepare(self, run: Run) -> bool:
+    def prepare(self, run: PagedRun) -> bool:
         if run.file >= self.trusted_from:
             return True
         end: i64 = min(run.at + SIFT_MESSAGES, len(run.offsets))
@@ -85,7 +86,7 @@ class LogPages(Pages):
         self.verify(run.file, PAGE_BYTES)
         return i64(self._verified.get(run.file, HEAD_BYTES)) > last
 
-    def sift(self, run: Run, slot: i64, needle: bytes) -> tuple[list[Message], i64]:
+    def sift(self, run: PagedRun, slot: i64, needle: bytes) -> tuple[list[Message], i64]:
         """Neighbours are read by one call, and searched before anything is taken apart."""
         count = self._neighbours(run) if needle else 0
         if count <= 1:
@@ -106,7 +107,7 @@ class LogPages(Pages):
             found.append(self._message(run.file, offset, data, start, slot))
         return found, count
 
-    def _neighbours(self, run: Run) -> i64:
+    def _neighbours(self, run: PagedRun) -> i64:
         """How many of the next messages of a run can be read by one call."""
         offsets = run.offsets
         at = run.at
@@ -123,7 +124,7 @@ class LogPages(Pages):
         return count
 
     def _read(
-        self, run: Run, slot: i64, messages: list[Message], payloads: list[bytes] | None
+        self, run: PagedRun, slot: i64, messages: list[Message], payloads: list[bytes] | None
     ) -> None:
         """Read a page of a run, as messages or as payloads."""
         count = min(run.left(), PAGE_MESSAGES)
@@ -158,7 +159,7 @@ class LogPages(Pages):
                     payloads.append(payload)
                 index += 1
 
-    def unreadable(self, run: Run) -> i64:
+    def unreadable(self, run: PagedRun) -> i64:
         """How many of the next messages stand in damaged bytes; all, if the reason is another."""
         count: i64 = 0
         for offset in run.offsets[run.at :]:

@@ -12,7 +12,8 @@ not hold in memory anyway. `pieces` may run in a thread, once everything is on d
 from collections.abc import Iterator
 from typing import Final
 
-from leveret.engine.backlog.paged import QueuePages, Run
+from leveret.engine.backlog.page_reader import QueuePageReader
+from leveret.engine.backlog.paged import PagedRun
 from leveret.engine.insight.peek import read_on
 from leveret.engine.message import PERSISTENT, REDELIVERED, Message
 from leveret.engine.queues.queue import Queue
@@ -90,7 +91,7 @@ class QueueSnapshot:
         number = 1
         count = 0
         for definition in self._definitions:
-            journal.define(definition)
+            journal.write_definition(definition)
         for message, due_ms in self._messages():
             self._write(journal, message, due_ms, count)
             count += 1
@@ -105,7 +106,7 @@ class QueueSnapshot:
         """Every message and when it is due; 0 = now."""
         self.unreadable = 0
         pages = LogPages(self._read)  # every block is checked
-        of_queue = QueuePages(pages, self._slot, self._returned, self._counts)
+        of_queue = QueuePageReader(pages, self._slot, self._returned, self._counts)
         of_queue.redelivered_through = self._redelivered_through
         for held, runs in self._lines:
             for message in held:
@@ -122,7 +123,7 @@ class QueueSnapshot:
 
     def _write(self, journal: Journal, message: Message, due_ms: int, seq: int) -> None:
         was_delivered = message.tag != 0 or message.flags & REDELIVERED
-        journal.message(
+        journal.write_message(
             self._id,
             seq,
             message.expires_ms,
@@ -134,7 +135,7 @@ class QueueSnapshot:
             message.body,
         )
         if message.returns:
-            journal.returned(self._id, seq, message.returns, message.failures, due_ms)
+            journal.write_returned(self._id, seq, message.returns, message.failures, due_ms)
 
 
 def _definitions(vhost: Vhost, queue: Queue) -> list[bytes]:
@@ -148,7 +149,7 @@ def _definitions(vhost: Vhost, queue: Queue) -> list[bytes]:
 
 def _lines(
     vhost: Vhost, queue: Queue, flying: list[Message]
-) -> list[tuple[list[Message], list[Run]]]:
+) -> list[tuple[list[Message], list[PagedRun]]]:
     """Messages in memory and positions in the log, in the order in which they are served.
 
     What is in flight stands where it came from.
@@ -159,7 +160,7 @@ def _lines(
         if message.queue != queue.slot:
             continue
         by_priority.setdefault(message.priority if ready.prioritised else 0, []).append(message)
-    lines: list[tuple[int, list[Message], list[Run]]] = []
+    lines: list[tuple[int, list[Message], list[PagedRun]]] = []
     if ready.returns_first and not ready.back.is_empty():
         lines.append((1 << 62, ready.back.messages(), []))
     of_priority = {priority: ready.lines_at(priority) for priority in ready.lines}
@@ -167,7 +168,7 @@ def _lines(
         of_priority = {0: [ready.line]}
     for priority in by_priority.keys() | of_priority.keys():
         held = by_priority.get(priority, [])
-        runs: list[Run] = []
+        runs: list[PagedRun] = []
         for line in of_priority.get(priority, []):
             held = [*held, *line.messages()]
             runs.extend(run.copy() for run in line.paged.runs)
@@ -179,7 +180,7 @@ def _lines(
 
 def _file(writer: ArchiveWriter, journal: Journal, number: int) -> Iterator[bytes]:
     """One log file of one block, as a member of the archive."""
-    pieces = journal.take()
+    pieces = journal.take_block()
     journal.take_index()  # a start makes its own
     data = b"".join([encode_head(number), encode_block_head(pieces, number), *pieces])
     name = log_name(number)

@@ -12,7 +12,7 @@ Without the index nobody can know, and the node does not start. A file that was 
 which block the log was on disk then: if it ends before that, the disk has forgotten what it synced.
 """
 
-from leveret.engine.backlog.paged import Pages
+from leveret.engine.backlog.page_reader import PageReader
 from leveret.engine.broker import Broker
 from leveret.engine.queues.queue import Queue
 from leveret.engine.restore import define
@@ -60,7 +60,7 @@ class Recovered:
         self.losses: list[str] = []  # what cannot be read for that, in words
 
 
-def recover(disk: Disk, broker: Broker, pages: Pages, segments: SegmentFiles) -> Recovered:
+def recover(disk: Disk, broker: Broker, pages: PageReader, segments: SegmentFiles) -> Recovered:
     """Build the broker's state from the data directory."""
     found = Recovered()
     rebuild(disk, broker, pages, segments, found)
@@ -68,7 +68,7 @@ def recover(disk: Disk, broker: Broker, pages: Pages, segments: SegmentFiles) ->
 
 
 def rebuild(
-    disk: Disk, broker: Broker, pages: Pages, segments: SegmentFiles, found: Recovered
+    disk: Disk, broker: Broker, pages: PageReader, segments: SegmentFiles, found: Recovered
 ) -> None:
     """The same, into what the caller has prepared."""
     replay = found.replay
@@ -305,7 +305,7 @@ def _tell_queues(broker: Broker, found: Recovered) -> None:
                 raise CorruptionError(damage.refusal())  # a number that no queue ever had
 
 
-def _load(broker: Broker, pages: Pages, replay: Replay, found: Recovered) -> None:
+def _load(broker: Broker, pages: PageReader, replay: Replay, found: Recovered) -> None:
     """Give every queue the messages that are left of it."""
     for queue in broker.slots.queues:
         if queue is None or not queue.durable or isinstance(queue, Stream):

@@ -186,12 +186,12 @@ def _find_loss(queue: Queue, report: Report) -> None:
         if ranges:
             both = zip(run.seqs[run.at :], run.offsets[run.at :], strict=True)
             lost.update(seq for seq, offset in both if _is_in(ranges, offset))
-    for _, _, seq, position, _ in queue.scheduled.distant.entries():
+    for _, _, seq, position, _ in queue.scheduled.in_log.entries():
         ranges = report.ranges.get(log_name(position >> OFFSET_BITS), [])
         if _is_in(ranges, position & OFFSET_MASK):
             lost.add(seq)
     for seq in sorted(lost):
-        queue.ledger.gone.add(seq)
+        queue.ledger.settled.add(seq)
         queue.ledger.returned.pop(seq, None)
     if lost or queue.damage:
         report.losses.append(Loss(queue.vhost, queue.name, len(lost), list(queue.damage)))

@@ -18,9 +18,9 @@ from librt.strings import (
 from mypy_extensions import i32, i64
 
 from leveret.checksum import crc32
-from leveret.engine.backlog.ages import Ages
+from leveret.engine.backlog.arrival_times import ArrivalTimes
 from leveret.engine.backlog.settled_numbers import SettledNumbers
-from leveret.engine.deduplication.known_keys import PAGE_KEYS
+from leveret.engine.deduplication.recent_keys import PAGE_KEYS
 from leveret.errors import CorruptionError
 from leveret.journal.index import ENTRY_BYTES, signed32, write_entry
 from leveret.journal.records import (
@@ -119,7 +119,7 @@ class QueueLog:
         self.next_seq: i64 = 0
         self.returned: dict[int, tuple[int, int, int]] = {}  # returns, failures, due_ms
         self.damaged: dict[int, tuple[int, int]] = {}  # file and offset of what cannot be read
-        self.ages = Ages()
+        self.ages = ArrivalTimes()
 
     def add(self, file: i64, seq: i64, offset: i64, size: i64, priority: i64, due_ms: i64) -> None:
         """A message stands in the log."""

@@ -6,7 +6,7 @@ only where some are gone, scheduled or of different priorities each message is l
 
 from mypy_extensions import i64
 
-from leveret.engine.backlog.paged import Run
+from leveret.engine.backlog.paged import PagedRun
 from leveret.engine.backlog.settled_numbers import SettledNumbers
 from leveret.engine.queues.queue import Queue
 from leveret.journal.records import OFFSET_BITS
@@ -53,12 +53,12 @@ def restore(
         counts_by_file[stretch.file] = counts_by_file.get(stretch.file, 0) + count
     if log.damaged:
         queue.next_seq = max(queue.next_seq, max(log.damaged) + 1)
-    queue.ledger.gone = live.rest(queue.next_seq)
+    queue.ledger.settled = live.rest(queue.next_seq)
     if log.damaged:
         _set_aside(queue, log, counts_by_file)
-    queue.ages.restore(log.ages, queue.next_seq)
+    queue.arrival_times.restore(log.ages, queue.next_seq)
     queue.has_expiries = True
-    queue.ready.mortal = True
+    queue.ready.has_expiring = True
     queue.arm()
     return counts_by_file
 
@@ -67,15 +67,15 @@ def _set_aside(queue: Queue, log: QueueLog, counts: dict[int, int]) -> None:
     """Messages in damaged blocks live on, unread: they are not gone, and their file is kept."""
     taken: list[int] = []
     for seq, (file, offset) in sorted(log.damaged.items()):
-        if log.gone.has(seq) or not queue.ledger.gone.has(seq):
+        if log.gone.has(seq) or not queue.ledger.settled.has(seq):
             continue  # done with, or the number of a message that can be read
         damaged = queue.ready.damaged
         if not damaged or damaged[-1].file != file:
-            damaged.append(Run(file))
+            damaged.append(PagedRun(file))
         damaged[-1].add(seq, offset)
         counts[file] = counts.get(file, 0) + 1
         taken.append(seq)
-    queue.ledger.gone = queue.ledger.gone.without(taken)
+    queue.ledger.settled = queue.ledger.settled.without(taken)
 
 
 class _Live:
@@ -111,7 +111,7 @@ class _Live:
 
 def _set_aside_missing(queue: Queue, stretch: Stretch, live: _Live) -> int:
     """The file of these messages is missing: they are not gone, but nobody can have them."""
-    run = Run(stretch.file)
+    run = PagedRun(stretch.file)
     offsets = stretch.offsets()
     index = 0
     for number in stretch.seqs():
@@ -139,7 +139,7 @@ def _restore_whole(queue: Queue, stretch: Stretch, live: _Live) -> int:
     last: i64 = seqs[-1]
     if last - first + 1 != len(seqs) or not live.has_all(first, last):
         return 0
-    run = Run(stretch.file)
+    run = PagedRun(stretch.file)
     run.seqs = seqs
     run.offsets = stretch.offsets()
     run.last = run.offsets[-1]
@@ -152,7 +152,7 @@ def _restore_whole(queue: Queue, stretch: Stretch, live: _Live) -> int:
 def _restore_each(queue: Queue, stretch: Stretch, live: _Live) -> int:
     """One by one. What came back, and has waited long enough, is in its place again."""
     now_ms = queue.turn.now_ms
-    runs: dict[int, Run] = {}  # by priority
+    runs: dict[int, PagedRun] = {}  # by priority
     file = stretch.file
     offsets = stretch.offsets()
     sizes = stretch.sizes()
@@ -173,11 +173,11 @@ def _restore_each(queue: Queue, stretch: Stretch, live: _Live) -> int:
                     due_ms = 0
             if due_ms != 0:
                 position = file << OFFSET_BITS | i64(offsets[index])
-                queue.scheduled.add_distant(seq, due_ms, position, sizes[index])
+                queue.scheduled.add_in_log(seq, due_ms, position, sizes[index])
             else:
                 priority = priorities[index] if queue.ready.prioritised else 0
                 if priority not in runs:
-                    runs[priority] = Run(file)
+                    runs[priority] = PagedRun(file)
                 runs[priority].add(seq, offsets[index])
                 queue.ready.body_bytes += sizes[index]
         index += 1

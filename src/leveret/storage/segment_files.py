@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Final
 
 from leveret.errors import CorruptionError, StorageError
-from leveret.journal.chunks import Written
+from leveret.journal.chunks import WrittenChunk
 from leveret.storage.blocks import HEAD_BYTES, check_head, encode_head
 from leveret.storage.disk import Disk, DiskFile
 from leveret.storage.names import segment_name
@@ -35,7 +35,7 @@ class SegmentFiles:
 
     # In the log's thread
 
-    def append(self, chunks: list[Written]) -> None:
+    def append(self, chunks: list[WrittenChunk]) -> None:
         """Put chunks into their places. Doing it twice does no harm."""
         for chunk in chunks:
             key = (chunk.owner.stream, chunk.segment)

@@ -16,7 +16,7 @@ from mypy_extensions import i64
 from leveret.engine.streams.chunk import Chunk, chunk_bytes, read_chunk
 from leveret.engine.streams.segments import Index, Segment, Segments, SegmentStore
 from leveret.errors import CorruptionError
-from leveret.journal.chunks import CHUNK_HEAD_BYTES, Written
+from leveret.journal.chunks import CHUNK_HEAD_BYTES, WrittenChunk
 from leveret.storage.blocks import HEAD_BYTES
 
 INDEXES_MAX: Final = 64  # kept in memory for one stream
@@ -98,7 +98,7 @@ class DiskSegments(Segments):
             index.note(segment.first_offset, 0, HEAD_BYTES)
         return index
 
-    def keep(self, written: Written) -> None:
+    def keep(self, written: WrittenChunk) -> None:
         index = self._indexes.get(written.segment)
         if index is None:
             if written.at != HEAD_BYTES:

@@ -153,7 +153,7 @@ class Store:
 
     def close(self) -> None:
         """Write what is left; blocks until it is on disk."""
-        self.journal.end()
+        self.journal.write_end()
         self.space.stop()
         self.log.stop()
         self.disk.release()

@@ -10,7 +10,7 @@ from leveret.engine.streams.chunk import chunk_bytes, read_chunk
 from leveret.engine.streams.segments import Segment
 from leveret.engine.streams.stream import Stream
 from leveret.errors import CorruptionError
-from leveret.journal.chunks import CHUNK_HEAD_BYTES, Written
+from leveret.journal.chunks import CHUNK_HEAD_BYTES, WrittenChunk
 from leveret.journal.records import RECORD_HEAD_BYTES
 from leveret.storage.blocks import HEAD_BYTES
 from leveret.storage.disk import Disk, DiskFile
@@ -122,14 +122,14 @@ def _check_first(stream: Stream, log: StreamLog) -> None:
 def _place(disk: Disk, stream: Stream, log: StreamLog) -> None:
     """Cut the last segment where the checkpoint says that it ended, and go on there."""
     kept = stream.segments.segments
-    place = stream.writer.place
+    place = stream.writer.position
     if log.segment < log.first_offset:  # it has been forgotten since
-        place.go_on(log.segment, log.at, log.began_ms)
+        place.resume_at(log.segment, log.at, log.began_ms)
         return
     if not kept or kept[-1].first_offset != log.segment or kept[-1].end < log.at:
         if log.next_offset > 0:
             stream.note_damage(CorruptionError(f"the segment of offset {log.segment} is cut short"))
-        place.begin(log.next_offset)
+        place.begin_segment(log.next_offset)
         return
     file = disk.open(segment_name(int(stream.ledger.id), log.segment))
     try:
@@ -137,7 +137,7 @@ def _place(disk: Disk, stream: Stream, log: StreamLog) -> None:
     finally:
         file.close()
     kept[-1].end = log.at
-    place.go_on(log.segment, log.at, log.began_ms)
+    place.resume_at(log.segment, log.at, log.began_ms)
 
 
 def _append_chunks(disk: Disk, broker: Broker, replay: Replay, files: SegmentFiles) -> None:
@@ -165,17 +165,17 @@ def _append(stream: Stream, data: bytes, first_kept: int, files: SegmentFiles) -
     writer = stream.writer
     if first + count <= writer.next_offset:
         return  # is there
-    place = writer.place
+    place = writer.position
     if first > writer.next_offset:  # what stood between in the log cannot be read
         stream.note_damage(
             CorruptionError(f"offsets {writer.next_offset} to {first - 1} are missing")
         )
-        place.begin(first)
+        place.begin_segment(first)
     if place.segment < first_kept <= first:
-        place.begin(first)
-    at = place.put(first, first_ms, len(data))
+        place.begin_segment(first)
+    at = place.place_chunk(first, first_ms, len(data))
     if first >= first_kept:
-        written = Written(writer, place.segment, at, data, first, count, first_ms)
+        written = WrittenChunk(writer, place.segment, at, data, first, count, first_ms)
         files.append([written])
         stream.segments.add(written)
     writer.next_offset = first + count

@@ -13,7 +13,7 @@ Where a survivor is decides how its holder hears of the new position:
 
 The first kind is found in the queues. The second is what the file's index holds besides: of a
 queue that is there, not gone, and not copied before. Between two slices messages change from one
-kind to the other; `Journal.settled` keeps those out that did. What is missed by that, or belongs to
+kind to the other; `Journal.pinned` keeps those out that did. What is missed by that, or belongs to
 a queue with damage, keeps the file until it is looked at again.
 
 Messages that were spilled are copied as well: a queue of transient messages may wait for long.
@@ -25,10 +25,10 @@ from typing import Final
 from librt.strings import read_i32_be, read_i64_be
 from mypy_extensions import i64
 
-from leveret.engine.backlog.paged import Run
+from leveret.engine.backlog.paged import PagedRun
 from leveret.engine.broker import Broker
-from leveret.engine.pulse import NEVER, Timed, earlier
 from leveret.engine.queues.queue import Queue
+from leveret.engine.timer_queue import NEVER, Timed, earlier
 from leveret.errors import CorruptionError
 from leveret.journal.index import ENTRY_BYTES
 from leveret.journal.journal import Journal
@@ -114,11 +114,11 @@ class Survivors(Timed):
                 due_ms = self._stable_ms(file, now_ms)
                 if due_ms <= now_ms:
                     self._begin(file)
-                    self._broker.pulse.arm(self, now_ms)
+                    self._broker.timers.arm(self, now_ms)
                     return True
                 next_ms = earlier(next_ms, due_ms)
         if next_ms != NEVER:
-            self._broker.pulse.arm(self, next_ms)
+            self._broker.timers.arm(self, next_ms)
         return next_ms != NEVER
 
     def _stable_ms(self, file: i64, now_ms: i64) -> i64:
@@ -155,7 +155,7 @@ class Survivors(Timed):
         """Nothing is written any more."""
         if self._phase != _IDLE:
             self._end()
-        self._broker.pulse.disarm(self)
+        self._broker.timers.disarm(self)
 
     def _end(self) -> None:
         self._journal.end_moving()
@@ -172,7 +172,7 @@ class Survivors(Timed):
             return NEVER
         if self._journal.size() >= SLICE_BYTES:
             return now_ms + BUSY_MS
-        retry_ms: i64 = RETRY_SOON_MS if self._journal.settled else RETRY_MS
+        retry_ms: i64 = RETRY_SOON_MS if self._journal.pinned else RETRY_MS
         try:
             is_done = self._step()
         except (CorruptionError, OSError):
@@ -227,11 +227,11 @@ class Survivors(Timed):
 
     def _copy_distant(self, queue: Queue) -> bool:
         """Copy a page of the queue's distant messages; False if none is in the file."""
-        spots = queue.scheduled.distant.find(self._file, _PAGE)
+        spots = queue.scheduled.in_log.find(self._file, _PAGE)
         if not spots:
             return False
         by_seq = {spot.seq: spot for spot in spots}
-        run = Run(self._file)
+        run = PagedRun(self._file)
         for place, seq in sorted([(spot.position, spot.seq) for spot in spots]):
             run.add(seq, i64(place) & OFFSET_MASK)
         positions = self._copy(run)
@@ -239,7 +239,7 @@ class Survivors(Timed):
             by_seq[seq].move(position)
         return True
 
-    def _copy(self, run: Run) -> list[int]:
+    def _copy(self, run: PagedRun) -> list[int]:
         """Copy the next messages of a run, which stay in it; their new positions."""
         payloads = self._pages.payloads(run)
         at = run.at
@@ -275,7 +275,7 @@ class Survivors(Timed):
         """Copy messages that the next entries of the index name; whether they were the last."""
         places = self._next_in_memory()
         if places:
-            run = Run(self._file)
+            run = PagedRun(self._file)
             for offset, seq, _ in places[:_PAGE]:
                 run.add(seq, offset)
             positions = self._copy(run)
@@ -303,7 +303,7 @@ class Survivors(Timed):
         for number, named in by_queue.items():
             queue = self._queues[number]
             if _is_sound(queue):
-                live = set(queue.ledger.gone.missing(sorted([seq for seq, _, _ in named])))
+                live = set(queue.ledger.settled.missing(sorted([seq for seq, _, _ in named])))
                 places.extend([(offset, seq, at) for seq, offset, at in named if seq in live])
         places.sort()
         return places
@@ -311,7 +311,7 @@ class Survivors(Timed):
     def _may_copy(self, offset: i64) -> bool:
         if offset in self._copied:
             return False
-        return self._file << OFFSET_BITS | offset not in self._journal.settled
+        return self._file << OFFSET_BITS | offset not in self._journal.pinned
 
 
 def _is_sound(queue: Queue | None) -> bool:

@@ -9,7 +9,7 @@ from leveret.arrow.encoding import encode
 from leveret.arrow.requests import COLUMNS, Request
 from leveret.arrow.segments import chunks_received
 from leveret.engine.message import Address
-from leveret.journal.chunks import ChunkWriter, Place
+from leveret.journal.chunks import ChunkWriter, WritePosition
 from leveret.wire.properties import Properties, encode_header
 
 NUMBER = 7  # of the stream in the log
@@ -31,7 +31,7 @@ class Sent(NamedTuple):
 
 def chunks(*groups: list[Sent], first_offset: int = 0) -> list[bytes]:
     """One chunk for each group of messages."""
-    writer = ChunkWriter(Place(1 << 40, 0, 24))
+    writer = ChunkWriter(WritePosition(1 << 40, 0, 24))
     writer.next_offset = first_offset
     made = []
     for group in groups:

@@ -3,7 +3,7 @@
 import pytest
 
 from leveret.engine.broker import Broker
-from leveret.engine.pulse import NEVER
+from leveret.engine.timer_queue import NEVER
 from leveret.errors import NotFoundError
 from tests.protocol.stage import method
 from tests.unit.engine.front import Client, got, names
@@ -12,7 +12,7 @@ from tests.unit.engine.front import Client, got, names
 def test_a_new_broker_has_one_vhost_and_waits_for_nothing() -> None:
     broker = Broker(1)
     assert list(broker.vhosts) == ["/"]
-    assert broker.pulse.next_due_ms() == NEVER
+    assert broker.timers.next_due_ms() == NEVER
     with pytest.raises(NotFoundError, match="vhost other not found"):
         broker.vhost("other")
     assert broker.add_vhost("other") is broker.vhost("other")
@@ -89,7 +89,7 @@ def test_a_purge_of_much_is_freed_over_several_beats() -> None:
     client.publish("q", *["x"] * 50_000)
     client.send("queue.purge", queue="q")
     beats = 0
-    while client.stage.broker.pulse.next_due_ms() == 1 or client.stage.next_due_ms() == 0:
+    while client.stage.broker.timers.next_due_ms() == 1 or client.stage.next_due_ms() == 0:
         client.stage.broker.on_pulse(client.stage.now_ms)
         client.stage.end_turn()
         beats += 1

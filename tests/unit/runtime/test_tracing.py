@@ -34,10 +34,10 @@ class Collector:
 
 def traced_client() -> tuple[Client, Tracer, Collector]:
     stage = Stage()
-    trails = TracedMessages()
-    stage.broker.turn.trails = trails
+    traced_messages = TracedMessages()
+    stage.broker.turn.traced_messages = traced_messages
     collector = Collector()
-    return Client(stage), Tracer(trails, collector.export), collector
+    return Client(stage), Tracer(traced_messages, collector.export), collector
 
 
 def shown(tracer: Tracer, collector: Collector) -> list[tuple[str, int, int, str]]:
@@ -83,6 +83,23 @@ def test_a_retry_and_a_dead_letter_are_in_the_same_trace() -> None:
         ("dead hold", 5, 5, "acked: automatic"),
     ]
     assert {span.parent for span in collector.spans} == {PARENT.encode()}
+
+
+def test_scheduled_message_has_a_span_until_it_is_due_and_one_until_it_is_delivered() -> None:
+    client, tracer, collector = traced_client()
+    client.queue("q", x_delayed=True)
+    client.publish("q", "a", headers={"traceparent": PARENT, "x-delay": 1000})
+    client.publish("q", "b", headers={"x-delay": 1000})
+    client.advance(1000)
+    client.advance(5)
+    client.get("q", no_ack=True)
+    client.get("q", no_ack=True)
+    assert shown(tracer, collector) == [
+        ("q wait", 0, 1000, "due"),
+        ("q wait", 1000, 1005, "delivered"),
+        ("q hold", 1005, 1005, "acked: automatic"),
+    ]
+    assert not tracer._since
 
 
 def test_a_purge_ends_what_waits() -> None:

@@ -33,7 +33,7 @@ from leveret.amqp.reader import Reader
 from leveret.amqp.writer import Writer
 from leveret.auth import READ
 from leveret.engine.commands.settling import end_consumer
-from leveret.engine.pulse import NEVER
+from leveret.engine.timer_queue import NEVER
 from leveret.engine.turns.session import REFUSED
 from leveret.errors import ChannelError, LeveretError, NotAllowedError
 
@@ -114,7 +114,7 @@ def _watch_expiry(connection: ConnectionState) -> None:
     assert connection.user is not None
     connection.expires_ms = connection.user.expires_ms
     if connection.expires_ms != NEVER:
-        connection.front.broker.pulse.arm(connection, connection.expires_ms)
+        connection.front.broker.timers.arm(connection, connection.expires_ms)
 
 
 def on_access_changed(connection: ConnectionState) -> None:

@@ -6,7 +6,7 @@ bytes. Everything that RabbitMQ refuses in a message is refused here, with its t
 
 from mypy_extensions import i64
 
-from leveret.engine.arguments.queue_arguments import read_expiration
+from leveret.engine.arguments.expiration import read_expiration
 from leveret.engine.exchanges.delayed import DELAY, delay_ms
 from leveret.engine.exchanges.exchange import Headers
 from leveret.engine.message import PERSISTENT, Address

@@ -19,10 +19,11 @@ from heapq import heapify
 from mypy_extensions import i64
 
 from leveret.engine.backlog.line import Line
-from leveret.engine.backlog.paged import QueuePages, Run
+from leveret.engine.backlog.page_reader import QueuePageReader
+from leveret.engine.backlog.paged import PagedRun
 from leveret.engine.backlog.ready import Ready
 from leveret.engine.backlog.scheduled import Scheduled
-from leveret.engine.backlog.scheduled_in_log import Entry
+from leveret.engine.backlog.scheduled_in_log import ScheduledEntry
 from leveret.engine.message import LOGGED, Message
 from leveret.engine.queues.queue import Queue
 from leveret.journal.records import NOWHERE
@@ -95,11 +96,11 @@ class Look:
                 for run in line.paged.runs:
                     self._look_in_log(run, ready.pages)
 
-    def _look_in_log(self, run: Run, pages: QueuePages) -> None:
+    def _look_in_log(self, run: PagedRun, pages: QueuePageReader) -> None:
         places = run.places_of(self._seqs)
         if not places:
             return
-        part = run.part(places)
+        part = run.select(places)
         while part.left() != 0 and self._bytes_left > 0:
             for message in pages.read_on(part):
                 self._note(message, 0)
@@ -108,13 +109,13 @@ class Look:
 
     def _look_at_scheduled(self, scheduled: Scheduled) -> None:
         left = {seq for seq in self._seqs if seq not in self._found and seq not in self._unread}
-        for due_ms, message in scheduled.near(left):
+        for due_ms, message in scheduled.find_in_memory(left):
             self._note(message, due_ms)
             left.discard(message.seq)
-        if not left or scheduled.distant.count == 0:
+        if not left or scheduled.in_log.count == 0:
             return
-        by_seq = {entry[2]: entry for entry in scheduled.distant.entries_of(left)}
-        chosen: list[Entry] = []
+        by_seq = {entry[2]: entry for entry in scheduled.in_log.entries_of(left)}
+        chosen: list[ScheduledEntry] = []
         for seq in self._seqs:
             if seq in by_seq:
                 if self._bytes_left <= 0:

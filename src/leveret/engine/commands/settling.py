@@ -12,9 +12,9 @@ from mypy_extensions import i64
 from leveret.engine.history.life_events import ACKED, DELETED, NACKED, REJECTED
 from leveret.engine.history.life_events import TIMED_OUT as LATE
 from leveret.engine.message import Address, Message
-from leveret.engine.pulse import NEVER
 from leveret.engine.queues.queue import Queue
 from leveret.engine.queues.slots import Slots
+from leveret.engine.timer_queue import NEVER
 from leveret.engine.turns.session import TIMED_OUT, Consumer, Session, Turn
 from leveret.errors import PreconditionFailedError
 
@@ -167,7 +167,7 @@ def take_through(session: Session, tag: i64) -> list[Message]:
 def close_session(slots: Slots, session: Session) -> None:
     """The session ends: its consumers go, then what it holds goes back and counts as a failure."""
     session.closed = True
-    session.turn.pulse.disarm(session)
+    session.turn.timers.disarm(session)
     end_consumers(slots, session)
     session.outbox = []
     give_back(slots, session.unacked.take_all(), True)
@@ -223,7 +223,7 @@ def _take_back(slots: Slots, session: Session) -> None:
         _end_holder(slots, session, message)
     give_back(slots, overdue, True)
     if next_ms != NEVER:
-        turn.pulse.arm(session, next_ms)
+        turn.timers.arm(session, next_ms)
 
 
 def _timeout_ms(slots: Slots, message: Message) -> i64:

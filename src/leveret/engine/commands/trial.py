@@ -30,11 +30,11 @@ def try_route(vhost: Vhost, exchange: Exchange, routing_key: str, content: Conte
     trial.routed = vhost.router.route(exchange, keys, content.headers, found)
     trial.queues = [target.name for target in found]
     trial.held_by = [held.name for held in vhost.router.held]
-    visited = [e for e in vhost.exchanges.values() if e.mark == exchange.mark]
+    visited = [e for e in vhost.exchanges.values() if e.last_routing == exchange.last_routing]
     trial.exchanges = [e.name for e in visited if e is not exchange]
     for reached in visited:
         alternate = vhost.exchanges.get(reached.alternate) if reached.alternate else None
-        if alternate is not None and alternate.mark == exchange.mark:
+        if alternate is not None and alternate.last_routing == exchange.last_routing:
             if not _matches(reached, keys, content):
                 trial.alternate = True
     return trial

@@ -9,7 +9,8 @@ from bisect import bisect_left
 from mypy_extensions import i64
 
 from leveret.engine.backlog.line import Line
-from leveret.engine.backlog.paged import QueuePages, Run
+from leveret.engine.backlog.page_reader import QueuePageReader
+from leveret.engine.backlog.paged import PagedRun
 from leveret.engine.insight.filters import READY, SCHEDULED, STUCK
 from leveret.engine.message import Message
 from leveret.engine.queues.queue import Queue
@@ -66,7 +67,7 @@ def line_count(line: Line) -> i64:
     return len(line.fresh) - line.at + len(line.returned) + line.paged.count
 
 
-def _in_line(line: Line, seq: i64, pages: QueuePages | None) -> Place | None:
+def _in_line(line: Line, seq: i64, pages: QueuePageReader | None) -> Place | None:
     place = _in_memory(line, seq)
     if place is not None:
         return place
@@ -107,7 +108,7 @@ def _in_memory(line: Line, seq: i64) -> Place | None:
     return place
 
 
-def _index_in(run: Run, seq: i64) -> i64:
+def _index_in(run: PagedRun, seq: i64) -> i64:
     """The index of a number in a run; -1 where it is not."""
     index: i64 = bisect_left(run.seqs, seq, run.at)
     if index < len(run.seqs) and run.seqs[index] == seq:
@@ -115,8 +116,8 @@ def _index_in(run: Run, seq: i64) -> i64:
     return -1
 
 
-def _read(run: Run, index: i64, pages: QueuePages) -> Message | None:
-    one = Run(run.file)
+def _read(run: PagedRun, index: i64, pages: QueuePageReader) -> Message | None:
+    one = PagedRun(run.file)
     one.add(run.seqs[index], run.offsets[index])
     try:
         return pages.peek(one)[0]

@@ -9,7 +9,8 @@ page of messages, and for other states, see `leveret.engine.insight.walk`.
 from mypy_extensions import i64
 
 from leveret.engine.backlog.line import Line
-from leveret.engine.backlog.paged import QueuePages, Run
+from leveret.engine.backlog.page_reader import QueuePageReader
+from leveret.engine.backlog.paged import PagedRun
 from leveret.engine.backlog.ready import Ready
 from leveret.engine.message import Message
 from leveret.engine.queues.queue import Queue
@@ -60,7 +61,7 @@ def _first(ready: Ready, offset: i64, count: i64, bytes_max: i64) -> list[Messag
             if offset >= run.left():
                 offset -= run.left()
                 continue
-            view = run.rest(run.left() - offset)
+            view = run.view_last(run.left() - offset)
             offset = 0
             while view.left() > 0 and len(found) < count and total <= bytes_max:
                 assert ready.pages is not None
@@ -76,7 +77,7 @@ def _memory_count(line: Line) -> i64:
     return len(line.fresh) - line.at + len(line.returned)
 
 
-def read_on(pages: QueuePages, view: Run) -> list[Message]:
+def read_on(pages: QueuePageReader, view: PagedRun) -> list[Message]:
     """The next messages of a view, which is moved on; nothing where they cannot be read."""
     try:
         messages = pages.peek(view)

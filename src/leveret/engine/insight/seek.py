@@ -14,7 +14,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from leveret.engine.backlog.line import Line
-from leveret.engine.backlog.paged import Run
+from leveret.engine.backlog.paged import PagedRun
 from leveret.engine.backlog.ready import Ready
 from leveret.engine.backlog.unacked import Unacked
 from leveret.engine.message import Message
@@ -34,8 +34,8 @@ def lines_of(queue: Queue) -> list[tuple[int, Line]]:
     if ready.prioritised:
         for level in sorted(ready.levels):
             lines.append((level * _LANES, ready.lines[-level]))
-            if ready.lanes is not None:
-                lanes = ready.lanes.at(-level)
+            if ready.fair_lines is not None:
+                lanes = ready.fair_lines.at(-level)
                 lines.extend([(level * _LANES + lane.number, lane.line) for lane in lanes])
     else:
         lines.append((0, ready.line))
@@ -107,7 +107,7 @@ def _returned_after(heap: list[tuple[int, Message]], rank: i64, most: i64) -> li
     return found
 
 
-def run_after(line: Line, seq: i64) -> Run | None:
+def run_after(line: Line, seq: i64) -> PagedRun | None:
     """The next messages of a line that are in the log alone, for reading."""
     runs = line.paged.runs
     low: i64 = 0
@@ -122,10 +122,10 @@ def run_after(line: Line, seq: i64) -> Run | None:
         return None
     run = runs[low]
     at: i64 = bisect_right(run.seqs, seq, run.at)
-    return run.rest(len(run.seqs) - at)
+    return run.view_last(len(run.seqs) - at)
 
 
-def count_through(run: Run, count: i64, seq: i64) -> i64:
+def count_through(run: PagedRun, count: i64, seq: i64) -> i64:
     """How many of the next `count` messages of a run there are up to a number."""
     through: i64 = bisect_right(run.seqs, seq, run.at, run.at + count)
     return through - run.at

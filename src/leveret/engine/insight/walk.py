@@ -24,7 +24,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from leveret.engine.backlog.line import Line
-from leveret.engine.backlog.paged import Run
+from leveret.engine.backlog.paged import PagedRun
 from leveret.engine.insight.filters import READY, SCHEDULED, STATES, UNACKED, Filter
 from leveret.engine.insight.seek import (
     BACK,
@@ -251,7 +251,7 @@ class Walk:
         self._note(count_through(run, count, last))
         return True
 
-    def _is_out_of_age(self, run: Run) -> bool:
+    def _is_out_of_age(self, run: PagedRun) -> bool:
         """Whether the next messages of a run are all too young or too old: they are passed over."""
         count = min(run.left(), _AGE_STEP)
         last: i64 = run.seqs[run.at + count - 1]
@@ -394,8 +394,8 @@ class Walk:
 
 def arrived_ms(queue: Queue, seq: i64) -> i64:
     """When a message came to its queue, or became due there; 0 where nobody noted it."""
-    seqs = queue.ages.seqs
-    return queue.ages.arrived_ms(seq) if seqs and seq >= i64(seqs[0]) else 0
+    seqs = queue.arrival_times.seqs
+    return queue.arrival_times.arrived_ms(seq) if seqs and seq >= i64(seqs[0]) else 0
 
 
 def _session_key(session: Session) -> tuple[str, int]:

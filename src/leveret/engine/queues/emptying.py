@@ -20,11 +20,11 @@ def drop_ready(queue: QueueState) -> int:
     queue.ready = Ready(prioritised=old.prioritised, returns_first=old.returns_first)
     queue.ready.pages = old.pages
     queue.ready.window = old.window
-    if old.lanes is not None:
-        queue.ready.open_lanes()
+    if old.fair_lines is not None:
+        queue.ready.open_fair_lines()
     queue.ready.damaged = old.damaged  # unread and unexplained: a purge is not meant for them
     queue.purged += old.count
-    queue.turn.trash.add(old.messages_held())
+    queue.turn.lazy_free.add(old.messages_held())
     return old.count
 
 
@@ -38,8 +38,8 @@ def drop_everything(queue: QueueState) -> None:
     _forget_damaged(queue)
     _forget_scheduled(queue)
     queue.deleted = True
-    queue.turn.trash.add(queue.ready.messages_held())
-    queue.turn.trash.add(queue.scheduled.clear())
+    queue.turn.lazy_free.add(queue.ready.messages_held())
+    queue.turn.lazy_free.add(queue.scheduled.clear())
     queue.ready = Ready(prioritised=False, returns_first=False)
 
 
@@ -62,5 +62,5 @@ def _forget_damaged(queue: QueueState) -> None:
 def _forget_scheduled(queue: QueueState) -> None:
     for message in queue.scheduled.messages():
         queue.ledger.forget(message)
-    if queue.ledger.journal is not None and queue.scheduled.distant.count != 0:
-        queue.ledger.drop_counts(queue.scheduled.distant.counts())
+    if queue.ledger.journal is not None and queue.scheduled.in_log.count != 0:
+        queue.ledger.drop_counts(queue.scheduled.in_log.counts())

@@ -12,8 +12,8 @@ from mypy_extensions import i64
 
 from leveret.engine.history.life_events import copy_id
 from leveret.engine.message import LOGGED, Message
-from leveret.engine.pulse import NEVER, earlier
 from leveret.engine.queues.state import BATCH, QueueState
+from leveret.engine.timer_queue import NEVER, earlier
 from leveret.engine.turns.session import DUE, EXPIRED
 from leveret.errors import CorruptionError
 from leveret.journal.records import NOWHERE
@@ -23,13 +23,13 @@ from leveret.journal.records import NOWHERE
 
 def note_arrivals(queue: QueueState, now_ms: i64) -> None:
     """Something came in this turn: its time is marked, if it is not close to the last one."""
-    ages = queue.ages
+    ages = queue.arrival_times
     if ages.wants_mark(now_ms):
         if queue.unacked == 0 and queue.ready.oldest_rank() >= ages.next_seq:
             ages.clear()
         journal = queue.ledger.journal
         if journal is not None and queue.durable and journal.size() != 0:
-            journal.came(queue.ledger.id, [ages.next_seq, now_ms])
+            journal.write_came(queue.ledger.id, [ages.next_seq, now_ms])
         ages.mark(now_ms)
     ages.next_seq = queue.next_seq
 
@@ -83,7 +83,7 @@ def update_position(queue: QueueState, message: Message) -> None:
     """The position of a message in memory is going to be used: it may have been copied."""
     journal = queue.ledger.journal
     if journal is not None and journal.is_moving:
-        message.position = journal.where(message.position)
+        message.position = journal.current_position(message.position)
 
 
 # Dying

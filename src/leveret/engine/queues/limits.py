@@ -45,7 +45,7 @@ def drop_heads(queue: QueueState) -> None:
     left = BATCH
     while queue.ready.count != 0 and is_over(queue, 0, 0):
         if left == 0:  # the limit is new: the rest in another turn
-            queue.turn.pulse.arm(queue.timer, queue.turn.now_ms)
+            queue.turn.timers.arm(queue.timer, queue.turn.now_ms)
             return
         left -= 1
         try:

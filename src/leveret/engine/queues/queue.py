@@ -20,7 +20,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from leveret.engine.arguments.queue_arguments import DROP_HEAD, QueueSettings
-from leveret.engine.backlog.paged import Pages
+from leveret.engine.backlog.page_reader import PageReader
 from leveret.engine.backlog.ready import Ready
 from leveret.engine.history.life_events import REQUEUED
 from leveret.engine.message import (
@@ -32,7 +32,6 @@ from leveret.engine.message import (
     Address,
     Message,
 )
-from leveret.engine.pulse import NEVER
 from leveret.engine.queues.emptying import drop_everything, drop_ready
 from leveret.engine.queues.lifetimes import (
     expire,
@@ -46,6 +45,7 @@ from leveret.engine.queues.lifetimes import (
 from leveret.engine.queues.limits import drop_heads, is_over, refuse
 from leveret.engine.queues.state import BATCH, QueueState
 from leveret.engine.queues.telling import note_delivered, note_queued
+from leveret.engine.timer_queue import NEVER
 from leveret.engine.turns.events import consumer_changed
 from leveret.engine.turns.session import DELIVERY_BYTES, DELIVERY_LIMIT, REJECTED, Consumer, Session
 from leveret.errors import CorruptionError
@@ -88,7 +88,7 @@ class Queue(QueueState):
             self._drop_over_limit()
         self.touch()
 
-    def attach(self, journal: Journal, pages: Pages) -> None:
+    def attach(self, journal: Journal, pages: PageReader) -> None:
         """From now on there is a log."""
         self.ledger.journal = journal
         if self.ready.pages is None:
@@ -104,7 +104,7 @@ class Queue(QueueState):
     def close(self) -> None:
         """The queue is deleted: end its consumers and forget its messages."""
         drop_everything(self)
-        self.turn.pulse.disarm(self.timer)
+        self.turn.timers.disarm(self.timer)
         self.end_consumers()
 
     # Coming in
@@ -203,7 +203,7 @@ class Queue(QueueState):
     def _pump(self) -> None:
         ready = self.ready
         now_ms = self.turn.now_ms
-        if self.next_seq != self.ages.next_seq:
+        if self.next_seq != self.arrival_times.next_seq:
             note_arrivals(self, now_ms)
         if not self.paused:
             self._hand_out(ready, now_ms)
@@ -263,7 +263,7 @@ class Queue(QueueState):
         message.taken_ms = self.turn.now_ms
         session.unacked.add(message)
         if timeout_ms != 0:
-            self.turn.pulse.arm(session, self.turn.now_ms + timeout_ms)
+            self.turn.timers.arm(session, self.turn.now_ms + timeout_ms)
 
     # Coming back
 
@@ -348,7 +348,7 @@ class Queue(QueueState):
             self.note_damage(fault)
             due = self.turn.now_ms  # look again at what is left
         if due != NEVER:
-            self.turn.pulse.arm(self.timer, due)
+            self.turn.timers.arm(self.timer, due)
 
     def catch_up(self) -> None:
         """Deliver now what this turn has brought, for a command that looks at what is left."""

@@ -13,16 +13,16 @@ from typing import Final
 from mypy_extensions import i64
 
 from leveret.engine.arguments.queue_arguments import QueueSettings
-from leveret.engine.backlog.ages import UNKNOWN, Ages
+from leveret.engine.backlog.arrival_times import UNKNOWN, ArrivalTimes
 from leveret.engine.backlog.ledger import Ledger
-from leveret.engine.backlog.paged import Pages, QueuePages
+from leveret.engine.backlog.page_reader import PageReader, QueuePageReader
 from leveret.engine.backlog.ready import LAZY_WINDOW, MESSAGE_BYTES, WINDOW, Ready
 from leveret.engine.backlog.scheduled import Scheduled
 from leveret.engine.history.life_events import Chronicle, copy_id
 from leveret.engine.message import Message
-from leveret.engine.pulse import Timed
 from leveret.engine.queues.consumers import Subscribers
 from leveret.engine.target import Target
+from leveret.engine.timer_queue import Timed
 from leveret.engine.turns.loss_counts import LossCounts
 from leveret.engine.turns.session import Consumer, Leaving, Outlet, Turn
 from leveret.errors import CorruptionError
@@ -91,7 +91,7 @@ class QueueState(Target):
             prioritised=settings.priority_max > 0, returns_first=settings.kind == "quorum"
         )
         self.scheduled = Scheduled()
-        self.ages = Ages()
+        self.arrival_times = ArrivalTimes()
         self.unacked: i64 = 0
         self.unacked_bytes: i64 = 0
         self.stuck: i64 = 0  # dead letters that nobody takes, kept and counted here
@@ -121,7 +121,7 @@ class QueueState(Target):
         if turn.pages is not None:
             self.open_pages(turn.pages)
         if settings.expires_ms >= 0:
-            turn.pulse.arm(self.timer, self.used_ms + settings.expires_ms)
+            turn.timers.arm(self.timer, self.used_ms + settings.expires_ms)
 
     def on_due(self, now_ms: i64) -> i64:
         """The timer of the queue is due; when it is next."""
@@ -147,7 +147,7 @@ class QueueState(Target):
     def oldest_ready_ms(self) -> i64:
         """When the oldest ready message came or became due; UNKNOWN, also where there is none."""
         rank = self.ready.oldest_rank()
-        return self.ages.arrived_ms(rank) if rank >= 0 else UNKNOWN
+        return self.arrival_times.arrived_ms(rank) if rank >= 0 else UNKNOWN
 
     # What is noted for others
 
@@ -188,9 +188,9 @@ class QueueState(Target):
 
     # The log
 
-    def open_pages(self, pages: Pages) -> None:
+    def open_pages(self, pages: PageReader) -> None:
         """From now on messages beyond the window stay in the log."""
-        self.ready.pages = QueuePages(pages, self.slot, self.ledger.returned, self.counts)
+        self.ready.pages = QueuePageReader(pages, self.slot, self.ledger.returned, self.counts)
         self.ready.pages.journal = self.ledger.journal
         self.scheduled.pages = self.ready.pages
         if self.settings.lazy:

@@ -52,6 +52,6 @@ def note_scheduled_gone(queue: QueueState) -> None:
     assert chronicle is not None
     for message in queue.scheduled.messages():
         queue.note(DELETED, message, "")
-    for _, _, seq, _, _ in queue.scheduled.distant.entries():
+    for _, _, seq, _, _ in queue.scheduled.in_log.entries():
         number = copy_id(queue.ledger.id, seq)
         chronicle.note(DELETED, number, number, queue.name, "", "", NO_ADDRESS)

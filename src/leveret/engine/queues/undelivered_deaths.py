@@ -11,8 +11,8 @@ from mypy_extensions import i64
 
 from leveret.engine.history.life_events import DELETED
 from leveret.engine.message import Message
-from leveret.engine.pulse import NEVER, Timed
 from leveret.engine.queues.queue import Queue
+from leveret.engine.timer_queue import NEVER, Timed
 from leveret.engine.turns.session import Leaving, Turn
 
 RETRY_MS: Final = 10_000
@@ -31,7 +31,7 @@ class Stuck(Timed):
         assert isinstance(queue, Queue)
         queue.stuck += 1
         self._waiting.append(gone)
-        self._turn.pulse.arm(self, self._turn.now_ms + RETRY_MS)
+        self._turn.timers.arm(self, self._turn.now_ms + RETRY_MS)
 
     def of(self, queue: Queue) -> list[Message]:
         """Those of one queue."""
@@ -60,7 +60,7 @@ class Stuck(Timed):
             queue.note(DELETED, gone.message, "")
             queue.ledger.forget(gone.message)
         self._waiting = []
-        self._turn.pulse.disarm(self)
+        self._turn.timers.disarm(self)
 
     def on_due(self, now_ms: i64) -> i64:
         self.retry()

@@ -15,7 +15,7 @@ from mypy_extensions import i64
 
 from leveret.engine.streams.chunk import Chunk
 from leveret.errors import CorruptionError
-from leveret.journal.chunks import Written
+from leveret.journal.chunks import WrittenChunk
 
 INDEX_STRIDE_BYTES: Final = 64 * 1024
 FAR_MS: Final = 1 << 62  # a time that never comes
@@ -74,7 +74,7 @@ class Segments:
         """Some chunks of a segment, at least the first."""
         raise NotImplementedError
 
-    def keep(self, written: Written) -> None:
+    def keep(self, written: WrittenChunk) -> None:
         """A chunk has come in its place."""
         raise NotImplementedError
 
@@ -85,7 +85,7 @@ class Segments:
         """Forget the oldest segment."""
         return self.segments.pop(0)
 
-    def add(self, written: Written) -> bool:
+    def add(self, written: WrittenChunk) -> bool:
         """Take a chunk in; whether it began a new segment."""
         is_new = not self.segments or self.segments[-1].first_offset != written.segment
         if is_new:
@@ -214,7 +214,7 @@ class MemorySegments(Segments):
     def index(self, segment: Segment) -> Index:
         return self._indexes[segment.first_offset]
 
-    def keep(self, written: Written) -> None:
+    def keep(self, written: WrittenChunk) -> None:
         chunk = Chunk(written.data, written.segment, written.at)
         self._chunks.setdefault(written.segment, {})[written.at] = chunk
         index = self._indexes.setdefault(written.segment, Index())

@@ -16,16 +16,16 @@ from mypy_extensions import i64
 from leveret.engine.arguments.queue_arguments import QueueSettings
 from leveret.engine.arguments.rules import age_ms
 from leveret.engine.backlog.ledger import Ledger
-from leveret.engine.backlog.paged import Pages
+from leveret.engine.backlog.page_reader import PageReader
 from leveret.engine.message import Address, Holder, Message
-from leveret.engine.pulse import NEVER
 from leveret.engine.queues.queue import Queue
 from leveret.engine.streams.chunk import Chunk
 from leveret.engine.streams.reader import Reader
 from leveret.engine.streams.segments import FAR_MS, MemorySegments, Segments
+from leveret.engine.timer_queue import NEVER
 from leveret.engine.turns.session import Consumer, Turn
 from leveret.errors import CorruptionError, UnsupportedError
-from leveret.journal.chunks import ChunkWriter, Place, Written
+from leveret.journal.chunks import ChunkWriter, WritePosition, WrittenChunk
 from leveret.journal.journal import Journal
 from leveret.wire.scan import TIMESTAMP
 from leveret.wire.tables import Field, Table
@@ -40,11 +40,11 @@ SEGMENT_AGES: Final = 4  # segments that a maximum age is divided into
 class StreamWriter(ChunkWriter):
     """Tells its stream of chunks that are on disk."""
 
-    def __init__(self, stream: "Stream", place: Place) -> None:
+    def __init__(self, stream: "Stream", place: WritePosition) -> None:
         super().__init__(place)
         self._stream = stream
 
-    def on_written(self, written: Written) -> None:
+    def on_written(self, written: WrittenChunk) -> None:
         self._stream.on_written(written)
 
 
@@ -85,7 +85,7 @@ class StreamLedger(Ledger):
         journal = self.journal
         if journal is not None and not self.closed:
             for name in self._moved:
-                journal.cursor(
+                journal.write_cursor(
                     self.id, self.cursors.get(name, -1), name.encode("utf-8", "surrogateescape")
                 )
         self._moved.clear()
@@ -114,15 +114,15 @@ class Stream(Queue):
         self._recent: list[Chunk] = []  # the newest ones, while somebody reads
         self._recent_bytes: i64 = 0
 
-    def _new_place(self) -> Place:
+    def _new_place(self) -> WritePosition:
         settings = self.settings
         age_ms: i64 = settings.max_age_ms // SEGMENT_AGES if settings.max_age_ms > 0 else 0
-        return Place(settings.segment_bytes, age_ms, self.segments.head_bytes)
+        return WritePosition(settings.segment_bytes, age_ms, self.segments.head_bytes)
 
     def open(self, segments: Segments) -> None:
         """Keep chunks here from now on; what is there can be read."""
         self.segments = segments
-        self.writer.place = self._new_place()
+        self.writer.position = self._new_place()
         self.writer.stream = self.ledger.id
 
     def restore(self, next_offset: i64, last_ms: i64) -> None:
@@ -133,7 +133,7 @@ class Stream(Queue):
         found = self.segments.segments
         self.first_offset = found[0].first_offset if found else next_offset
 
-    def attach(self, journal: Journal, pages: Pages) -> None:
+    def attach(self, journal: Journal, pages: PageReader) -> None:
         self.ledger.journal = journal
         self.arm()
 
@@ -191,7 +191,7 @@ class Stream(Queue):
         elif self.writer.count != 0:
             self.on_written(self.writer.close())
 
-    def on_written(self, written: Written) -> None:
+    def on_written(self, written: WrittenChunk) -> None:
         """A chunk is on disk: let consumers see it."""
         if self.deleted:  # meanwhile: the segment may have been made after the delete
             self._drop(written.segment)
@@ -228,7 +228,7 @@ class Stream(Queue):
             self.first_offset = offset
             journal = self.ledger.journal
             if journal is not None:
-                journal.trim(self.ledger.id, offset)
+                journal.write_trim(self.ledger.id, offset)
 
     def _drop(self, segment: i64) -> None:
         journal = self.ledger.journal
@@ -284,7 +284,7 @@ class Stream(Queue):
                 reader.parked = True
                 return
             if passed <= 0:  # the rest in another turn: others want to be served too
-                self.turn.pulse.arm(self.timer, self.turn.now_ms)
+                self.turn.timers.arm(self.timer, self.turn.now_ms)
                 return
             try:
                 chunk = self._chunk(reader)
@@ -429,7 +429,7 @@ class Stream(Queue):
     def arm(self) -> None:
         due = self._age_limit_ms()
         if due != NEVER:
-            self.turn.pulse.arm(self.timer, due)
+            self.turn.timers.arm(self.timer, due)
 
     def catch_up(self) -> None:
         return
@@ -440,5 +440,5 @@ class Stream(Queue):
         self.deleted = True
         for segment in self.segments.segments:
             self._drop(segment.first_offset)
-        self.turn.pulse.disarm(self.timer)
+        self.turn.timers.disarm(self.timer)
         self.end_consumers()

@@ -14,14 +14,14 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from leveret.engine.backlog.lazy_free import LazyFree
 from leveret.engine.backlog.ledger import Ledger
-from leveret.engine.backlog.paged import Pages
-from leveret.engine.backlog.trash import Trash
+from leveret.engine.backlog.page_reader import PageReader
 from leveret.engine.backlog.unacked import Unacked
 from leveret.engine.history.tracing import TracedMessages
 from leveret.engine.message import Address, Holder, Message
-from leveret.engine.pulse import NEVER, Pulse, Timed
 from leveret.engine.target import Target
+from leveret.engine.timer_queue import NEVER, Timed, TimerQueue
 from leveret.engine.turns.loss_counts import NodeLossCounts
 from leveret.engine.turns.retired_counts import Churn
 from leveret.engine.turns.size_counts import Sizes
@@ -71,11 +71,11 @@ class Tracer:
 class Turn:
     """What one turn of the event loop has caused so far."""
 
-    def __init__(self, pulse: Pulse) -> None:
-        self.pulse = pulse
+    def __init__(self, timers: TimerQueue) -> None:
+        self.timers = timers
         self.now_ms: i64 = 1
         self.journal: Journal | None = None  # where durable things are written, if anywhere
-        self.pages: Pages | None = None  # reads it back
+        self.pages: PageReader | None = None  # reads it back
         self.is_restoring = False  # definitions come from the log: nothing follows from them
         self.logged = False  # the last publish wrote to it
         self.publish_id: i64 = 0  # of the publish that is carried out, where it is remembered
@@ -95,13 +95,13 @@ class Turn:
         self.doomed: list[Target] = []  # queues to be deleted: unused, or without consumers
         self.roomy: list[Session] = []  # whose consumers share a prefetch that has room again
         self.late: list[Session] = []  # sessions that may hold a message for too long
-        self.trash = Trash(pulse)
+        self.lazy_free = LazyFree(timers)
         self.faults: list[str] = []  # damage that was found, for the log file of the node
         # Statistics
         self.number: i64 = 0  # of this turn since the start
         self.fates = NodeLossCounts()
         self.sizes = Sizes()
-        self.trails: TracedMessages | None = None  # of traced messages, where spans are exported
+        self.traced_messages: TracedMessages | None = None  # only where spans are exported
         self.churn = Churn()
         # For the fronts
         self.outboxes: list[Session] = []

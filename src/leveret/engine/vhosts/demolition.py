@@ -9,9 +9,9 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from leveret.engine.pulse import NEVER, Timed
 from leveret.engine.queues.queue import Queue
 from leveret.engine.streams.stream import Stream
+from leveret.engine.timer_queue import NEVER, Timed
 from leveret.engine.vhosts.definition_records import queue_gone, vhost_gone
 from leveret.engine.vhosts.making import close_queue
 from leveret.engine.vhosts.vhost import Vhost
@@ -36,8 +36,8 @@ class Demolition(Timed):
             return
         for queue in self._vhost.queues.values():
             if queue.durable:
-                journal.define(queue_gone(queue))
-        journal.define(vhost_gone(self._vhost.name))
+                journal.write_definition(queue_gone(queue))
+        journal.write_definition(vhost_gone(self._vhost.name))
 
     def _forget_names(self) -> None:
         vhost = self._vhost
@@ -65,7 +65,7 @@ class Demolition(Timed):
         if self._vhost.turn.is_restoring:
             self._close(len(self._left))
         elif self._left:
-            self._vhost.turn.pulse.arm(self, self._vhost.turn.now_ms)
+            self._vhost.turn.timers.arm(self, self._vhost.turn.now_ms)
 
     def on_due(self, now_ms: i64) -> i64:
         self._close(SLICE)

@@ -4,8 +4,8 @@ The vhost tells its governor of everything that is made in it;
 `leveret.engine.vhosts.policy_enforcer` does the rest.
 """
 
-from leveret.engine.pulse import Timed
 from leveret.engine.target import Target
+from leveret.engine.timer_queue import Timed
 
 
 class Governor(Timed):

@@ -18,7 +18,7 @@ from leveret.engine.arguments.rules import STREAM
 from leveret.engine.deduplication.deduplication import Deduplication
 from leveret.engine.exchanges.exchange import Exchange
 from leveret.engine.history.life_events import Chronicle
-from leveret.engine.history.tracing import traced
+from leveret.engine.history.tracing import add_tracing
 from leveret.engine.queues.queue import Queue
 from leveret.engine.streams.chronicle import StreamChronicle
 from leveret.engine.streams.stream import Stream
@@ -48,7 +48,7 @@ def make_queue(
     else:
         chronicle = chronicle_of(vhost, f"queue '{name}'", arguments)
         queue = _new_queue(vhost, name, settings, durable, auto_delete, owner, arguments)
-        queue.chronicle = traced(chronicle, vhost.turn.trails)
+        queue.chronicle = add_tracing(chronicle, vhost.turn.traced_messages)
     vhost.queues[name] = queue
     vhost.targets[name] = queue
     vhost.turn.churn.queues_created += 1
@@ -129,7 +129,7 @@ def _enter(vhost: VhostState, queue: Queue) -> None:
     settings = queue.settings.deduplication
     if settings is not None:
         queue.deduplication = Deduplication(
-            settings, queue.ledger.id, queue.durable, vhost.turn.pulse
+            settings, queue.ledger.id, queue.durable, vhost.turn.timers
         )
     vhost.slots.put(queue.slot, queue)
 

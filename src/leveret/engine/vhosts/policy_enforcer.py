@@ -24,11 +24,11 @@ from leveret.engine.arguments.queue_arguments import (
 from leveret.engine.deduplication.deduplication import Deduplication
 from leveret.engine.exchanges.exchange import Exchange
 from leveret.engine.history.life_events import Chronicle
-from leveret.engine.history.tracing import traced, untraced
-from leveret.engine.pulse import NEVER
+from leveret.engine.history.tracing import add_tracing, remove_tracing
 from leveret.engine.queues.queue import Queue
 from leveret.engine.streams.chronicle import StreamChronicle
 from leveret.engine.target import Target
+from leveret.engine.timer_queue import NEVER
 from leveret.engine.vhosts.definition_records import exchange_made
 from leveret.engine.vhosts.governor import Governor
 from leveret.engine.vhosts.making import chronicle_of
@@ -55,7 +55,7 @@ class PolicyEnforcer(Governor):
     def review(self) -> None:
         """Policies have changed: look at everything, in slices."""
         self._left = self._everything()
-        self._vhost.turn.pulse.arm(self, self._vhost.turn.now_ms)
+        self._vhost.turn.timers.arm(self, self._vhost.turn.now_ms)
 
     def review_now(self) -> None:
         """The same in one go."""
@@ -82,7 +82,7 @@ class PolicyEnforcer(Governor):
     def stop(self) -> None:
         """The vhost is deleted."""
         self._left = []
-        self._vhost.turn.pulse.disarm(self)
+        self._vhost.turn.timers.disarm(self)
 
     def apply(self, target: Target) -> None:
         if isinstance(target, Queue):
@@ -93,22 +93,22 @@ class PolicyEnforcer(Governor):
 
     def _apply_to_queue(self, queue: Queue) -> None:
         kind = queue.settings.kind
-        effect = self.policies.effect_on(queue.name, kind)
-        if effect is queue.effect:
+        effect = self.policies.combined_for(queue.name, kind)
+        if effect is queue.combined_policy:
             return
-        queue.effect = effect
+        queue.combined_policy = effect
         arguments = effective_arguments(kind, queue.arguments, effect.definition)
         queue.reconfigure(settings_of(kind, arguments))
-        present = untraced(queue.chronicle)
+        present = remove_tracing(queue.chronicle)
         chronicle = self._chronicle(present, f"queue '{queue.name}'", arguments)
-        queue.chronicle = traced(chronicle, self._vhost.turn.trails)
+        queue.chronicle = add_tracing(chronicle, self._vhost.turn.traced_messages)
         self._deduplicate(queue, queue.settings.deduplication, queue.ledger.id, queue.durable)
 
     def _apply_to_exchange(self, exchange: Exchange) -> None:
-        effect = self.policies.effect_on(exchange.name, EXCHANGE)
-        if effect is exchange.effect:
+        effect = self.policies.combined_for(exchange.name, EXCHANGE)
+        if effect is exchange.combined_policy:
             return
-        exchange.effect = effect
+        exchange.combined_policy = effect
         arguments = effective_arguments(EXCHANGE, exchange.arguments, effect.definition)
         what = f"exchange '{exchange.name}'"
         exchange.chronicle = self._chronicle(exchange.chronicle, what, arguments)
@@ -135,7 +135,7 @@ class PolicyEnforcer(Governor):
         holding = self._vhost.holding.get(exchange.name)
         if journal is not None:
             number = int(holding.ledger.id) if holding is not None else 0
-            journal.define(exchange_made(self._vhost.name, exchange, number))
+            journal.write_definition(exchange_made(self._vhost.name, exchange, number))
 
     def _routes_changed(self) -> None:
         self._vhost.version += 1
@@ -170,4 +170,4 @@ class PolicyEnforcer(Governor):
             present.close()
         target.deduplication = None
         if settings is not None:
-            target.deduplication = Deduplication(settings, number, durable, self._vhost.turn.pulse)
+            target.deduplication = Deduplication(settings, number, durable, self._vhost.turn.timers)

@@ -52,4 +52,4 @@ class Register:
     def _log(self, definition: bytes) -> None:
         journal = self._turn.journal
         if journal is not None:
-            journal.define(definition)
+            journal.write_definition(definition)

@@ -81,7 +81,7 @@ class VhostState:
         """Keep a definition for the next start."""
         journal = self.turn.journal
         if journal is not None:
-            journal.define(definition)
+            journal.write_definition(definition)
 
     def changed(self) -> None:
         """Routes are no longer what they were."""

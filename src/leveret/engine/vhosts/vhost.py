@@ -6,11 +6,13 @@ change is in `vhost_state`; how, in `queue_making` and `bindings`.
 Permissions are not looked at here: fronts ask before they call.
 """
 
+from leveret.engine.arguments.equivalence import (
+    require_equivalent_exchange,
+    require_equivalent_queue,
+)
 from leveret.engine.arguments.queue_arguments import (
     exchange_alternate,
     exchange_deduplication,
-    require_equivalent_exchange,
-    require_equivalent_queue,
     with_default_kind,
 )
 from leveret.engine.arguments.rules import STREAM, STREAM_ARGUMENTS
@@ -85,7 +87,7 @@ class Vhost(VhostState):
         if deduplication is not None:
             made.deduplication_id = self.slots.new_id()
             made.deduplication = Deduplication(
-                deduplication, made.deduplication_id, durable, self.turn.pulse
+                deduplication, made.deduplication_id, durable, self.turn.timers
             )
         if made.is_delayed:
             add_holding_queue(self, made)

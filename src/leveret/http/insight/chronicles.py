@@ -19,7 +19,7 @@ from starlette.responses import Response
 
 from leveret.auth import READ
 from leveret.engine.commands.picking import plan
-from leveret.engine.history.tracing import untraced
+from leveret.engine.history.tracing import remove_tracing
 from leveret.engine.message import Message
 from leveret.engine.queues.queue import Queue
 from leveret.engine.streams.chronicle import StreamChronicle
@@ -149,7 +149,7 @@ def _queues(request: Request, vhost: Vhost) -> list[tuple[Queue, str]]:
 
 
 def _remembered(queue: Queue) -> str | None:
-    chronicle = untraced(queue.chronicle)
+    chronicle = remove_tracing(queue.chronicle)
     if isinstance(queue, Stream) or not isinstance(chronicle, StreamChronicle):
         return None
     return chronicle.stream

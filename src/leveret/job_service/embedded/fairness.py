@@ -40,9 +40,9 @@ def open_lanes(queue: Queue) -> None:
                 dealt.append(ready.pop())
             except CorruptionError as fault:
                 queue.note_damage(fault)
-    ready.open_lanes()
+    ready.open_fair_lines()
     journal = queue.ledger.journal
     for message in dealt:
         if journal is not None and journal.is_moving:
-            message.position = journal.where(message.position)
+            message.position = journal.current_position(message.position)
         ready.push(message)

@@ -8,7 +8,7 @@ from heapq import heapify, heappop, heappush
 from typing import Final
 
 from leveret.engine.message import Message
-from leveret.engine.pulse import NEVER
+from leveret.engine.timer_queue import NEVER
 from leveret.job_service.embedded.envelope import Envelope
 
 _STALE_MIN: Final = 64  # entries without a lease that are not worth making the heap anew

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from leveret.engine.broker import Broker
-from leveret.engine.pulse import NEVER, Waking
+from leveret.engine.timer_queue import NEVER, TimedCallback
 from leveret.errors import LeveretError
 from leveret.job_model import NewJob, Schedule
 from leveret.job_service.cron import Cron
@@ -44,7 +44,7 @@ class Schedules:
         self._put = put
         self._entries: dict[tuple[str, str], Entry] = {}
         self._again_ms: dict[tuple[str, str], int] = {}  # of those that could not fire
-        self._waking = Waking(self._on_due)
+        self._waking = TimedCallback(self._on_due)
 
     def load(self) -> None:
         """Read the register, and fire what was missed."""
@@ -85,7 +85,7 @@ class Schedules:
     def _arm(self) -> None:
         due_ms = self._next_due_ms()
         if due_ms != NEVER:
-            self._broker.pulse.arm(self._waking, due_ms)
+            self._broker.timers.arm(self._waking, due_ms)
 
     def _next_due_ms(self) -> int:
         waiting = [key for key, entry in self._entries.items() if entry.due_ms != NEVER]

@@ -124,7 +124,7 @@ class EmbeddedStore:
 
     def _put(self, topic: Topic, job: NewJob) -> int:
         id = self._ids.next(self._now_ms)
-        if job.fair_key is not None and topic.queue.ready.lanes is None:
+        if job.fair_key is not None and topic.queue.ready.fair_lines is None:
             fairness.note_fair(self._host.broker.register, job.namespace, job.topic)
         is_taken = topic.put(envelope_of(job, id, self._now_ms), job.payload)
         assert is_taken, "there was room for it"

@@ -24,10 +24,10 @@ from leveret.engine.broker import Broker
 from leveret.engine.commands.local_session import LocalSession
 from leveret.engine.commands.settling import ack_taken, close_session, give_back
 from leveret.engine.message import PERSISTENT, Address, Message
-from leveret.engine.pulse import Waking
 from leveret.engine.queues.getting import take_next
 from leveret.engine.queues.queue import NO_TTL, Queue
 from leveret.engine.queues.state import BATCH
+from leveret.engine.timer_queue import TimedCallback
 from leveret.engine.turns.session import Outlet
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.job_model import (
@@ -76,7 +76,7 @@ class Topic:
         broker = host.broker
         self.session = LocalSession(outlet, broker.turn, self._on_rung, _ignore, self._on_ended)
         self._bell = Bell(self.session, outlet, queue, broker.slots)
-        self._waking = Waking(self._on_due)
+        self._waking = TimedCallback(self._on_due)
         self._ended: OrderedDict[int, bool] = OrderedDict()  # whether the job is gone, by id
         # Since the node started
         self.enqueued = 0
@@ -101,7 +101,7 @@ class Topic:
     def put(self, envelope: Envelope, payload: bytes) -> bool:
         """Write a job, ready or scheduled; False where the queue refuses it."""
         if envelope.fair_key is not None and self.queue.settings.has_jobs:
-            self.queue.ready.open_lanes()
+            self.queue.ready.open_fair_lines()
         delay_ms = max(envelope.after_ms - self.queue.turn.now_ms, 0)
         return self.queue.push(
             self._address,
@@ -330,7 +330,7 @@ class Topic:
     # Time
 
     def _arm(self, due_ms: int) -> None:
-        self.queue.turn.pulse.arm(self._waking, due_ms)
+        self.queue.turn.timers.arm(self._waking, due_ms)
 
     def _on_due(self, now_ms: int) -> int:
         """Leases may have run out. A bounded number at once: the rest in another turn."""
@@ -345,7 +345,7 @@ class Topic:
 
     def close(self) -> None:
         """The topic is gone, or the node stops: leases end, those who wait get nothing."""
-        self.queue.turn.pulse.disarm(self._waking)
+        self.queue.turn.timers.disarm(self._waking)
         self.waiters.answer_all()
         close_session(self._broker.slots, self.session)
 

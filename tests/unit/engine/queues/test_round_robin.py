@@ -1,7 +1,7 @@
 """Whose turn it is: round robin, priorities, and consumers without room."""
 
-from leveret.engine.pulse import Pulse
 from leveret.engine.queues.round_robin import RoundRobin
+from leveret.engine.timer_queue import TimerQueue
 from leveret.engine.turns.session import Consumer, Outlet, Session, Turn
 
 
@@ -11,7 +11,7 @@ class Scene:
     def __init__(self, **priorities: int) -> None:
         self.outlet = Outlet()
         self.outlet.credit = 1000
-        self.session = Session(self.outlet, Turn(Pulse()))
+        self.session = Session(self.outlet, Turn(TimerQueue()))
         self.rota = RoundRobin()
         self.consumers: dict[str, Consumer] = {}
         for name, priority in priorities.items():

@@ -6,17 +6,17 @@ import pytest
 
 from leveret.engine.streams.segments import FAR_MS, Index, MemorySegments
 from leveret.errors import CorruptionError
-from leveret.journal.chunks import Place, Written
+from leveret.journal.chunks import WritePosition, WrittenChunk
 from leveret.storage.blocks import HEAD_BYTES
 from leveret.storage.segments import DiskSegments
 from tests.unit.engine.streams.chunks import writer, written
 
 
-def chunks_of(rng: Random, count: int, head_bytes: int = 0) -> list[Written]:
+def chunks_of(rng: Random, count: int, head_bytes: int = 0) -> list[WrittenChunk]:
     """Chunks of a stream with small segments; times stand still now and then."""
     made = writer(rng.choice((1, 300, 2000)), rng.choice((0, 50)), head_bytes)
     now_ms = 1000
-    found: list[Written] = []
+    found: list[WrittenChunk] = []
     for _ in range(count):
         now_ms += rng.choice((0, 0, 1, 7, 30))
         bodies = [b"x" * rng.randrange(60) for _ in range(rng.randrange(1, 6))]
@@ -24,11 +24,13 @@ def chunks_of(rng: Random, count: int, head_bytes: int = 0) -> list[Written]:
     return found
 
 
-def place_of(chunks: list[Written], segment_bytes: int, segment_ms: int) -> list[tuple[int, int]]:
-    place = Place(segment_bytes, segment_ms, 24)
+def place_of(
+    chunks: list[WrittenChunk], segment_bytes: int, segment_ms: int
+) -> list[tuple[int, int]]:
+    place = WritePosition(segment_bytes, segment_ms, 24)
     found: list[tuple[int, int]] = []
     for chunk in chunks:
-        at = int(place.put(chunk.first_offset, chunk.first_ms, len(chunk.data)))
+        at = int(place.place_chunk(chunk.first_offset, chunk.first_ms, len(chunk.data)))
         found.append((int(place.segment), at))
     return found
 
@@ -42,24 +44,25 @@ def test_places_depend_on_the_chunks_alone(seed: int, segment_bytes: int, segmen
     assert places == place_of(chunks, segment_bytes, segment_ms)
     assert len(set(places)) == len(places)
     for stop in (1, 30, 99):  # whoever goes on from a place gets the same places as well
-        place = Place(segment_bytes, segment_ms, 24)
+        place = WritePosition(segment_bytes, segment_ms, 24)
         for chunk in chunks[:stop]:
-            place.put(chunk.first_offset, chunk.first_ms, len(chunk.data))
-        other = Place(segment_bytes, segment_ms, 24)
-        other.go_on(place.segment, place.at, place.began_ms)
+            place.place_chunk(chunk.first_offset, chunk.first_ms, len(chunk.data))
+        other = WritePosition(segment_bytes, segment_ms, 24)
+        other.resume_at(place.segment, place.at, place.began_ms)
         for chunk, (segment, at) in zip(chunks[stop:], places[stop:], strict=True):
-            assert other.put(chunk.first_offset, chunk.first_ms, len(chunk.data)) == at
+            assert other.place_chunk(chunk.first_offset, chunk.first_ms, len(chunk.data)) == at
             assert other.segment == segment
 
 
 def test_segment_is_closed_by_size_and_by_age() -> None:
-    place = Place(100, 1000, 10)
-    assert [int(place.put(*chunk)) for chunk in ((0, 5, 60), (1, 6, 30), (2, 7, 1))] == [10, 70, 10]
+    place = WritePosition(100, 1000, 10)
+    chunks = ((0, 5, 60), (1, 6, 30), (2, 7, 1))
+    assert [int(place.place_chunk(*chunk)) for chunk in chunks] == [10, 70, 10]
     assert place.segment == 2
-    assert place.put(3, 1006, 1) == 11
-    assert place.put(4, 1007, 1) == 10
+    assert place.place_chunk(3, 1006, 1) == 11
+    assert place.place_chunk(4, 1007, 1) == 10
     assert place.segment == 4
-    assert place.put(5, 1008, 500) == 10  # larger than a segment: alone in one
+    assert place.place_chunk(5, 1008, 500) == 10  # larger than a segment: alone in one
     assert place.segment == 5
 
 
@@ -115,7 +118,7 @@ def test_index_keeps_one_chunk_for_each_stride() -> None:
 class Files:
     """Segments of one stream as bytes, which a test may damage."""
 
-    def __init__(self, chunks: list[Written]) -> None:
+    def __init__(self, chunks: list[WrittenChunk]) -> None:
         self.data: dict[int, bytearray] = {}
         self.reads = 0
         self.most = 0  # bytes that were asked for at once
@@ -133,7 +136,7 @@ class Files:
         return bytes(self.data[segment][at : at + size])
 
 
-def on_disk(chunks: list[Written]) -> tuple[Files, DiskSegments]:
+def on_disk(chunks: list[WrittenChunk]) -> tuple[Files, DiskSegments]:
     files = Files(chunks)
     segments = DiskSegments(9, files.read)
     for chunk in chunks:

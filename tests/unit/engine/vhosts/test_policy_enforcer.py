@@ -279,7 +279,7 @@ def test_a_stream_forgets_as_the_policy_says() -> None:
 
 def test_a_policy_that_remembers_leaves_the_tracing_of_a_queue() -> None:
     client = Client()
-    client.stage.broker.turn.trails = TracedMessages()
+    client.stage.broker.turn.traced_messages = TracedMessages()
     queue = client.queue("q")
     put(client, "^q$", remember="history")
     assert isinstance(queue.chronicle, TracedChronicle)

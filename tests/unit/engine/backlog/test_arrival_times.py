@@ -1,34 +1,34 @@
-"""When messages came: marks of a queue, what they tell, and what they cost."""
+"""Arrival times of messages: precision, number of marks, and the age of the oldest message."""
 
 from random import Random
 
-from leveret.engine.backlog.ages import GRAIN_MS, MARKS_MAX, UNKNOWN, Ages
+from leveret.engine.backlog.arrival_times import GRAIN_MS, MARKS_MAX, UNKNOWN, ArrivalTimes
 from tests.protocol.stage import START_MS
 from tests.unit.engine.front import Client
 
 
-def come(ages: Ages, count: int, now_ms: int) -> None:
-    """So many messages come in one turn, as a queue tells it."""
+def come(ages: ArrivalTimes, count: int, now_ms: int) -> None:
+    """Let a number of messages arrive in one turn, as a queue does."""
     if ages.wants_mark(now_ms):
         ages.mark(now_ms)
     ages.next_seq += count
 
 
-def test_a_message_came_at_its_mark_or_less_than_a_second_later() -> None:
-    ages = Ages()
+def test_arrival_time_is_exact_to_a_second() -> None:
+    ages = ArrivalTimes()
     come(ages, 3, 10_000)
     come(ages, 2, 10_900)
     come(ages, 1, 11_000)
     assert [ages.arrived_ms(seq) for seq in range(6)] == [10_000] * 5 + [11_000]
 
 
-def test_without_a_mark_nothing_is_known() -> None:
-    assert Ages().arrived_ms(0) == UNKNOWN
+def test_arrival_time_is_unknown_without_marks() -> None:
+    assert ArrivalTimes().arrived_ms(0) == UNKNOWN
 
 
-def test_marks_are_bounded_and_blur_with_age_only(seed: int) -> None:
+def test_marks_are_bounded_and_lose_precision_with_age_only(seed: int) -> None:
     rng = Random(seed)
-    ages = Ages()
+    ages = ArrivalTimes()
     came: list[int] = []
     now_ms = 1_000_000
     for _ in range(20_000):
@@ -49,7 +49,7 @@ def age_ms(client: Client, name: str = "q") -> int:
     return client.stage.now_ms - oldest_ms if oldest_ms != UNKNOWN else -1
 
 
-def test_the_oldest_ready_message_of_a_queue_grows_old_and_is_forgotten() -> None:
+def test_age_of_the_oldest_ready_message_grows_until_it_is_taken() -> None:
     client = Client()
     client.queue("q")
     assert age_ms(client) == -1
@@ -63,7 +63,7 @@ def test_the_oldest_ready_message_of_a_queue_grows_old_and_is_forgotten() -> Non
     assert age_ms(client) == -1
 
 
-def test_a_message_that_comes_back_keeps_its_age() -> None:
+def test_returned_message_keeps_its_age() -> None:
     client = Client()
     client.queue("q")
     client.publish("q", "a")
@@ -75,7 +75,7 @@ def test_a_message_that_comes_back_keeps_its_age() -> None:
     assert age_ms(client) == 30_000
 
 
-def test_publishes_that_are_refused_do_not_make_a_full_queue_young() -> None:
+def test_refused_publishes_do_not_change_the_age_of_a_full_queue() -> None:
     client = Client()
     client.queue("q", x_max_length=1, x_overflow="reject-publish")
     client.publish("q", "a")
@@ -85,7 +85,7 @@ def test_publishes_that_are_refused_do_not_make_a_full_queue_young() -> None:
     assert age_ms(client) == 100_000
 
 
-def test_a_scheduled_message_is_as_old_as_it_is_ready() -> None:
+def test_age_of_a_scheduled_message_starts_when_it_is_due() -> None:
     client = Client()
     client.queue("q", x_delayed=True)
     client.publish("q", "a", headers={"x-delay": 50_000})
@@ -94,7 +94,7 @@ def test_a_scheduled_message_is_as_old_as_it_is_ready() -> None:
     assert age_ms(client) == 7_000
 
 
-def test_the_lowest_priority_may_hold_the_oldest() -> None:
+def test_oldest_message_may_have_the_lowest_priority() -> None:
     client = Client()
     client.queue("q", x_max_priority=5)
     client.publish("q", "a", priority=0)
@@ -103,12 +103,12 @@ def test_the_lowest_priority_may_hold_the_oldest() -> None:
     assert age_ms(client) == 9_000
 
 
-def test_a_queue_that_is_worked_off_needs_one_mark() -> None:
+def test_queue_that_is_emptied_regularly_needs_one_mark() -> None:
     client = Client()
     queue = client.queue("q")
     client.consume("q", no_ack=True)
     for _ in range(50):
         client.publish("q", "a")
         client.advance(2_000)
-    assert len(queue.ages.seqs) == 1
-    assert queue.ages.last_ms > START_MS
+    assert len(queue.arrival_times.seqs) == 1
+    assert queue.arrival_times.last_ms > START_MS

@@ -1,4 +1,4 @@
-"""The compact set of keys, against a plain dictionary, and what it costs."""
+"""The compact set of keys, compared with a plain list, and its memory."""
 
 import tracemalloc
 from hashlib import blake2b
@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from leveret.engine.deduplication.known_keys import PAGE_BYTES, PAGE_KEYS, KnownKeys
+from leveret.engine.deduplication.recent_keys import PAGE_BYTES, PAGE_KEYS, RecentKeys
 
 ALL = 1 << 60
 
@@ -16,12 +16,12 @@ def digest(number: int) -> bytes:
 
 
 def clash(number: int) -> bytes:
-    """Digests that all want the same place of the same shard."""
+    """Return digests that all have the same place in the same shard."""
     return (number << 5).to_bytes(8, "big") + (number << 40).to_bytes(8, "big")
 
 
-def logged(keys: KnownKeys) -> list[tuple[bytes, int]]:
-    """Digests and times, as a checkpoint has them."""
+def logged(keys: RecentKeys) -> list[tuple[bytes, int]]:
+    """Return digests and times, as a checkpoint has them."""
     found: list[tuple[bytes, int]] = []
     for data in keys.logged():
         count = len(data) // 24
@@ -31,9 +31,9 @@ def logged(keys: KnownKeys) -> list[tuple[bytes, int]]:
     return found
 
 
-def loaded(keys: KnownKeys, size: int) -> KnownKeys:
-    """The same keys after a restart."""
-    again = KnownKeys(size)
+def loaded(keys: RecentKeys, size: int) -> RecentKeys:
+    """Return the same keys after a restart."""
+    again = RecentKeys(size)
     parts = keys.logged()
     pages = [data for data in parts if len(data) == PAGE_BYTES]
     rest = [data for data in parts if len(data) != PAGE_BYTES]
@@ -46,7 +46,7 @@ def loaded(keys: KnownKeys, size: int) -> KnownKeys:
 
 
 class Model:
-    """Keys in order of their coming: (digest, time), the oldest first."""
+    """A plain list of keys: (digest, time), oldest first."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -74,7 +74,7 @@ def test_random_operations_agree_with_a_plain_list(seed: int, form: object) -> N
     for _ in range(12):
         size = rng.choice([1, 2, 7, 40, 200])
         window_ms = rng.choice([1, 50, 1000])
-        keys, model = KnownKeys(size), Model(size)
+        keys, model = RecentKeys(size), Model(size)
         now_ms = 10_000
         for _ in range(600):
             now_ms += rng.choice([0, 0, 0, 1, 5, window_ms // 3])
@@ -87,7 +87,7 @@ def test_random_operations_agree_with_a_plain_list(seed: int, form: object) -> N
                 keys.add(key, time_ms)
                 model.add(key, time_ms)
             if rng.random() < 0.1:
-                # A whole forgetting at once is allowed to go beyond `most`.
+                # If all keys are dropped at once, more than `most` may be dropped.
                 most = rng.choice([1, 3, ALL])
                 is_all_old = bool(model.known) and all(abs(t) <= after_ms for _, t in model.known)
                 keys.forget(after_ms, most)
@@ -103,7 +103,7 @@ def test_random_operations_agree_with_a_plain_list(seed: int, form: object) -> N
 
 
 def test_the_oldest_goes_first_when_there_are_too_many() -> None:
-    keys = KnownKeys(3)
+    keys = RecentKeys(3)
     for number in range(5):
         keys.add(digest(number), 100 + number)
     assert [keys.added_ms(digest(n), 0) for n in range(5)] == [0, 0, 102, 103, 104]
@@ -111,7 +111,7 @@ def test_the_oldest_goes_first_when_there_are_too_many() -> None:
 
 
 def test_many_pages_fill_and_empty() -> None:
-    keys = KnownKeys(3 * PAGE_KEYS)
+    keys = RecentKeys(3 * PAGE_KEYS)
     for number in range(5 * PAGE_KEYS + 7):
         keys.add(digest(number), 1 + number)
     assert keys.count() == 3 * PAGE_KEYS
@@ -133,7 +133,7 @@ def test_many_pages_fill_and_empty() -> None:
 
 
 def test_keys_that_are_not_logged_do_not_survive() -> None:
-    keys = KnownKeys(3 * PAGE_KEYS)
+    keys = RecentKeys(3 * PAGE_KEYS)
     for number in range(2 * PAGE_KEYS + 9):
         keys.add(digest(number), 1 + number if number % 3 else -1 - number)
     expected = [(digest(n), 1 + n) for n in range(2 * PAGE_KEYS + 9) if n % 3]
@@ -141,10 +141,10 @@ def test_keys_that_are_not_logged_do_not_survive() -> None:
 
 
 def test_numbers_of_keys_may_pass_the_width_of_an_entry() -> None:
-    """Two thousand million keys later nothing is confused."""
-    keys = KnownKeys(10)
+    """Keys are still found after two thousand million additions."""
+    keys = RecentKeys(10)
     near = (0x7FFFFFFF // PAGE_KEYS) * PAGE_KEYS
-    keys._first = keys._head = keys._end = near  # as after so many additions
+    keys._first = keys._head = keys._end = near  # as after that many additions
     for number in range(2 * PAGE_KEYS):
         keys.add(digest(number), 1 + number)
         assert keys.added_ms(digest(number), 0) == 1 + number
@@ -155,11 +155,11 @@ def test_numbers_of_keys_may_pass_the_width_of_an_entry() -> None:
 
 @pytest.mark.parametrize("count", [10_000, 20_000])
 def test_a_key_takes_at_most_forty_bytes(count: int) -> None:
-    """A million of them take 40 MB then, of the 150 MiB that they may."""
+    """A million keys then take 40 MB, of the 150 MiB that are allowed."""
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()
-        keys = KnownKeys(count)
+        keys = RecentKeys(count)
         for number in range(count):
             keys.add(digest(number), 1)
         after, _ = tracemalloc.get_traced_memory()
@@ -169,11 +169,11 @@ def test_a_key_takes_at_most_forty_bytes(count: int) -> None:
     assert keys.count() == count
 
 
-def test_memory_is_given_back() -> None:
+def test_memory_of_dropped_keys_is_freed() -> None:
     count = 12_000
     tracemalloc.start()
     try:
-        keys = KnownKeys(count)
+        keys = RecentKeys(count)
         before, _ = tracemalloc.get_traced_memory()
         for number in range(count):
             keys.add(digest(number), 1 + number)

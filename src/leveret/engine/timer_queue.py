@@ -1,12 +1,13 @@
-"""The pulse: one timer for the whole node, armed for the earliest due time, never polling.
+"""All wake-ups of the node in one heap, by due time. Nothing polls.
 
-Whatever waits for time (message TTL, delays, leases, consumer timeouts, queue expiry, heartbeats)
-is a `Timed` and asks to be woken. The runtime arms one timer of its event loop for `next_due_ms()`
-and calls `run()` when it fires.
+An object that waits for a time is a `Timed`: message TTLs, delays, leases, consumer timeouts, queue
+expiry, heartbeats. The runtime sets one timer of its event loop to `next_due_ms()` and calls
+`run()` when that timer fires.
 
-Invariant: a `Timed` whose `wake_ms` is not 0 has an entry for exactly that time in the heap. Moving
-a wake-up to a later time is left to the wake-up itself: it costs one early wake instead of a heap
-entry for every change.
+Invariant: a `Timed` whose `wake_ms` is not NEVER has a heap entry for exactly that time.
+
+`arm` only moves a wake-up to an earlier time. To wait longer, an object is woken at the old time
+and returns the later one. That costs one early wake-up instead of a heap entry for every change.
 """
 
 from collections.abc import Callable
@@ -17,29 +18,29 @@ from mypy_extensions import i64
 
 NEVER: Final = 0
 
-_STALE_MIN: Final = 16  # so few stale entries are not worth a look at the whole heap
+_STALE_MIN: Final = 16  # up to this many stale entries the heap is not searched for them
 
 
 def earlier(a: i64, b: i64) -> i64:
-    """The earlier of two times, either of which may be NEVER."""
+    """Return the earlier of two times; NEVER counts as later than any time."""
     if a == NEVER or b == NEVER:
         return a + b
     return min(a, b)
 
 
 class Timed:
-    """Something that wants to be woken at a time."""
+    """Base class of everything that can be woken at a time."""
 
     def __init__(self) -> None:
-        self.wake_ms: i64 = NEVER  # when it will be woken; NEVER when it does not wait
+        self.wake_ms: i64 = NEVER  # time of the wake-up; NEVER if it does not wait
 
     def on_due(self, now_ms: i64) -> i64:
-        """Do what is due; the next wake-up time, or NEVER."""
+        """Do the work that is due, and return the next wake-up time or NEVER."""
         raise NotImplementedError
 
 
-class Waking(Timed):
-    """Wakes somebody outside of the engine, who says when to wake them next."""
+class TimedCallback(Timed):
+    """Calls a function outside the engine, which returns the next wake-up time or NEVER."""
 
     def __init__(self, wake: Callable[[int], int]) -> None:
         super().__init__()
@@ -49,16 +50,16 @@ class Waking(Timed):
         return self._wake(now_ms)
 
 
-class Pulse:
-    """The heap of wake-ups. Entries that no longer count are dropped when they come up."""
+class TimerQueue:
+    """The heap of wake-ups. Stale entries are dropped when they come up."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Timed]] = []
-        self._serial: int = 0  # makes heap entries comparable without comparing `Timed`s
-        self._stale: i64 = 0  # entries that no longer count, about
+        self._heap: list[tuple[int, int, Timed]] = []  # due time, serial, object
+        self._serial: int = 0  # keeps the comparison of heap entries from reaching `Timed`
+        self._stale: i64 = 0  # about how many entries no longer count
 
     def arm(self, timed: Timed, due_ms: i64) -> None:
-        """Wake `timed` at `due_ms` at the latest; an earlier wake-up stays."""
+        """Wake `timed` at `due_ms` or earlier: a wake-up that is set for an earlier time stays."""
         assert due_ms > NEVER
         if timed.wake_ms != NEVER and timed.wake_ms <= due_ms:
             return
@@ -69,13 +70,16 @@ class Pulse:
         heappush(self._heap, (due_ms, self._serial, timed))
 
     def disarm(self, timed: Timed) -> None:
-        """Forget the wake-up."""
+        """Cancel the wake-up of `timed`."""
         if timed.wake_ms != NEVER:
             timed.wake_ms = NEVER
             self._note_stale()
 
     def _note_stale(self) -> None:
-        """An entry no longer counts; when most do not, they are dropped with what they refer to."""
+        """Count a stale entry, and drop all stale entries when they are the majority.
+
+        Dropping them also frees the objects that they refer to.
+        """
         self._stale += 1
         heap = self._heap
         if self._stale > _STALE_MIN and self._stale * 2 > len(heap):
@@ -84,7 +88,7 @@ class Pulse:
             self._stale = 0
 
     def next_due_ms(self) -> i64:
-        """When the runtime must call `run` next, or NEVER."""
+        """Return when `run` must be called next, or NEVER."""
         heap = self._heap
         while heap:
             due_ms, _, timed = heap[0]
@@ -94,9 +98,9 @@ class Pulse:
         return NEVER
 
     def run(self, now_ms: i64) -> None:
-        """Wake everything that is due.
+        """Wake every object that is due.
 
-        What a wake-up arms for now or earlier waits for the next run, so that one run ends.
+        A wake-up that is armed during the run waits for the next run, so that each run ends.
         """
         heap = self._heap
         due: list[Timed] = []

@@ -1,21 +1,23 @@
-"""Keys that are known, with the time each was added: a million of them in some 35 MiB.
+"""A bounded set of keys with the time each was added. A million keys take about 35 MiB.
 
-A key is a digest of 128 bits. Keys stand in pages, in the order in which they came; the oldest are
-the first to go, so pages are filled at one end and dropped at the other. A full page is kept as the
-octets that the log has for it:
+A key is a digest of 128 bits. Keys are numbered in the order in which they were added, and stored
+in pages in that order. The oldest keys are dropped first, so pages are filled at the end and
+dropped at the front. A full page is stored in the format of the log:
 
     page = (time_ms:i64){4096} (high:i64 low:i64){4096}                                98,304 bytes
 
-A table of open addressing says where a key stands: 32 shards, each of which grows and shrinks on
-its own, so that no single addition pays for moving everything.
+A hash table with open addressing finds a key. It has 32 shards that grow and shrink separately, so
+that no single addition pays for moving the whole table.
 
     shard of a key = its high half & 31        place in the shard = its low half & (length - 1)
-    entry of a shard = 0 for none, or 1 + (number of the key in the order of coming) mod (2^31 - 1)
+    entry of a shard = 0 if empty, else 1 + (number of the key) mod (2^31 - 1)
 
-Invariant: each key from `_head` to `_end` has one entry in its shard, and no other entry exists. A
-key may stand twice, when it came again after its time and the older one has not been dropped yet.
+Invariant: each key number from `_head` to `_end` has one entry in its shard, and there is no other
+entry. The same key can be stored twice: it was added again after its time window, and the older
+one has not been dropped yet.
 
-A key whose message was not written to the log has its time negative: it is not kept for a restart.
+The time of a key is negative if its message was not written to the log. Such a key does not
+survive a restart.
 """
 
 from typing import Final
@@ -33,26 +35,26 @@ _PAGE_MASK: Final = 4095
 _DIGESTS_AT: Final = 32_768
 _SHARDS: Final = 32
 _SHARD_LENGTH_MIN: Final = 8
-_NUMBERS: Final = 0x7FFFFFFF  # numbers of keys are kept modulo this; far fewer keys live at once
+_NUMBERS: Final = 0x7FFFFFFF  # entries hold key numbers modulo this; far fewer keys exist at once
 
 
 class _Page:
-    """PAGE_KEYS keys, oldest first."""
+    """A full page: PAGE_KEYS keys, oldest first."""
 
     def __init__(self, data: bytes, has_unlogged: bool) -> None:
         self.data = data
         self.has_unlogged = has_unlogged  # some times are negative
 
 
-class KnownKeys:
-    """A bounded set of digests that forgets the oldest first."""
+class RecentKeys:
+    """A bounded set of digests that drops the oldest first."""
 
     def __init__(self, size: i64) -> None:
-        self._size = size  # most keys that are known
-        self._pages: list[_Page] = []  # full ones; the last is in the two columns below
+        self._size = size  # most keys in the set
+        self._pages: list[_Page] = []  # full pages; the last page is in the two columns below
         self._times: vec[i64] = vec[i64]([])
         self._digests: vec[i64] = vec[i64]([])  # high and low half in turn
-        self._first: i64 = 0  # number of the first place of the first page
+        self._first: i64 = 0  # number of the first key of the first page
         self._head: i64 = 0  # number of the oldest key
         self._end: i64 = 0  # number that the next key gets
         self._latest_ms: i64 = 0  # no key has a later time
@@ -75,11 +77,14 @@ class KnownKeys:
         return self._end - self._head
 
     def oldest_ms(self) -> i64:
-        """When the oldest key was added; 0 where there is none."""
+        """Return when the oldest key was added; 0 = there is none."""
         return _unsigned(self._time(self._head)) if self._end > self._head else 0
 
     def added_ms(self, digest: bytes, after_ms: i64) -> i64:
-        """When a key was added, if that was after a time; negative if not logged; 0 for never."""
+        """Return when a key was added if that was after `after_ms`, else 0.
+
+        The time is negative if the key is not in the log.
+        """
         high = read_i64_be(digest, 0)
         low = read_i64_be(digest, 8)
         shard = self._shards[high & (_SHARDS - 1)]
@@ -97,7 +102,7 @@ class KnownKeys:
         return 0
 
     def add(self, digest: bytes, time_ms: i64) -> None:
-        """Know a key from now on; it must not be known. Where there are too many, one goes."""
+        """Add a key that is not in the set; if the set is full, drop the oldest key."""
         self._add(read_i64_be(digest, 0), read_i64_be(digest, 8), time_ms)
 
     def _add(self, high: i64, low: i64, time_ms: i64) -> None:
@@ -113,7 +118,10 @@ class KnownKeys:
             self._seal()
 
     def forget(self, until_ms: i64, most: i64) -> None:
-        """Drop the oldest keys that were added up to a time, only so many at once."""
+        """Drop keys that were added up to a time, oldest first, at most `most` of them.
+
+        If all keys are that old, drop them all at once.
+        """
         if self._latest_ms <= until_ms:
             self.clear()
             return
@@ -121,10 +129,8 @@ class KnownKeys:
             self._drop_oldest()
             most -= 1
 
-    # Pages
-
     def _seal(self) -> None:
-        """The last page is full."""
+        """Turn the last page, which is full, into a `_Page`."""
         has_unlogged = False
         for time_ms in self._times:
             if time_ms < 0:
@@ -141,7 +147,7 @@ class KnownKeys:
         return self._times[place]
 
     def _half(self, number: i64, which: i64) -> i64:
-        """The high (0) or low (1) half of a key's digest."""
+        """Return the high (0) or low (1) half of a key's digest."""
         index = (number - self._first) >> _PAGE_BITS
         place = 2 * (number & _PAGE_MASK) + which
         if index < len(self._pages):
@@ -156,10 +162,8 @@ class KnownKeys:
             self._pages.pop(0)
             self._first += PAGE_KEYS
 
-    # Shards
-
     def _number(self, entry: i64) -> i64:
-        """The number of the key that an entry stands for."""
+        """Return the number of the key that an entry of a shard stands for."""
         head = self._head
         return head + (entry - 1 - head % _NUMBERS) % _NUMBERS
 
@@ -187,7 +191,7 @@ class KnownKeys:
             self._resize(index, (mask + 1) >> 2)
 
     def _close_gap(self, shard: vec[i32], gap: i64) -> None:
-        """Move up the entries behind a gap that could not be found across it."""
+        """Move entries behind a gap into it, if a search would not find them across the gap."""
         mask = len(shard) - 1
         at = (gap + 1) & mask
         entry = i64(shard[at])
@@ -208,13 +212,11 @@ class KnownKeys:
                 _put(new, self._half(self._number(entry), 1), entry)
         self._shards[index] = new
 
-    # A restart
-
     def logged(self) -> list[bytes]:
-        """What must survive, oldest first: of many keys at once all times, then all digests.
+        """Return the keys that must survive a restart, oldest first, in blocks.
 
-        From a first page that is full, keys may be among them that were dropped: they are too old,
-        or too many, after the restart as well.
+        A block holds all times, then all digests. The first block can include keys of a full page
+        that were dropped already: after the restart they are too old, or too many, again.
         """
         found: list[bytes] = []
         skipped = self._head - self._first
@@ -229,7 +231,10 @@ class KnownKeys:
         return [data for data in found if data]
 
     def load(self, pages: list[bytes], rest: bytes) -> None:
-        """Know keys again: full pages of `logged`, and time and digest of each that follows."""
+        """Add the keys that were read from the log to an empty set.
+
+        `pages` are full pages of `logged`. `rest` holds time and digest of each key after them.
+        """
         assert self._end == 0
         for data in pages:
             self._add_page(data)
@@ -261,7 +266,7 @@ def _empty_shards() -> list[vec[i32]]:
 
 
 def _unsigned(time_ms: i64) -> i64:
-    """A time without the sign that says whether it is logged."""
+    """Return a time without its sign, which says whether the key is in the log."""
     return -time_ms if time_ms < 0 else time_ms
 
 
@@ -283,7 +288,7 @@ def _encode(times: vec[i64], digests: vec[i64]) -> bytes:
 
 
 def _encode_logged(times: vec[i64], digests: vec[i64], skipped: i64) -> bytes:
-    """Without the keys that were dropped, and those that end with the node."""
+    """Encode the keys that were neither dropped nor left out of the log."""
     kept_times: vec[i64] = vec[i64]([])
     kept: vec[i64] = vec[i64]([])
     for place in range(skipped, len(times)):
