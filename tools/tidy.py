@@ -69,7 +69,7 @@ ORDER_INSIDE: Final = {
     "engine": "arguments|message|timer_queue backlog|deduplication|history target exchanges turns "
     "queues streams vhosts commands|insight broker checkpoint|restore",
     "http": "framework management|jobs insight|streams app transport",
-    "cli": "perf_progress|serve|shared config|ctl|jobs|perf|pipeline bus tree main|reference",
+    "cli": "perf_progress|serve|shared config|ctl|jobs|perf|pipeline bus app main|reference",
     "bus": "codec|exact_properties|headers|health|idempotency|keyed_lock|settings|topology|tracing "
     "dead_letters|delivery|early|fanout|outgoing|policy|topic connections|outcome|received "
     "dispatch|publishing consuming bus sync|testing|webhook",

@@ -22,11 +22,11 @@ from typer.testing import CliRunner, Result
 from leveret.bus import Bus, Delivery, fanout, topic
 from leveret.bus.dead_letters.letter import DeadLetter
 from leveret.bus.dead_letters.queue import Selection, dead_letter_queue
-from leveret.cli.tree import app_for
+from leveret.cli.app import make_app
 from tests.bus.dead_letters import Stage, stage
 from tests.bus.nodes import Leveret, Node
 
-APP = app_for("")
+APP = make_app("")
 
 # pytestmark = pytest.mark.compiled_only("the tool is the same Python in both forms")
 
@@ -236,7 +236,7 @@ def test_message_whose_queue_is_gone_stays(letters: Stage) -> None:
     letters.fill(1)
     done = dlq(letters, "redrive")
     assert done.exit_code == 1
-    assert "message m1 stays: there is no queue nowhere" in done.stderr
+    assert "message m1 was not handled: there is no queue nowhere" in done.stderr
     assert letters.back() == names(1)
     assert letters.dead() == names(1)
     letters.fill(1, **{"x-original-queue": "nowhere"})
@@ -296,7 +296,7 @@ def test_ctrl_c_ends_between_two_messages(letters: Stage) -> None:
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=END_WITHIN_S)
     assert process.returncode == 130, output
-    assert "stopped, the others are where they were" in output
+    assert "stopped, the others are still in the queue" in output
     moved = [found.properties.message_id for found in first] + letters.back()
     assert moved + letters.dead() == names(*range(1, 51))
 

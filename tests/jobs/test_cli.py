@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from leveret.cli.tree import app_for
+from leveret.cli.app import make_app
 from leveret.jobs import Client, TopicSettings
 from leveret.storage.disk import Disk
 from leveret.testing.broker import BrokerUrl, broker
 from tests.jobs.service import NAMESPACE, address, token
 
-APP = app_for("")
+APP = make_app("")
 
 
 @pytest.fixture(scope="module")

@@ -48,7 +48,7 @@ def test_a_broker_that_is_gone_for_a_while_is_said_and_found_again(browser: Brow
     expect(reader.page.get_by_role("heading", level=1)).to_have_text("Queues")
     with broker(http=True, http_port=port) as url:
         expect(banner).to_be_empty()
-        expect(reader.page.get_by_text("The broker answers again.")).to_be_visible()
+        expect(reader.page.get_by_text("The broker is reachable again.")).to_be_visible()
         with pika.BlockingConnection(pika.URLParameters(url)) as connection:
             connection.channel().queue_declare("new")
         expect(reader.page.get_by_role("link", name="new")).to_be_visible()
@@ -73,7 +73,7 @@ def test_a_paused_page_asks_nothing_until_it_goes_on(reader: Reader) -> None:
 def test_a_failed_call_is_a_sentence_and_stops_nothing(reader: Reader, url: BrokerUrl) -> None:
     page = reader.page
     reader.open("#/queues/%2F/nothing", "/queues/:vhost/:name")
-    expect(page.get_by_role("alert").filter(has_text="It is not there")).to_be_visible()
+    expect(page.get_by_role("alert").filter(has_text="Not found")).to_be_visible()
     with pika.BlockingConnection(pika.URLParameters(url)) as connection:
         connection.channel().queue_declare("nothing")
     expect(page.locator("[data-count=ready]")).to_have_text("0")
@@ -88,7 +88,7 @@ def test_a_wrong_password_is_said_and_nothing_is_kept(browser: Browser, url: Bro
     page.get_by_label("Name").fill("guest")
     page.get_by_label("Password").fill("wrong")
     page.get_by_role("button", name="Sign in").click()
-    expect(page.get_by_text("The name or the password is wrong.")).to_be_visible()
+    expect(page.get_by_text("Wrong name or password.")).to_be_visible()
     page.get_by_label("Password").fill("guest")
     page.get_by_role("button", name="Sign in").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
@@ -112,7 +112,7 @@ def test_ten_thousand_queues_are_searched_sorted_and_scrolled(
         page.set_default_timeout(30_000)
         reader.open("#/queues", "/queues")
         rows = page.locator(".rows tr[data-row]")
-        expect(page.get_by_text("10,000 in all")).to_be_visible()
+        expect(page.get_by_text("10,000 in total")).to_be_visible()
         assert rows.count() < 60, "only what is in sight is there"
         reader.press("p")  # the times below are those of the list
 

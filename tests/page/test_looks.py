@@ -99,7 +99,7 @@ def test_every_view_can_be_read_and_fits(
     faults = looked_at(reader, "login")
     reader.sign_in()
     known: list[str] = reader.page.evaluate(
-        "async () => (await import('/page/router.js')).VIEWS.map((view) => view.path)"
+        "async () => (await import('/page/routes.js')).ROUTES.map((route) => route.path)"
     )
     addresses = views(url)
     assert set(known) == set(addresses), "every view of the router is looked at"
@@ -139,7 +139,7 @@ def dialogs(reader: Reader) -> list[str]:
     faults += looked_at(reader, "message")
     page.keyboard.press("Escape")
     page.get_by_role("button", name="Delete", exact=True).last.click()
-    page.get_by_role("button", name="See what would happen").click()
+    page.get_by_role("button", name="Preview").click()
     page.locator("[data-plan]").wait_for()
     return faults + looked_at(reader, "plan")
 

@@ -1,7 +1,7 @@
-"""What an operator does with the page, from signing in to a redriven dead letter.
+"""An operator's path through the page, from signing in to a redriven dead letter.
 
-Once with the mouse and once with the keyboard alone. The broker is the real one; whatever the page
-says happened is looked up there too.
+Once with the mouse and once with the keyboard alone. The broker is real. Each result that the page
+reports is checked with the broker too.
 """
 
 from collections.abc import Iterator
@@ -96,7 +96,7 @@ def publish(reader: Reader, url: BrokerUrl) -> None:
         dialog.get_by_label("Payload", exact=True).fill(text)
         dialog.get_by_role("button", name="Publish").click()
         expect(dialog).to_have_count(0)
-    expect(page.get_by_text("it reached a queue").first).to_be_visible()
+    expect(page.get_by_text("routed to a queue").first).to_be_visible()
     expect(page.locator("[data-count=ready]")).to_have_text("3")
     assert count(url, "orders") == 3
 
@@ -104,7 +104,7 @@ def publish(reader: Reader, url: BrokerUrl) -> None:
 def read_why_nothing_moves(reader: Reader) -> None:
     page = reader.page
     explanation = page.locator("[data-explanation]")
-    expect(explanation).to_contain_text("It does not move.")
+    expect(explanation).to_contain_text("No messages are moving.")
     expect(explanation.locator("[data-code=no_consumer]")).to_be_visible()
 
 
@@ -119,7 +119,7 @@ def look_and_search(reader: Reader, url: BrokerUrl) -> None:
     expect(rows).to_have_count(1)
     expect(rows.first).to_contain_text("second order")
     page.get_by_label("Text in the payload").fill("")
-    page.get_by_text("More to search for").click()
+    page.get_by_text("More filters").click()
     page.get_by_label("JSON path").fill("$.order.id: 5")
     page.get_by_role("button", name="Search").click()
     expect(rows).to_have_count(1)
@@ -139,7 +139,7 @@ def move_what_was_found(reader: Reader, url: BrokerUrl) -> None:
     rows.first.get_by_role("checkbox").check()
     page.get_by_role("button", name="Move", exact=True).click()
     dialog.get_by_label("To queue").fill("busy")
-    dialog.get_by_role("button", name="See what would happen").click()
+    dialog.get_by_role("button", name="Preview").click()
     expect(page.locator("[data-plan]")).to_contain_text("1 message would be moved.")
     dialog.get_by_role("button", name="Move", exact=True).click()
     expect(page.get_by_text("1 message moved.")).to_be_visible()
@@ -153,7 +153,7 @@ def redrive(reader: Reader, url: BrokerUrl) -> None:
     reader.open("#/queues/%2F/dead/messages", "/queues/:vhost/:name/:tab")
     expect(rows).to_have_count(2)
     page.get_by_role("button", name="Redrive").click()
-    dialog.get_by_role("button", name="See what would happen").click()
+    dialog.get_by_role("button", name="Preview").click()
     expect(page.locator("[data-plan]")).to_contain_text("queue work")
     dialog.get_by_role("button", name="Redrive").click()
     expect(page.get_by_text("2 messages redriven.")).to_be_visible()
@@ -192,7 +192,7 @@ def skip_the_navigation(reader: Reader) -> None:
     page.reload()
     page.locator("main[aria-busy=false]").wait_for()
     reader.press("Tab")
-    assert reader.focused() == "Skip to the content"
+    assert reader.focused() == "Skip to content"
     reader.press("Enter")
     expect(page.locator("main")).to_be_focused()
 
@@ -252,7 +252,7 @@ def find_a_queue_by_keys(reader: Reader) -> None:
 
 
 def redrive_by_keys(reader: Reader) -> None:
-    """Look at a message, pick it, redrive it."""
+    """Open a message, select it, redrive it."""
     page = reader.page
     reader.tab_to("Messages")
     reader.press("Enter")
@@ -264,11 +264,11 @@ def redrive_by_keys(reader: Reader) -> None:
     reader.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
     reader.press("Space")
-    expect(page.get_by_text("1 picked message:")).to_be_visible()
+    expect(page.get_by_text("1 selected message:")).to_be_visible()
     page.locator("main h1").focus()
     reader.tab_to("Redrive")
     reader.press("Enter")
-    reader.tab_to("See what would happen")
+    reader.tab_to("Preview")
     reader.press("Enter")
     expect(page.locator("[data-plan]")).to_contain_text("queue work")
     assert reader.focused() == "Redrive"

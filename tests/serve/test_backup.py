@@ -305,7 +305,7 @@ def test_wrong_use_is_one_line(tmp_path: Path) -> None:
             (["restore", file, "--queue", "q", "--url", broker.url], "not the backup of a queue"),
             (["repair", "--data", str(tmp_path / "data")], "in use"),
             (["repair", "--data", str(tmp_path / "nowhere")], "no such directory"),
-            (["repair", "--data", str(tmp_path / "full")], "no data directory of a node"),
+            (["repair", "--data", str(tmp_path / "full")], "not the data directory of a node"),
             (["dump", str(tmp_path / "nothing.log")], "No such file"),
         ):
             said = ctl(*words, code=1)

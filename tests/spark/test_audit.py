@@ -12,7 +12,7 @@ import pika
 import pytest
 from pyspark.sql import SparkSession
 
-from leveret.cli.pipeline.audit import FAULTS_FOUND, seconds
+from leveret.cli.pipeline.audit import FAULTS_FOUND, parse_age
 from leveret.errors import ConfigError, PreconditionFailedError
 from leveret.pipeline.flows.audit import Auditing, Judgement, audit, judge, read_history
 from leveret.pipeline.moment import Moment, take_moment
@@ -100,10 +100,10 @@ def test_history_that_the_broker_forgot_is_in_the_lake(spark: SparkSession, shop
 def test_the_command_says_what_it_found(spark: SparkSession, shop: Site) -> None:
     from typer.testing import CliRunner
 
-    from leveret.cli.tree import app_for
+    from leveret.cli.app import make_app
 
     words = ["pipeline", "audit", "--url", shop.url, "--queue", "dead", "--queue", "side"]
-    done = CliRunner().invoke(app_for(""), words)
+    done = CliRunner().invoke(make_app(""), words)
     assert done.exit_code == 0, done.output
     assert "every message is accounted for" in done.stdout
     done = run(shop, "audit", "--queue", "dead", "--stuck-after", "0.001s", "--limit", "2")
@@ -116,7 +116,7 @@ def test_the_command_says_what_it_found(spark: SparkSession, shop: Site) -> None
 
 
 def test_ages_have_units() -> None:
-    assert [seconds(text) for text in ("90", "90s", "1.5m", "2h", "1d")] == [
+    assert [parse_age(text) for text in ("90", "90s", "1.5m", "2h", "1d")] == [
         90,
         90,
         90,
@@ -124,7 +124,7 @@ def test_ages_have_units() -> None:
         86400,
     ]
     with pytest.raises(ConfigError):
-        seconds("soon")
+        parse_age("soon")
 
 
 @contextmanager

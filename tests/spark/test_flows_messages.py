@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from leveret.cli.tree import app_for
+from leveret.cli.app import make_app
 from leveret.pipeline.flows.load import Loading, load
 from leveret.pipeline.flows.replay import Choice, Target, choose, count, drops_duplicates, replay
 from leveret.pipeline.flows.sql import Tables
@@ -17,7 +17,7 @@ from leveret.pipeline.site import Site
 from tests.spark.lake import Served
 from tests.spark.test_flows_lake import archived, site_of
 
-APP = app_for("")
+APP = make_app("")
 
 pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
 

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from leveret.bus import Bus, topic
-from leveret.cli.tree import app_for
+from leveret.cli.app import make_app
 from leveret.pipeline.flows.deadletters import Sources, dead_letter_queues, letters_of, report
 from leveret.pipeline.transforms.dead_letters import COUNT_MAX, by_dimension, letters
 from leveret.pipeline.transforms.latencies import spans, steps
@@ -21,7 +21,7 @@ from tests.spark.test_flows_lake import archived, site_of
 from tests.spark.test_flows_transforms import messages
 from tests.spark.timed import Timed, timed
 
-APP = app_for("")
+APP = make_app("")
 
 pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
 

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from typer.testing import CliRunner
 
-from leveret.cli.tree import app_for
+from leveret.cli.app import make_app
 from leveret.clock import Clock
 from leveret.jobs import Client, NewJob, TopicSettings
 from leveret.pipeline.flows.jobs_report import report_over_http
@@ -22,7 +22,7 @@ from tests.spark.lake import Served
 from tests.spark.test_flows_lake import site_of
 from tools.services import shared_postgres, shared_redis
 
-APP = app_for("")
+APP = make_app("")
 
 pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
 
@@ -149,7 +149,7 @@ def test_files_are_loaded_as_jobs_once_however_often(
     assert json.loads(again.stdout) == {"jobs": 0, "known": 1_502, "id": "monday"}
     first.write_text(first.read_text() + "1502\n")
     more = CliRunner().invoke(APP, ["pipeline", *words, "--url", served.http])
-    assert more.stdout == "put in 1 job; 1,502 were there already\n"
+    assert more.stdout == "enqueued 1 job; 1,502 already existed\n"
     with client_of(served) as client:
         assert [job["id"] for job in payloads(client, "import", 1_503)] == list(range(1_503))
         # Another load of the same rows is another one.

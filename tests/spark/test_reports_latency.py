@@ -6,12 +6,12 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from leveret.cli.tree import app_for
+from leveret.cli.app import make_app
 from leveret.pipeline.flows.latency import Measuring, report, spans_of
 from tests.spark.test_flows_lake import archived, site_of
 from tests.spark.timed import Timed, timed
 
-APP = app_for("")
+APP = make_app("")
 
 pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
 

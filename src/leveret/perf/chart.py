@@ -1,7 +1,7 @@
-"""Line charts as one self-contained page of HTML: no scripts, no other files, dark and light.
+"""Line charts as one self-contained HTML page, without scripts, in light and dark colours.
 
-The lines are SVG that is stretched to the width there is; all words are HTML beside it, so that
-they stay readable on a phone. Below each chart stands its data as a table, for exact numbers.
+The lines are SVG, stretched to the available width. All text is HTML beside the SVG, so that it
+stays readable on a phone. Below each chart is a table with the exact numbers.
 """
 
 import math
@@ -16,7 +16,7 @@ _WIDTH: Final = 1000.0  # of the drawing, in its own units
 _HEIGHT: Final = 300.0
 _Y_TICKS: Final = 5
 _X_TICKS: Final = 5
-_COLOURS: Final = 6  # of the style sheet; lines beyond begin again, dashed
+_COLOURS: Final = 6  # in the style sheet; more lines repeat them, dashed
 TABLE_ROWS_MAX: Final = 600
 
 
@@ -30,19 +30,19 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """Some lines over one axis."""
+    """Several lines on the same axes."""
 
     title: str
     unit: str
     series: list[Series]
     x_title: str = "seconds"
-    x_labels: dict[float, str] = field(default_factory=dict)  # words instead of numbers
+    x_labels: dict[float, str] = field(default_factory=dict)  # text shown instead of the number
     is_log: bool = False
 
 
 @dataclass(frozen=True)
 class Scale:
-    """From values to places between 0 and 1, and the values to write beside the axis."""
+    """Maps values to positions between 0 and 1, and holds the labelled values of an axis."""
 
     low: float
     high: float
@@ -58,7 +58,7 @@ class Scale:
 
 
 def linear(high: float) -> Scale:
-    """From 0 to a round number at or over `high`."""
+    """Return a scale from 0 to a round number that is at least `high`."""
     high = high if high > 0 else 1.0
     step = _round_step(high / _Y_TICKS)
     count = math.ceil(high / step - 1e-9)
@@ -66,7 +66,7 @@ def linear(high: float) -> Scale:
 
 
 def logarithmic(values: list[float]) -> Scale:
-    """From a power of ten to a power of ten around all values over 0."""
+    """Return a scale between two powers of ten that contains all values over 0."""
     positive = [value for value in values if value > 0] or [1.0]
     low = math.floor(math.log10(min(positive)) + 1e-9)
     high = max(math.ceil(math.log10(max(positive)) - 1e-9), low + 1)
@@ -74,7 +74,7 @@ def logarithmic(values: list[float]) -> Scale:
 
 
 def _round_step(rough: float) -> float:
-    """1, 2 or 5 times a power of ten, at least `rough`."""
+    """Return the smallest 1, 2 or 5 times a power of ten that is at least `rough`."""
     power = 10.0 ** math.floor(math.log10(rough))
     for factor in (1, 2, 5):
         if rough <= factor * power * (1 + 1e-9):
@@ -83,7 +83,7 @@ def _round_step(rough: float) -> float:
 
 
 def short_number(value: float) -> str:
-    """Few digits, with k and M: for axes."""
+    """Format a number for an axis: few digits, with k, M or G."""
     for size, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
             return f"{value / size:.3g}{suffix}"
@@ -91,7 +91,7 @@ def short_number(value: float) -> str:
 
 
 def page(title: str, facts: Sequence[tuple[str, str]], charts: Sequence[Chart]) -> str:
-    """The whole page."""
+    """Return the whole page as HTML."""
     rows = "".join(f"<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>" for k, v in facts)
     body = "".join(draw(chart) for chart in charts)
     return (
@@ -103,11 +103,11 @@ def page(title: str, facts: Sequence[tuple[str, str]], charts: Sequence[Chart]) 
 
 
 def draw(chart: Chart) -> str:
-    """One chart as a section of a page."""
+    """Return one chart as a section of the page."""
     values = [y for series in chart.series for _, y in series.points]
     xs = sorted({x for series in chart.series for x, _ in series.points})
     if not values:
-        return f"<section><h2>{escape(chart.title)}</h2><p>Nothing was measured.</p></section>"
+        return f"<section><h2>{escape(chart.title)}</h2><p>No measurements.</p></section>"
     scale = logarithmic(values) if chart.is_log else linear(max(values))
     across = Scale(xs[0], xs[-1] if xs[-1] > xs[0] else xs[0] + 1, [])
     lines = "".join(
@@ -131,7 +131,7 @@ def draw(chart: Chart) -> str:
 def _line(series: Series, index: int, across: Scale, scale: Scale) -> str:
     places = [(_WIDTH * across.place(x), _HEIGHT * (1 - scale.place(y))) for x, y in series.points]
     kind = f"c{index % _COLOURS}" + (" dashed" if index >= _COLOURS else "")
-    if len(places) == 1:  # a line needs two ends
+    if len(places) == 1:  # a line needs two points
         (x, y) = places[0]
         places = [(max(0.0, x - 8), y), (x + 8, y)]
     points = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)

@@ -1,4 +1,4 @@
-"""Addresses as RabbitMQ's clients write them: amqp://user:password@host:port/vhost."""
+"""AMQP URIs, as RabbitMQ's clients write them: amqp://user:password@host:port/vhost."""
 
 from dataclasses import replace
 from urllib.parse import unquote, urlsplit
@@ -10,9 +10,9 @@ _PORTS = {"amqp": 5672, "amqps": 5671}
 
 
 def with_uri(load: Load, uri: str) -> Load:
-    """The same load on the broker at `uri`. Raises ConfigError for what is no such address.
+    """Return the load with the broker at `uri`. Raise ConfigError if it is not an AMQP URI.
 
-    A bare slash at the end means the vhost `/`, as most clients take it.
+    A single slash at the end means the vhost `/`, as in most clients.
     """
     parts = urlsplit(uri)
     if parts.scheme not in _PORTS:

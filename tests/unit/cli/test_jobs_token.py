@@ -7,9 +7,9 @@ import jwt
 import pytest
 from typer.testing import CliRunner
 
-from leveret.cli.tree import app_for
+from leveret.cli.app import make_app
 
-APP = app_for("")
+APP = make_app("")
 
 RUNNER = CliRunner()
 

@@ -108,7 +108,7 @@ def test_ctl_status_prints_what_the_broker_says(answering: str) -> None:
     assert done.stdout.splitlines() == [
         "node     hare",
         "health   ok",
-        "safe     confirmed messages can be lost with the power (durability os)",
+        "safe     a power failure can lose confirmed messages (durability os)",
         "version  0.1.0 (compiled)",
     ]
 

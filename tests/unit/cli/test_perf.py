@@ -89,8 +89,8 @@ def test_interrupt_ends_early_with_the_figures_so_far(url: BrokerUrl) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("--queue-type stream", "a stream is read with a prefetch"),
-        ("--size big", "'big' is no size such as 16, 4k or 1MiB"),
+        ("--queue-type stream", "consumers of a stream need a prefetch"),
+        ("--size big", "'big' is not a size such as 16, 4k or 1MiB"),
         ("--variable-rate 100", "'100' is not RATE:SECONDS"),
         ("--queue-arg x", "--queue-arg 'x' is not KEY=VALUE"),
         ("--uri http://x", "'http://x' does not begin with amqp:// or amqps://"),

@@ -74,7 +74,7 @@ def test_words_may_stand_for_places() -> None:
 
 
 def test_chart_of_nothing_says_so() -> None:
-    assert "Nothing was measured" in draw(Chart("t", "u", [Series("s", [])]))
+    assert "No measurements" in draw(Chart("t", "u", [Series("s", [])]))
 
 
 @pytest.mark.parametrize(("high", "top"), [(0, 1), (7, 8), (99, 100), (401_000, 500_000)])

@@ -10,9 +10,9 @@ from leveret.errors import ClosedError
 from leveret.perf.__main__ import main
 from leveret.perf.client import Client
 from leveret.perf.load import Load
+from leveret.perf.measurements import ProgressRow
 from leveret.perf.protocol import Parser
 from leveret.perf.run import run
-from leveret.perf.sample import Row
 from leveret.testing import BrokerUrl, broker
 
 
@@ -133,7 +133,7 @@ def test_variable_load_changes_size_and_rate(url: BrokerUrl) -> None:
 
 
 def test_rows_are_told_while_it_runs(url: BrokerUrl) -> None:
-    rows: list[Row] = []
+    rows: list[ProgressRow] = []
     result = run(Load(port=url.port, seconds=0.5, rate=500, burst=5, interval_s=0.1), rows.append)
     assert 3 <= len(rows) <= 5
     assert sum(row.counts["sent"] for row in result.rows) == result.sent

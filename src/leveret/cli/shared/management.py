@@ -1,7 +1,7 @@
-"""A small client of the broker's HTTP API, for commands that ask a running broker.
+"""A small client of the broker's HTTP API, for commands that need a running broker.
 
-A `Broker` is an address and a login; each call is one request with a deadline. What goes wrong is a
-`NoAnswerError` or a `RefusedError` whose text is a whole sentence for the user.
+A `ManagementClient` holds an address and a login. Each call is one request with a deadline. A
+failure raises `NoAnswerError` or `RefusedError`, whose text can be shown to the user as it is.
 """
 
 import http.client
@@ -19,21 +19,21 @@ _PIECE_BYTES: Final = 1024 * 1024
 
 
 class NoAnswerError(Exception):
-    """No broker answered, or not in a way that can be used."""
+    """No broker answered, or its answer cannot be read."""
 
 
 class RefusedError(NoAnswerError):
-    """The broker does not do it, and says why."""
+    """The broker refused the request and gave a reason."""
 
 
-class Broker:
-    """A broker at an address. A login in the address counts where none is given besides."""
+class ManagementClient:
+    """Sends requests to one broker. `user` and `password` override a login in the address."""
 
     def __init__(self, url: str, user: str | None = None, password: str | None = None) -> None:
         try:
             address = urlsplit(url if "//" in url else f"//{url}")
         except ValueError as fault:
-            raise NoAnswerError(f"{url} is no address: {fault}") from fault
+            raise NoAnswerError(f"{url} is not a valid address: {fault}") from fault
         self._secure = address.scheme == "https"
         self._host = address.hostname or ""
         self._address = address
@@ -43,28 +43,28 @@ class Broker:
         self.shown = url.replace(f"{address.username}:{address.password}@", "")
 
     def get(self, path: str) -> Any:
-        """The JSON of GET `path`; Refused where the broker answers with an error."""
-        with self._asked("GET", path, timeout_s=_TIMEOUT_S) as response:
-            return _found(response, path)
+        """GET `path` and return the JSON. Raise RefusedError if the answer is an error."""
+        with self._request("GET", path, timeout_s=_TIMEOUT_S) as response:
+            return _read_json(response, path)
 
     def get_any(self, path: str) -> dict[str, object]:
-        """The JSON object of GET `path`, whatever the status says."""
-        with self._asked("GET", path, timeout_s=_TIMEOUT_S) as response:
+        """GET `path` and return the JSON object, whatever the status of the answer."""
+        with self._request("GET", path, timeout_s=_TIMEOUT_S) as response:
             found = json.loads(response.read())
             if not isinstance(found, dict):
                 raise ValueError("the answer is not a JSON object")
             return found
 
     def put(self, path: str, body: object = None) -> Any:
-        """PUT a JSON body; the JSON of the answer, if it has one."""
+        """PUT a JSON body and return the JSON of the answer, if it has any."""
         return self._change("PUT", path, body)
 
     def post(self, path: str, body: object = None) -> Any:
-        """POST a JSON body; the JSON of the answer, if it has one."""
+        """POST a JSON body and return the JSON of the answer, if it has any."""
         return self._change("POST", path, body)
 
     def delete(self, path: str, headers: dict[str, str] | None = None) -> Any:
-        """DELETE; the JSON of the answer, if it has one."""
+        """DELETE `path` and return the JSON of the answer, if it has any."""
         return self._change("DELETE", path, None, headers)
 
     def _change(
@@ -72,24 +72,24 @@ class Broker:
     ) -> Any:
         data = None if body is None else json.dumps(body).encode()
         sent = {"Content-Type": "application/json", **(headers or {})}
-        with self._asked(method, path, data, sent, timeout_s=_CHANGE_TIMEOUT_S) as response:
-            return _found(response, path)
+        with self._request(method, path, data, sent, timeout_s=_CHANGE_TIMEOUT_S) as response:
+            return _read_json(response, path)
 
     def stream(self, path: str) -> Iterator[bytes]:
-        """The body of GET `path`, piece by piece."""
-        with self._asked("GET", path, timeout_s=_STREAM_TIMEOUT_S) as response:
+        """GET `path` and yield the body piece by piece."""
+        with self._request("GET", path, timeout_s=_STREAM_TIMEOUT_S) as response:
             if response.status != 200:
-                _found(response, path)
+                _read_json(response, path)
             while piece := response.read(_PIECE_BYTES):
                 yield piece
 
     def send(self, path: str, pieces: Iterable[bytes]) -> Any:
-        """POST pieces as one body; the JSON of the answer."""
-        with self._asked("POST", path, pieces, timeout_s=_STREAM_TIMEOUT_S) as response:
-            return _found(response, path)
+        """POST the pieces as one body and return the JSON of the answer."""
+        with self._request("POST", path, pieces, timeout_s=_STREAM_TIMEOUT_S) as response:
+            return _read_json(response, path)
 
     @contextmanager
-    def _asked(
+    def _request(
         self,
         method: str,
         path: str,
@@ -99,12 +99,12 @@ class Broker:
         timeout_s: float,
     ) -> Iterator[http.client.HTTPResponse]:
         login = b64encode(f"{self._user}:{self._password}".encode()).decode()
-        maker = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
+        make = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
         try:
-            connection = maker(self._host, self._address.port, timeout=timeout_s)
+            connection = make(self._host, self._address.port, timeout=timeout_s)
             try:
                 headers = {"Authorization": f"Basic {login}", **(more or {})}
-                # A broker that refuses says so without reading to the end.
+                # A broker that refuses may answer and close before it has read everything.
                 with suppress(BrokenPipeError, ConnectionResetError):
                     connection.request(method, self._path + path, body, headers)
                 yield connection.getresponse()
@@ -112,22 +112,22 @@ class Broker:
                 connection.close()
         except (OSError, http.client.HTTPException, ValueError) as fault:
             reason = getattr(fault, "strerror", None) or str(fault) or type(fault).__name__
-            if type(fault) is http.client.BadStatusLine:  # whose text is what came instead
-                reason = "what answers there does not speak HTTP"
+            if type(fault) is http.client.BadStatusLine:  # its text is the received line
+                reason = "the answer is not HTTP"
             raise NoAnswerError(f"no broker answers at {self.shown}: {reason}") from fault
 
 
-def _found(response: http.client.HTTPResponse, path: str) -> Any:
+def _read_json(response: http.client.HTTPResponse, path: str) -> Any:
     data = response.read()
     found = json.loads(data) if data else None
     if response.status >= 400:
         reason = found.get("reason") if isinstance(found, dict) else None
-        if response.status == 404 and reason == response.reason:  # it does not say what
+        if response.status == 404 and reason == response.reason:  # name the missing object
             reason = f"{reason}: {path}"
         raise RefusedError(f"the broker refuses: {reason or response.reason}")
     return found
 
 
-def in_path(*names: str) -> str:
-    """Names as parts of a path, with slashes between."""
+def quote_path(*names: str) -> str:
+    """Return the names as one URL path, each name quoted."""
     return "/".join(quote(name, safe="") for name in names)

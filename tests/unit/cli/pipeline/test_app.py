@@ -11,15 +11,15 @@ from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
+from leveret.cli.app import make_app
 from leveret.cli.pipeline.options import one_line_on_failure
-from leveret.cli.tree import app_for
 from leveret.errors import LeveretError
 from leveret.pipeline import session
 from leveret.testing.broker import BrokerUrl, broker
 from tests.http.management import Api, add_user
 from tools.ports import free_port
 
-APP = app_for("")
+APP = make_app("")
 
 
 @pytest.fixture(scope="module")

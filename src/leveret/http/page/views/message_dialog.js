@@ -1,17 +1,17 @@
-/** One message, whole: payload, properties, headers, where it stands and why. */
+/** The dialog of one message: payload, properties, headers, state, and the explanation of it. */
 
-import { at, get, maybe } from "../api.js";
+import { apiPath, get, orNull } from "../api.js";
 import { fill, h } from "../dom.js";
 import { bytes, duration, exchangeName, payload, time } from "../format.js";
 import { openDialog } from "../parts/dialog.js";
-import { button, facts, tableFacts } from "../parts/list.js";
+import { button, facts, tableFacts } from "../parts/elements.js";
 import { attempt } from "../parts/notice.js";
 import { link } from "../router.js";
 import { explanation, holderText } from "./explain.js";
 
 /** @param {{vhost: string, name: string, message: any}} what */
 export function showMessage({ vhost, name, message }) {
-  const why = h("div", null, h("p", { class: "soft" }, "Asking why …"));
+  const why = h("div", null, h("p", { class: "soft" }, "Loading the explanation …"));
   openDialog({
     title: message.properties?.message_id
       ? `Message ${message.properties.message_id}`
@@ -28,7 +28,7 @@ export function showMessage({ vhost, name, message }) {
             class: "button",
             href: `${link("trace")}?message_id=${encodeURIComponent(message.properties.message_id)}`,
           },
-          "Trace it",
+          "Trace",
         ),
       copyButton(message),
     ),
@@ -39,17 +39,17 @@ export function showMessage({ vhost, name, message }) {
 async function explain(vhost, name, message, host) {
   fill(
     host,
-    explanation(await maybe(get(at`/queues/${vhost}/${name}/messages/${message.id}/explain`))),
+    explanation(await orNull(get(apiPath`/queues/${vhost}/${name}/messages/${message.id}/explain`))),
   );
 }
 
 function copyButton(message) {
-  return button("Copy the payload", () =>
+  return button("Copy payload", () =>
     attempt(() => navigator.clipboard.writeText(message.payload), "Copied."),
   );
 }
 
-/** What is known of a message, for dialogs of queues and streams. */
+/** Make the content of the dialog, for messages of queues and streams. */
 export function messageBody(message) {
   const { headers, ...properties } = message.properties ?? {};
   const shownBytes =
@@ -65,25 +65,25 @@ export function messageBody(message) {
       h(
         "p",
         { class: "soft small-text" },
-        `${bytes(message.payload_bytes)}${message.payload_encoding === "base64" ? ", shown as base64" : ""}${shownBytes < message.payload_bytes - 3 ? ", the beginning is shown" : ""}`,
+        `${bytes(message.payload_bytes)}${message.payload_encoding === "base64" ? ", shown as base64" : ""}${shownBytes < message.payload_bytes - 3 ? ", truncated" : ""}`,
       ),
     ),
     h(
       "section",
       { class: "stack" },
-      h("h3", null, "Facts"),
+      h("h3", null, "Details"),
       facts([
         ["Exchange", exchangeName(message.exchange)],
         ["Routing key", h("span", { class: "mono" }, message.routing_key)],
-        ["Broker's id", message.id && h("span", { class: "mono" }, message.id)],
+        ["Broker id", message.id && h("span", { class: "mono" }, message.id)],
         ["Offset", message.offset],
-        ["Taken", message.timestamp_ms && time(message.timestamp_ms)],
+        ["Received", message.timestamp_ms && time(message.timestamp_ms)],
         ["State", message.state],
         ["Age", typeof message.age_ms === "number" ? duration(message.age_ms) : null],
         ["Due", message.due_at_ms && time(message.due_at_ms)],
         ["Held by", message.holder && holderText(message.holder)],
         [
-          "Delivered before",
+          "Redelivered",
           message.redelivered === undefined ? null : message.redelivered ? "yes" : "no",
         ],
       ]),

@@ -1,8 +1,8 @@
-"""The Typer application `leveret`, whole or with the one group of commands that is called.
+"""The Typer application `leveret`: all commands, or only the group that was called.
 
-Each group of commands is a module that is added here, and imported only where it is needed: a
-command that is called pays for its own group, not for the event bus and the load generator.
-`serve` is listed for the help text; main.py has usually run it before this module is imported.
+Each command group is imported only when it is needed, so that a command does not wait for the
+imports of the event bus or the load generator. `serve` is here only for the help text: main.py runs
+it without this module.
 """
 
 from typing import Annotated, Final
@@ -14,26 +14,29 @@ from leveret.build_info import describe
 GROUPS: Final = ("ctl", "config", "jobs", "bus", "pipeline")
 
 
-def app_for(word: str) -> typer.Typer:
-    """The application for a command line that begins with `word`; all of it unless it is known."""
+def make_app(first_word: str) -> typer.Typer:
+    """Return the application for a command line that begins with `first_word`.
+
+    It holds one group if the word names a group, and all commands otherwise.
+    """
     app = typer.Typer(
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         help="Leveret, a message broker that RabbitMQ's clients cannot tell from RabbitMQ.",
     )
     app.callback()(leveret)
-    is_whole = word not in (*GROUPS, "perf")
-    for name in GROUPS if is_whole else {word}.intersection(GROUPS):
-        app.add_typer(_group(name), name=name)
-    if is_whole or word == "perf":
+    has_all = first_word not in (*GROUPS, "perf")
+    for name in GROUPS if has_all else {first_word}.intersection(GROUPS):
+        app.add_typer(_import_group(name), name=name)
+    if has_all or first_word == "perf":
         _add_perf(app)
-    if is_whole:
+    if has_all:
         own_arguments = {"ignore_unknown_options": True, "allow_extra_args": True}
         app.command(context_settings=own_arguments, add_help_option=False)(serve)
     return app
 
 
-def _group(name: str) -> typer.Typer:
+def _import_group(name: str) -> typer.Typer:
     match name:
         case "ctl":
             from leveret.cli.ctl.app import app
@@ -64,15 +67,18 @@ def leveret(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_show_version, is_eager=True, help="Show version and form."
+            "--version",
+            callback=_show_version,
+            is_eager=True,
+            help="Show the version, and whether it is compiled.",
         ),
     ] = False,
 ) -> None:
-    """Options that stand before a command."""
+    """Define the options that come before a command."""
 
 
 def serve(context: typer.Context) -> None:
-    """Run the broker (leveret serve --help lists its options)."""
+    """Run the broker. `leveret serve --help` lists the options."""
     from leveret.cli.serve import serve as run_serve
 
     raise typer.Exit(run_serve(context.args))

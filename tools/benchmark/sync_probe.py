@@ -1,6 +1,6 @@
-"""How long a sync takes while a load runs: without it no persistent figure says anything.
+"""Measure how long a sync takes while a load runs. Results of persistent loads depend on it.
 
-A small write and an fdatasync, again and again, in a file beside the brokers' directories.
+A thread repeats a small write and an fdatasync, in a file beside the brokers' directories.
 """
 
 import os
@@ -15,7 +15,7 @@ WRITE_BYTES: Final = 512
 
 
 class SyncProbe:
-    """Syncs until the end of the block."""
+    """Measures syncs until the end of a `with` block."""
 
     def __init__(self, directory: Path, *, active: bool = True) -> None:
         self._path = directory / "sync.probe"
@@ -36,7 +36,7 @@ class SyncProbe:
             self._path.unlink(missing_ok=True)
 
     def p50_us(self) -> float:
-        """The median so far; 0 where nothing was synced."""
+        """Return the median so far; 0 without a measurement."""
         return median(self._times_us) if self._times_us else 0.0
 
     def _run(self) -> None:

@@ -1,8 +1,8 @@
-"""Commands that ask the jobs service: what they share.
+"""Shared options and decorator of the `leveret jobs` commands that call the jobs service.
 
-`@asks_jobs` turns a function of a `Client`, an `Output` and its own options into a command: it adds
-`--url`, `--token`, `--data`, `--namespace` and `--json`. The token is the one that is given, or
-that of the environment, or one made from the secret in the data directory of a node.
+`@jobs_command` turns a function with the parameters `(Client, Output, *options)` into a command. It
+adds `--url`, `--token`, `--data`, `--namespace` and `--json`. The token comes from `--token`, from
+the environment, or is created with the secret in the data directory of a node (`--data`).
 """
 
 import inspect
@@ -16,21 +16,21 @@ import msgspec
 import typer
 
 from leveret.cli.shared.options import DEFAULT_URL, Json, Url, one_line_on_failure
-from leveret.cli.shared.output import Output, Row, with_parameters
+from leveret.cli.shared.output import Output, Row, set_parameters
 from leveret.clock import Clock
 from leveret.errors import ConfigError
 from leveret.jobs.client.address import DEFAULT_NAMESPACE, TOKEN_VARIABLE
 from leveret.jobs.client.client import Client
 
-_LASTS_S: Final = 3600  # a command that runs for longer makes another one
+_TOKEN_LIFETIME_S: Final = 3600  # a command that runs longer creates another token
 
 Token = Annotated[
-    str | None, typer.Option("--token", envvar=TOKEN_VARIABLE, help="The token of the caller.")
+    str | None, typer.Option("--token", envvar=TOKEN_VARIABLE, help="Token for the jobs service.")
 ]
 Data = Annotated[
     Path | None,
     typer.Option(
-        "--data", help="Make a token from the secret in this data directory, if none is given."
+        "--data", help="Without --token: create a token with the secret in this data directory."
     ),
 ]
 Namespace = Annotated[
@@ -40,8 +40,8 @@ Namespace = Annotated[
     ),
 ]
 Topic = Annotated[str, typer.Argument(help="The topic.")]
-# Parameters that every such command has.
-SHARED_BY_JOBS: Final = {
+# Parameters that `@jobs_command` adds: name → (type, default).
+SHARED_OPTIONS: Final = {
     "url": (Url, DEFAULT_URL),
     "token": (Token, None),
     "data": (Data, None),
@@ -50,8 +50,8 @@ SHARED_BY_JOBS: Final = {
 }
 
 
-def asks_jobs(function: Callable[..., None]) -> Callable[..., None]:
-    """A command of a function whose first two parameters are the client and the output."""
+def jobs_command(function: Callable[..., None]) -> Callable[..., None]:
+    """Make a command of a function whose first two parameters are the client and the output."""
     own = list(inspect.signature(function, eval_str=True).parameters.values())[2:]
 
     def command(**given: Any) -> None:
@@ -59,38 +59,38 @@ def asks_jobs(function: Callable[..., None]) -> Callable[..., None]:
         namespace, output = given.pop("namespace"), Output(given.pop("as_json"))
         with one_line_on_failure("leveret jobs"):
             if token is None and data is not None:
-                _made_token(data)  # where none can be made that is told at once
-                token = partial(_made_token, data)  # `top` may outlast one
+                _create_token(data)  # fail now if no token can be created
+                token = partial(_create_token, data)  # `top` may outlive a token
             with Client(url, token=token, namespace=namespace) as client:
                 function(client, output, **given)
 
     shared = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-        for name, (kind, default) in SHARED_BY_JOBS.items()
+        for name, (kind, default) in SHARED_OPTIONS.items()
     ]
-    return with_parameters(command, function, [*own, *shared])
+    return set_parameters(command, function, [*own, *shared])
 
 
-def _made_token(data: Path) -> str:
-    """A token for an hour and all namespaces, by the secret of a node on this machine."""
+def _create_token(data: Path) -> str:
+    """Return a token for all namespaces, signed with the secret of a node on this machine."""
     from leveret.runtime.job_tokens import ALL, SECRET_FILE, make_token, secret_in
     from leveret.storage.disk import LOCK_FILE
 
-    # The secret is made with the first token; in a directory that is mistyped, none is.
+    # The first token creates the secret file. A mistyped directory must not get one.
     if not any((data / name).exists() for name in (SECRET_FILE, LOCK_FILE)):
         raise ConfigError(f"{data} is not the data directory of a node")
-    return make_token(secret_in(data), [ALL], "cli", Clock().now_ms(), _LASTS_S)
+    return make_token(secret_in(data), [ALL], "cli", Clock().now_ms(), _TOKEN_LIFETIME_S)
 
 
-def row_of(found: object) -> Row:
-    """An object of the API as a row of a table; a payload is text where it is text."""
+def to_row(found: object) -> Row:
+    """Return an object of the jobs API as a table row, with its payload as text."""
     row: Row = msgspec.to_builtins(found, builtin_types=(bytes,))
     if isinstance(row.get("payload"), bytes):
-        row["payload"] = text_of(row["payload"])
+        row["payload"] = payload_text(row["payload"])
     return row
 
 
-def text_of(payload: bytes) -> str:
+def payload_text(payload: bytes) -> str:
     try:
         return payload.decode()
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""`leveret jobs enqueue`, `dequeue`, `ack`, `nack`, `cancel`, `deliver-now`: the life of a job."""
+"""Commands `leveret jobs enqueue`, `dequeue`, `ack`, `nack`, `cancel` and `deliver-now`."""
 
 import sys
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
-from leveret.cli.jobs.asking import Topic, asks_jobs, row_of
+from leveret.cli.jobs.options import Topic, jobs_command, to_row
 from leveret.cli.shared.output import Output, Row
 from leveret.clock import Clock
 from leveret.job_model import BATCH_MAX, Outcome
@@ -16,41 +16,46 @@ from leveret.jobs.client.client import Client
 from leveret.jobs.client.job import Job, NewJob
 
 _COLUMNS: Final = ("id", "token", "attempt", "priority", "lease_expires_at", "payload")
-_SAYS: Final = {
-    Outcome.STALE: "the lease is over, or another worker holds the job",
+_REFUSALS: Final = {
+    Outcome.STALE: "the lease has expired, or another worker holds the job",
     Outcome.UNKNOWN: "there is no such job in this topic",
 }
 
-Id = Annotated[int, typer.Argument(help="The id of the job.")]
-Ids = Annotated[list[int], typer.Argument(help="The ids of the jobs.")]
+Id = Annotated[int, typer.Argument(help="Id of the job.")]
+Ids = Annotated[list[int], typer.Argument(help="Ids of the jobs.")]
 LeaseToken = Annotated[
-    int, typer.Option("--lease-token", help="The token of the lease, as dequeue shows it.")
+    int, typer.Option("--lease-token", help="The lease token, as shown by dequeue.")
 ]
 
 
-@asks_jobs
+@jobs_command
 def enqueue(
     client: Client,
     output: Output,
     topic: Topic,
     payload: Annotated[str, typer.Argument(help="The payload; - reads standard input.")] = "-",
-    file: Annotated[Path | None, typer.Option("--file", help="The payload is this file.")] = None,
-    lines: Annotated[bool, typer.Option("--lines", help="Each line is a job.")] = False,
+    file: Annotated[
+        Path | None, typer.Option("--file", help="Read the payload from this file.")
+    ] = None,
+    lines: Annotated[bool, typer.Option("--lines", help="Make each line a job.")] = False,
     priority: Annotated[int, typer.Option("--priority", "-p", help="Lower is more urgent.")] = 0,
-    delay: Annotated[float, typer.Option("--delay", help="Not before so many seconds.")] = 0.0,
+    delay: Annotated[float, typer.Option("--delay", help="Delay in seconds.")] = 0.0,
     key: Annotated[
-        str | None, typer.Option("--key", help="One job for all enqueued with this key.")
+        str | None,
+        typer.Option("--key", help="Idempotency key: enqueue only one job with this key."),
     ] = None,
     fair_key: Annotated[
-        str | None, typer.Option("--fair-key", help="Keys take turns within a priority.")
+        str | None, typer.Option("--fair-key", help="Fair key: within a priority, keys take turns.")
     ] = None,
 ) -> None:
-    """Put in a job, or one for each line; they are safe when this returns."""
+    """Enqueue a job, or one job per line. They are stored when the command returns."""
     if lines and key is not None:
-        raise typer.BadParameter("with --key there would be one job for all lines")
-    data = file.read_bytes() if file is not None else _given(payload)
+        raise typer.BadParameter(
+            "--lines cannot be used with --key: it would make one job of all lines"
+        )
+    data = file.read_bytes() if file is not None else _read_payload(payload)
     ids: list[int] = []
-    for some in _batches(data.splitlines() if lines else [data]):
+    for batch in _batches(data.splitlines() if lines else [data]):
         jobs = [
             NewJob(
                 topic=topic,
@@ -60,13 +65,13 @@ def enqueue(
                 idempotency_key=key,
                 fair_key=fair_key,
             )
-            for each in some
+            for each in batch
         ]
         ids += client.enqueue_many(jobs)
     output.done("\n".join(map(str, ids)), ids)
 
 
-def _given(payload: str) -> bytes:
+def _read_payload(payload: str) -> bytes:
     return sys.stdin.buffer.read() if payload == "-" else payload.encode()
 
 
@@ -82,19 +87,22 @@ def _batches(payloads: list[bytes]) -> Iterator[list[bytes]]:
         yield payloads[start : start + BATCH_MAX]
 
 
-@asks_jobs
+@jobs_command
 def dequeue(
     client: Client,
     output: Output,
     topic: Topic,
-    limit: Annotated[int, typer.Option("--limit", help="At most so many.")] = 1,
-    wait: Annotated[float, typer.Option("--wait", help="Wait so many seconds for one.")] = 0.0,
+    limit: Annotated[int, typer.Option("--limit", help="Maximum number of jobs.")] = 1,
+    wait: Annotated[float, typer.Option("--wait", help="Seconds to wait for a job.")] = 0.0,
     lease: Annotated[
-        float | None, typer.Option("--lease", help="Seconds until they come back, if not acked.")
+        float | None,
+        typer.Option(
+            "--lease", help="Lease in seconds, after which unacknowledged jobs are ready again."
+        ),
     ] = None,
-    ack: Annotated[bool, typer.Option("--ack", help="They are done: take them for good.")] = False,
+    ack: Annotated[bool, typer.Option("--ack", help="Acknowledge the jobs at once.")] = False,
 ) -> None:
-    """Take jobs under a lease and show them; they come back unless they are acknowledged."""
+    """Lease jobs and show them. They become ready again unless they are acknowledged."""
     jobs = client.dequeue(topic, limit=limit, wait_s=wait, lease_s=lease)
     if ack and jobs:
         client.ack_many(jobs)
@@ -106,31 +114,31 @@ def dequeue(
 
 
 def _row(job: Job) -> Row:
-    row = row_of(job)
+    row = to_row(job)
     return {name: row[name] for name in row if name != "is_lost"}
 
 
-@asks_jobs
+@jobs_command
 def ack(client: Client, output: Output, topic: Topic, id_: Id, lease_token: LeaseToken) -> None:
-    """Say that a job is done."""
+    """Acknowledge a job: it is done."""
     client.ack(_leased(client, topic, id_, lease_token))
     output.done(f"job {id_} is done")
 
 
-@asks_jobs
+@jobs_command
 def nack(
     client: Client,
     output: Output,
     topic: Topic,
     id_: Id,
     lease_token: LeaseToken,
-    error: Annotated[str, typer.Option("--error", help="Why it failed.")] = "",
+    error: Annotated[str, typer.Option("--error", help="The error message.")] = "",
     delay: Annotated[
-        float | None, typer.Option("--delay", help="Try again after so many seconds.")
+        float | None, typer.Option("--delay", help="Seconds until the next try.")
     ] = None,
-    dead: Annotated[bool, typer.Option("--dead", help="Try it no more.")] = False,
+    dead: Annotated[bool, typer.Option("--dead", help="Do not retry: make it a dead job.")] = False,
 ) -> None:
-    """Say that a job failed; it is tried again later, or is dead."""
+    """Report that a job failed. It is retried later, or becomes dead."""
     client.nack(_leased(client, topic, id_, lease_token), error, delay_s=delay, dead=dead)
     output.done(f"job {id_} is {'dead' if dead else 'given back'}")
 
@@ -147,22 +155,22 @@ def _leased(client: Client, topic: str, id: int, token: int) -> Job:
     )
 
 
-@asks_jobs
+@jobs_command
 def cancel(client: Client, output: Output, topic: Topic, ids: Ids) -> None:
-    """Drop jobs that are ready or scheduled."""
-    _told(output, ids, client.cancel(topic, ids), "cancelled")
+    """Cancel jobs that are ready or scheduled."""
+    _report(output, ids, client.cancel(topic, ids), "cancelled")
 
 
-@asks_jobs
+@jobs_command
 def deliver_now(client: Client, output: Output, topic: Topic, ids: Ids) -> None:
-    """Make scheduled jobs ready."""
-    _told(output, ids, client.deliver_now(topic, ids), "ready")
+    """Make scheduled jobs ready now."""
+    _report(output, ids, client.deliver_now(topic, ids), "ready")
 
 
-def _told(output: Output, ids: list[int], outcomes: list[Outcome], done: str) -> None:
+def _report(output: Output, ids: list[int], outcomes: list[Outcome], done: str) -> None:
     for id, outcome in zip(ids, outcomes, strict=True):
         if outcome is not Outcome.DONE:
-            typer.echo(f"leveret jobs: job {id}: {_SAYS[outcome]}", err=True)
+            typer.echo(f"leveret jobs: job {id}: {_REFUSALS[outcome]}", err=True)
     count = outcomes.count(Outcome.DONE)
     output.done(f"{count} {'job is' if count == 1 else 'jobs are'} {done}", {done: count})
     if count < len(ids):

@@ -2,12 +2,12 @@
 
 import pytest
 
-from leveret.perf.schedule import Phases, pace
+from leveret.perf.pacing import Phases, make_pace
 
 
 def sent_until(rate: int, schedule: tuple[tuple[int, float], ...], workers: int, end: float) -> int:
     """Messages that a sender with nothing else to do has sent by then."""
-    steps = pace(rate, schedule, workers, 100.0)
+    steps = make_pace(rate, schedule, workers, 100.0)
     assert steps is not None
     now, sent = 100.0, 0
     while True:
@@ -20,7 +20,7 @@ def sent_until(rate: int, schedule: tuple[tuple[int, float], ...], workers: int,
 
 
 def test_no_rate_is_no_pace() -> None:
-    assert pace(0, (), 1, 0.0) is None
+    assert make_pace(0, (), 1, 0.0) is None
 
 
 @pytest.mark.parametrize(("workers", "expected"), [(1, 200), (4, 50)])
@@ -35,7 +35,7 @@ def test_phases_follow_each_other_and_begin_again() -> None:
 
 
 def test_sender_that_fell_behind_catches_up() -> None:
-    steps = pace(100, (), 1, 0.0)
+    steps = make_pace(100, (), 1, 0.0)
     assert steps is not None
     assert steps.wait_s(0, 5.0) == 0
     assert steps.wait_s(500, 5.0) == 0

@@ -1,7 +1,7 @@
 """Reports of several agents become rows and totals."""
 
 from leveret.perf.latency import Histogram
-from leveret.perf.sample import COUNTS, Sample, Tally, percentiles
+from leveret.perf.measurements import COUNTS, Sample, Tally, percentiles
 
 
 def sample(

@@ -1,18 +1,19 @@
-"""Time and load: when the next message is due, and which size holds now. Pure; time is given.
+"""Rates and sizes over time: when the next message is due, and which size applies now.
 
-A `Pace` spreads messages evenly over a phase of its schedule. A sender that falls behind catches up
-within the phase: that is what a rate means. A phase that is over takes its debt with it.
+The caller passes the time; this module reads no clock. A `Pace` spreads messages evenly over a
+phase of its schedule. A sender that falls behind catches up within the phase. At the end of a
+phase, the missing messages are forgotten.
 """
 
 from typing import Final
 
 from leveret.perf.load import Schedule
 
-ENDLESS: Final = 1e9
+ENDLESS_S: Final = 1e9
 
 
 class Phases:
-    """Which value of a schedule holds at a time."""
+    """Finds the value of a schedule that applies at a time."""
 
     def __init__(self, schedule: Schedule, start_s: float) -> None:
         self._schedule = schedule
@@ -24,7 +25,7 @@ class Phases:
         return self._schedule[self._index][0]
 
     def move(self, now_s: float) -> bool:
-        """Go on to the phase of this time; whether it is another one."""
+        """Move to the phase of this time. Return True if it is a new one."""
         moved = False
         while now_s >= self.end_s:
             self._index = (self._index + 1) % len(self._schedule)
@@ -34,17 +35,17 @@ class Phases:
 
 
 class Pace:
-    """When a sender may send on."""
+    """Decides when a sender may send its next message."""
 
     def __init__(self, schedule: Schedule, share: float, start_s: float) -> None:
-        """`share` of the schedule's rates is for this sender."""
+        """Use this `share` (0 to 1) of the scheduled rates."""
         self._phases = Phases(schedule, start_s)
         self._share = share
         self._from_s = start_s
         self._from_sent = 0
 
     def wait_s(self, sent: int, now_s: float) -> float:
-        """How long to wait before message number `sent` goes out."""
+        """Return the seconds to wait before sending, when `sent` messages are sent already."""
         phases = self._phases
         if phases.move(now_s):
             self._from_s = now_s
@@ -56,10 +57,10 @@ class Pace:
         return max(0.0, min(due_s, phases.end_s) - now_s)
 
 
-def pace(rate: int, schedule: Schedule, workers: int, start_s: float) -> Pace | None:
-    """The pace of one of so many workers; None where there is no limit."""
+def make_pace(rate: int, schedule: Schedule, workers: int, start_s: float) -> Pace | None:
+    """Return the pace of one of `workers` workers, or None if there is no limit."""
     if schedule:
         return Pace(schedule, 1 / workers, start_s)
     if rate:
-        return Pace(((rate, ENDLESS),), 1 / workers, start_s)
+        return Pace(((rate, ENDLESS_S),), 1 / workers, start_s)
     return None

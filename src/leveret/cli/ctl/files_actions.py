@@ -1,6 +1,6 @@
-"""What `leveret ctl dump` and `leveret ctl repair` do; imported by them alone.
+"""Carry out `leveret ctl dump` and `leveret ctl repair`.
 
-It needs the storage and the engine, which take longer to import than most commands take to run.
+Separate from files.py, because storage and engine take longer to import than most commands run.
 """
 
 import json
@@ -19,10 +19,10 @@ from leveret.storage.dump import dump as dump_file
 from leveret.storage.repair import Report
 from leveret.storage.repair import repair as repair_directory
 
-_SUFFIXES: Final = (".log", ".checkpoint", ".segment")  # of files, one of which every node has
+_SUFFIXES: Final = (".log", ".checkpoint", ".segment")  # every data directory has one of these
 
 
-def show_file(file: Path, *, as_json: bool, limit: int | None, bodies: bool) -> None:
+def dump_data_file(file: Path, *, as_json: bool, limit: int | None, bodies: bool) -> None:
     with one_line_on_failure():
         entries = dump_file(file.read_bytes(), file.name, bodies=bodies)
         for entry in islice(entries, limit):
@@ -38,13 +38,13 @@ def _plain(value: object) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
-def mend_directory(data: Path, *, dry_run: bool, as_json: bool) -> bool:
-    """Says what was damaged; whether nothing was."""
+def repair_data(data: Path, *, dry_run: bool, as_json: bool) -> bool:
+    """Print the damage and return True if there is none."""
     with one_line_on_failure():
         if not data.is_dir():
             raise FileNotFoundError(2, "no such directory", str(data))
         if not any(path.suffix in _SUFFIXES for path in data.iterdir()):
-            raise FileNotFoundError(2, "no data directory of a node", str(data))
+            raise FileNotFoundError(2, "not the data directory of a node", str(data))
         report = repair_directory(Disk(data), dry_run=dry_run, prepare=open_book)
     if as_json:
         print_json(_fields(report))

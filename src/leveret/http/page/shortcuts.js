@@ -1,11 +1,11 @@
-/** Keys that work everywhere, and the dialog that lists them. */
+/** Keyboard shortcuts of all views, and the dialog that lists them. */
 
 import { h } from "./dom.js";
-import { live } from "./live.js";
+import { live } from "./polling.js";
 import { openDialog } from "./parts/dialog.js";
-import { go } from "./router.js";
+import { goTo } from "./router.js";
 
-const PLACES = {
+const TARGETS = {
   o: ["#/", "Overview"],
   q: ["#/queues", "Queues"],
   s: ["#/streams", "Streams"],
@@ -17,26 +17,26 @@ const PLACES = {
   m: ["#/trace", "Trace a message"],
   p: ["#/policies", "Policies"],
 };
-const WITHIN_MS = 1500; // from `g` to the letter of the place
+const SEQUENCE_MS = 1500; // between `g` and the letter
 
-let wentAt = -Infinity;
+let pressedGAt = -Infinity;
 
-export function listenForKeys() {
+export function listenForShortcuts() {
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
     if (document.querySelector("dialog[open]") || !document.getElementById("main")) return;
-    if (performance.now() - wentAt < WITHIN_MS && event.key in PLACES) {
-      wentAt = -Infinity;
+    if (performance.now() - pressedGAt < SEQUENCE_MS && event.key in TARGETS) {
+      pressedGAt = -Infinity;
       event.preventDefault();
-      go(PLACES[event.key][0]);
+      goTo(TARGETS[event.key][0]);
       return;
     }
     const action = {
       "/": focusSearch,
-      "?": showKeys,
+      "?": showShortcuts,
       p: () => live.pause(!live.isPaused),
       g: () => {
-        wentAt = performance.now();
+        pressedGAt = performance.now();
       },
     }[event.key];
     if (!action) return;
@@ -56,19 +56,19 @@ function focusSearch() {
   document.querySelector("[data-search]")?.focus();
 }
 
-export function showKeys() {
+export function showShortcuts() {
   const rows = [
     [["/"], "Search in this view"],
     [["p"], "Pause or resume refreshing"],
-    [["↑", "↓", "Home", "End"], "Move between the rows of a table"],
+    [["↑", "↓", "Home", "End"], "Move between table rows"],
     [["Enter"], "Open the row"],
-    [["Space"], "Pick the row"],
+    [["Space"], "Select the row"],
     [["Esc"], "Close a dialog"],
-    [["?"], "These keys"],
-    ...Object.entries(PLACES).map(([key, [, name]]) => [["g", key], `Go to ${name.toLowerCase()}`]),
+    [["?"], "Show these shortcuts"],
+    ...Object.entries(TARGETS).map(([key, [, name]]) => [["g", key], `Go to ${name.toLowerCase()}`]),
   ];
   openDialog({
-    title: "Keys",
+    title: "Keyboard shortcuts",
     body: h(
       "dl",
       { class: "facts" },

@@ -1,4 +1,4 @@
-"""`leveret jobs stats`, `top`, `dead` and `redrive`: what an operator looks at, and mends."""
+"""Commands `leveret jobs stats`, `top`, `dead` and `redrive`: watch topics and handle dead jobs."""
 
 import sys
 import time
@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from leveret.cli.jobs.asking import Topic, asks_jobs, row_of
+from leveret.cli.jobs.options import Topic, jobs_command, to_row
 from leveret.cli.shared.output import Output, Row
 from leveret.clock import Clock
 from leveret.job_model import TopicStats
@@ -16,61 +16,63 @@ from leveret.jobs.client.errors import CallError
 _STATES: Final = ("ready", "scheduled", "leased", "dead")
 _COUNTS: Final = ("enqueued", "handed_out", "acked", "failed", "expired")
 _DEAD: Final = ("id", "attempts", "failed_at", "error", "payload")
-_RATES: Final = {  # of the counts, in the table of `top`
+_RATES: Final = {  # columns of `top` → field of TopicStats
     "in/s": "enqueued",
     "out/s": "handed_out",
     "done/s": "acked",
     "failed/s": "failed",
     "expired/s": "expired",
 }
-_WIDE: Final = 200  # columns where no terminal limits them
-_EVERYWHERE: Final = "Of every namespace that the token covers."
+_WIDTH_WITHOUT_TERMINAL: Final = 200  # characters
+_ALL_HELP: Final = "All namespaces that the token gives access to."
 
-Everywhere = Annotated[bool, typer.Option("--all", help=_EVERYWHERE)]
+AllNamespaces = Annotated[bool, typer.Option("--all", help=_ALL_HELP)]
 
 
-@asks_jobs
-def stats(client: Client, output: Output, everywhere: Everywhere = False) -> None:
-    """Show the topics: jobs by state, how long the oldest waits, and what passed."""
-    found = client.stats(namespace=None if everywhere else client.namespace)
+@jobs_command
+def stats(client: Client, output: Output, all_namespaces: AllNamespaces = False) -> None:
+    """Show topics: jobs by state, age of the oldest ready job, and totals."""
+    found = client.stats(namespace=None if all_namespaces else client.namespace)
     rows = [_row(each, Clock().now_ms()) for each in found]
     output.table(rows, ("namespace", "topic", *_STATES, "oldest", *_COUNTS))
 
 
 def _row(stats: TopicStats, now_ms: int) -> Row:
-    row = row_of(stats)
+    row = to_row(stats)
     if stats.oldest_ready_ms is not None:
-        row["oldest"] = age(now_ms - stats.oldest_ready_ms)
+        row["oldest"] = format_age(now_ms - stats.oldest_ready_ms)
     return row
 
 
-def age(ms: int) -> str:
-    """How long, in one unit."""
+def format_age(ms: int) -> str:
+    """Format a duration in one unit."""
     for unit_ms, most, name in ((1000, 60, "s"), (60_000, 60, "min"), (3_600_000, 48, "h")):
         if ms < unit_ms * most:
             return f"{max(ms, 0) // unit_ms} {name}"
     return f"{ms // 86_400_000} d"
 
 
-@asks_jobs
+@jobs_command
 def dead(
     client: Client,
     output: Output,
     topic: Topic,
-    limit: Annotated[int, typer.Option("--limit", help="At most so many.")] = 100,
-    after: Annotated[int, typer.Option("--after", help="From beyond this id.")] = 0,
+    limit: Annotated[int, typer.Option("--limit", help="Maximum number of jobs.")] = 100,
+    after: Annotated[int, typer.Option("--after", help="Only jobs with a higher id.")] = 0,
     delete: Annotated[
-        list[int] | None, typer.Option("--delete", help="Delete this one; repeat it.")
+        list[int] | None, typer.Option("--delete", help="Delete the job with this id. Repeatable.")
     ] = None,
-    delete_all: Annotated[bool, typer.Option("--delete-all", help="Delete all of them.")] = False,
+    delete_all: Annotated[
+        bool, typer.Option("--delete-all", help="Delete all dead jobs of the topic.")
+    ] = False,
 ) -> None:
-    """Show the jobs whose retries are used up, with their last errors, or delete them."""
+    """Show dead jobs (out of retries) with their last errors, or delete them."""
     if delete or delete_all:
         count = client.delete_dead(topic, None if delete_all else delete)
         noun = "dead job is" if count == 1 else "dead jobs are"
         output.done(f"{count} {noun} deleted", {"deleted": count})
         return
-    rows = [_dead_row(row_of(job)) for job in client.dead(topic, after_id=after, limit=limit)]
+    rows = [_dead_row(to_row(job)) for job in client.dead(topic, after_id=after, limit=limit)]
     output.table(rows, _DEAD)
 
 
@@ -82,53 +84,53 @@ def _dead_row(row: Row) -> Row:
     return row
 
 
-@asks_jobs
+@jobs_command
 def redrive(
     client: Client,
     output: Output,
     topic: Topic,
-    ids: Annotated[list[int] | None, typer.Argument(help="Only these; none: all.")] = None,
+    ids: Annotated[list[int] | None, typer.Argument(help="Ids of the jobs. Default: all.")] = None,
 ) -> None:
-    """Make dead jobs ready again, with fresh retries."""
+    """Make dead jobs ready again and reset their retries."""
     count = client.redrive(topic, ids or None)
     output.done(
         f"{count} {'job is' if count == 1 else 'jobs are'} ready again", {"redriven": count}
     )
 
 
-@asks_jobs
+@jobs_command
 def top(
     client: Client,
     output: Output,
-    everywhere: Everywhere = False,
-    interval: Annotated[float, typer.Option("--interval", help="Seconds between looks.")] = 1.0,
-    count: Annotated[int, typer.Option("--count", help="Looks, then end; 0: until Ctrl+C.")] = 0,
+    all_namespaces: AllNamespaces = False,
+    interval: Annotated[float, typer.Option("--interval", help="Seconds between updates.")] = 1.0,
+    count: Annotated[int, typer.Option("--count", help="Number of updates; 0 = until Ctrl+C.")] = 0,
 ) -> None:
-    """Watch the topics: jobs by state, and rates since the look before."""
-    namespace = None if everywhere else client.namespace
-    watch = Watch(client, namespace)
+    """Watch topics: jobs by state, and rates since the last update."""
+    namespace = None if all_namespaces else client.namespace
+    rates = TopicRates(client, namespace)
     if output.as_json:
-        for look in range(count or 1):
-            time.sleep(interval if look else 0)
-            output.table(watch.rows(), ())
+        for update in range(count or 1):
+            time.sleep(interval if update else 0)
+            output.table(rates.rows(), ())
         return
-    _live(watch, interval, count)
+    _show_live(rates, interval, count)
 
 
-def _live(watch: "Watch", interval_s: float, count: int) -> None:
+def _show_live(rates: "TopicRates", interval_s: float, count: int) -> None:
     from rich.console import Console
     from rich.live import Live
 
-    looks = 0
-    console = Console(width=None if sys.stdout.isatty() else _WIDE)
+    updates = 0
+    console = Console(width=None if sys.stdout.isatty() else _WIDTH_WITHOUT_TERMINAL)
     with Live(console=console, auto_refresh=False) as live:
         while True:
-            looks += 1
+            updates += 1
             try:
-                live.update(watch.table(), refresh=True)
+                live.update(rates.table(), refresh=True)
             except CallError as fault:
                 live.update(str(fault), refresh=True)
-            if looks == count:
+            if updates == count:
                 return
             try:
                 time.sleep(interval_s)
@@ -136,20 +138,20 @@ def _live(watch: "Watch", interval_s: float, count: int) -> None:
                 return
 
 
-class Watch:
-    """Topics as they change: rates come from the counts of two looks."""
+class TopicRates:
+    """Reads the topics again and again, and computes rates from two successive counts."""
 
     def __init__(self, client: Client, namespace: str | None) -> None:
         self._client = client
         self._namespace = namespace
         self._before: dict[tuple[str, str], TopicStats] = {}
-        self._looked_s = 0.0
+        self._read_at_s = 0.0
 
     def rows(self) -> list[Row]:
-        """A row for each topic; those with the most to do first."""
+        """Return a row for each topic, those with the most ready and leased jobs first."""
         now_s, now_ms = time.monotonic(), Clock().now_ms()
         found = self._client.stats(namespace=self._namespace)
-        passed_s = max(now_s - self._looked_s, 0.001)
+        passed_s = max(now_s - self._read_at_s, 0.001)
         rows = []
         for each in sorted(found, key=lambda t: (-t.ready - t.leased, t.namespace, t.topic)):
             before = self._before.get((each.namespace, each.topic), each)
@@ -159,7 +161,7 @@ class Watch:
                 row[rate] = round(max(gained, 0) / passed_s, 1)
             rows.append(row)
         self._before = {(each.namespace, each.topic): each for each in found}
-        self._looked_s = now_s
+        self._read_at_s = now_s
         return rows
 
     def table(self) -> Any:

@@ -1,7 +1,7 @@
-"""What the commands of `leveret bus dlq` do: progress, words and exit codes.
+"""Carry out the commands of `leveret bus dlq`: call the event bus, show progress, print results.
 
-Exit code 0: all of it is done. 1: some messages stay where they were, and why; or nothing was
-found. 130: stopped by Ctrl+C or SIGTERM between two messages.
+Exit codes: 0 if everything was done; 1 if some messages could not be handled, or the message to
+show was not found; 130 if stopped by Ctrl+C or SIGTERM.
 """
 
 import asyncio
@@ -23,7 +23,13 @@ from leveret.bus.dead_letters.queue import (
     Selection,
     dead_letter_queue,
 )
-from leveret.cli.bus.options import Asked, Place, on_signal, place_of, quieten_client
+from leveret.cli.bus.options import (
+    DlqNames,
+    DlqRequest,
+    dlq_names,
+    silence_client_log,
+    stop_on_signal,
+)
 from leveret.cli.shared.output import Output, Row
 from leveret.errors import ClosedError
 
@@ -40,7 +46,7 @@ _COLUMNS: Final = (
 )
 _SHOWN_CHARS: Final = 60  # of a body or an error in a table
 _FAILURES_SHOWN: Final = 10
-_STOPPED: Final = 130  # as a shell says it of Ctrl+C
+_STOPPED: Final = 130  # the exit code of shells for Ctrl+C
 _PROPERTIES: Final = (
     "content_type",
     "content_encoding",
@@ -58,25 +64,25 @@ _PROPERTIES: Final = (
 Work = Callable[[DeadLetterQueue, Report], Awaitable[Outcome]]
 
 
-def list_letters(asked: Asked, limit: int) -> None:
-    """The table of `list`."""
-    place = _place(asked)
+def list_letters(request: DlqRequest, limit: int) -> None:
+    """Print the table of `list`."""
+    names = _names(request)
     rows: list[Row] = []
 
     def see(letter: DeadLetter) -> None:
-        rows.append(_row(letter, place, is_full=asked.output.as_json))
+        rows.append(_row(letter, names, is_full=request.output.as_json))
 
-    selection = _selection(asked, limit)
-    outcome = _run(asked, place, lambda queue, report: queue.look(selection, see, report))
-    asked.output.table(rows, _COLUMNS)
+    selection = _selection(request, limit)
+    outcome = _run(request, names, lambda queue, report: queue.look(selection, see, report))
+    request.output.table(rows, _COLUMNS)
     left = outcome.total - outcome.seen
-    if left > 0 and not asked.output.as_json:
-        typer.echo(f"{outcome.total} messages in {place.dlq}, {left} not looked at", err=True)
+    if left > 0 and not request.output.as_json:
+        typer.echo(f"{outcome.total} messages in {names.dlq}, {left} not read", err=True)
 
 
-def show(asked: Asked, message: str) -> None:
-    """One letter, by its id or its position: the first that has either."""
-    place = _place(asked)
+def show(request: DlqRequest, message: str) -> None:
+    """Print the first dead letter with this id or position."""
+    names = _names(request)
     found: list[DeadLetter] = []
 
     async def work(queue: DeadLetterQueue, report: Report) -> Outcome:
@@ -85,17 +91,17 @@ def show(asked: Asked, message: str) -> None:
                 found.append(letter)
                 queue.stop.set()
 
-        return await queue.look(_selection(asked, None), see, report)
+        return await queue.look(_selection(request, None), see, report)
 
-    _run(asked, place, work)
+    _run(request, names, work)
     if not found:
-        typer.echo(f"leveret bus: {place.dlq} has no message {message}", err=True)
+        typer.echo(f"leveret bus: {names.dlq} has no message {message}", err=True)
         raise typer.Exit(1)
-    asked.output.facts(_row(found[0], place, is_full=True))
+    request.output.facts(_row(found[0], names, is_full=True))
 
 
 def redrive(
-    asked: Asked,
+    request: DlqRequest,
     *,
     to: str | None,
     reset: bool,
@@ -103,47 +109,49 @@ def redrive(
     rate: float | None,
     dry_run: bool,
 ) -> None:
-    """Send letters back."""
-    place = _place(asked)
-    selection = _selection(asked, limit)
+    """Send dead letters back to their queues."""
+    names = _names(request)
+    selection = _selection(request, limit)
 
     def target(letter: DeadLetter) -> str | None:
-        return to or letter.target(place.queue)
+        return to or letter.target(names.queue)
 
     async def work(queue: DeadLetterQueue, report: Report) -> Outcome:
         return await queue.redrive(
             selection, target, reset=reset, rate=rate, dry_run=dry_run, report=report
         )
 
-    outcome = _run(asked, place, work)
-    _tell(asked.output, place, outcome, "redriven", dry_run=dry_run)
+    outcome = _run(request, names, work)
+    _print_result(request.output, names, outcome, "redriven", dry_run=dry_run)
 
 
-def drop(asked: Asked, *, everything: bool, limit: int | None, dry_run: bool, yes: bool) -> None:
-    """Remove letters."""
-    place = _place(asked)
-    selection = _selection(asked, limit)
+def drop(
+    request: DlqRequest, *, everything: bool, limit: int | None, dry_run: bool, yes: bool
+) -> None:
+    """Delete dead letters."""
+    names = _names(request)
+    selection = _selection(request, limit)
     if selection.chosen.is_empty and not everything:
-        raise typer.BadParameter("say which messages, or --all")
+        raise typer.BadParameter("give a filter, or --all")
 
     async def work(queue: DeadLetterQueue, report: Report) -> Outcome:
         async def agreed(outcome: Outcome) -> bool:
-            text = f"Drop {outcome.matched} of {outcome.total} messages of {place.dlq} for good?"
+            text = f"Delete {outcome.matched} of {outcome.total} messages of {names.dlq}?"
             return yes or await _confirmed(text, queue.stop)
 
         if dry_run:
             return await queue.look(selection, lambda _: None, report)
         return await queue.drop(selection, agreed, report)
 
-    outcome = _run(asked, place, work)
-    _tell(asked.output, place, outcome, "dropped", dry_run=dry_run)
+    outcome = _run(request, names, work)
+    _print_result(request.output, names, outcome, "dropped", dry_run=dry_run)
 
 
 async def _confirmed(text: str, stop: asyncio.Event) -> bool:
-    """Asks, and hears the broker and Ctrl+C while somebody thinks."""
+    """Ask for confirmation, and keep handling the connection and Ctrl+C while waiting."""
     typer.echo(f"{text} [y/N]: ", nl=False, err=True)
     loop = asyncio.get_running_loop()
-    answered = loop.create_task(_line(), name="answer")
+    answered = loop.create_task(_read_line(), name="answer")
     stopping = loop.create_task(stop.wait(), name="stop")
     await asyncio.wait((answered, stopping), return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
@@ -153,14 +161,14 @@ async def _confirmed(text: str, stop: asyncio.Event) -> bool:
     return answered.result().strip().lower() in ("y", "yes")
 
 
-async def _line() -> str:
-    """A line of standard input, without a thread: none could be ended while it reads."""
+async def _read_line() -> str:
+    """Read a line of standard input. A thread would do, but could not be stopped while it reads."""
     loop = asyncio.get_running_loop()
     is_there = asyncio.Event()
     try:
         number = sys.stdin.fileno()
         loop.add_reader(number, is_there.set)
-    except (OSError, ValueError):  # a file: it has its line already
+    except (OSError, ValueError):  # a regular file never blocks
         return sys.stdin.readline()
     try:
         await is_there.wait()
@@ -169,24 +177,24 @@ async def _line() -> str:
     return sys.stdin.readline()
 
 
-def _place(asked: Asked) -> Place:
-    return place_of(asked.service, asked.queue, asked.dlq)
+def _names(request: DlqRequest) -> DlqNames:
+    return dlq_names(request.service, request.queue, request.dlq)
 
 
-def _selection(asked: Asked, limit: int | None) -> Selection:
-    return Selection(LetterFilter(**asked.conditions), limit, asked.scan_max)
+def _selection(request: DlqRequest, limit: int | None) -> Selection:
+    return Selection(LetterFilter(**request.conditions), limit, request.scan_max)
 
 
-def _run(asked: Asked, place: Place, work: Work) -> Outcome:
-    """Does the work with a progress bar, and lets signals end it between two messages."""
+def _run(request: DlqRequest, names: DlqNames, work: Work) -> Outcome:
+    """Run the work with a progress bar. Signals stop it between two messages."""
     known = Outcome()
-    quieten_client()
+    silence_client_log()
 
-    async def worked() -> Outcome:
+    async def connect_and_work() -> Outcome:
         nonlocal known
-        async with dead_letter_queue(asked.amqp_url, place.dlq) as queue:
-            on_signal(queue.stop.set)
-            with _progress(asked.output) as show_progress:
+        async with dead_letter_queue(request.amqp_url, names.dlq) as queue:
+            stop_on_signal(queue.stop.set)
+            with _progress(request.output) as show_progress:
 
                 def report(outcome: Outcome) -> None:
                     nonlocal known
@@ -196,10 +204,10 @@ def _run(asked: Asked, place: Place, work: Work) -> Outcome:
                 return await work(queue, report)
 
     try:
-        return asyncio.run(worked())
+        return asyncio.run(connect_and_work())
     except ClosedError as fault:
         if known.done:
-            raise ClosedError(f"{fault}; {known.done} messages were done before") from fault
+            raise ClosedError(f"{fault}; {known.done} messages were handled before") from fault
         raise
 
 
@@ -214,15 +222,17 @@ def _progress(output: Output) -> Iterator[Report]:
         yield lambda found: bars.update(bar, completed=found.seen, total=found.total)
 
 
-def _tell(output: Output, place: Place, outcome: Outcome, verb: str, *, dry_run: bool) -> None:
-    """The end of redrive and drop, in words or as JSON, and the exit code."""
+def _print_result(
+    output: Output, names: DlqNames, outcome: Outcome, verb: str, *, dry_run: bool
+) -> None:
+    """Print the result of redrive or drop, and exit with its code if that is not 0."""
     count = outcome.matched - outcome.failed if dry_run else outcome.done
     word = f"would be {verb}" if dry_run else verb
-    text = f"{count} of {outcome.total} messages of {place.dlq} {word}"
+    text = f"{count} of {outcome.total} messages of {names.dlq} {word}"
     if outcome.stopped:
-        text += "; stopped, the others are where they were"
+        text += "; stopped, the others are still in the queue"
     found = {
-        "dlq": place.dlq,
+        "dlq": names.dlq,
         "total": outcome.total,
         "seen": outcome.seen,
         "matched": outcome.matched,
@@ -236,37 +246,37 @@ def _tell(output: Output, place: Place, outcome: Outcome, verb: str, *, dry_run:
     }
     output.done(text, found)
     if not output.as_json:
-        _tell_more(outcome)
+        _print_details(outcome)
     if outcome.stopped:
         raise typer.Exit(_STOPPED)
     if outcome.failed:
         raise typer.Exit(1)
 
 
-def _tell_more(outcome: Outcome) -> None:
+def _print_details(outcome: Outcome) -> None:
     for queue, count in outcome.targets.items():
         typer.echo(f"  {count} to {queue}")
     for letter, why in outcome.failures[:_FAILURES_SHOWN]:
         name = letter.message_id or f"at {letter.position}"
-        typer.echo(f"leveret bus: message {name} stays: {why}", err=True)
+        typer.echo(f"leveret bus: message {name} was not handled: {why}", err=True)
     if outcome.failed > _FAILURES_SHOWN:
-        typer.echo(f"leveret bus: {outcome.failed} messages stay in all", err=True)
+        typer.echo(f"leveret bus: {outcome.failed} messages in total were not handled", err=True)
     if outcome.truncated:
-        typer.echo("leveret bus: the queue holds more than were looked at (--scan)", err=True)
+        typer.echo("leveret bus: the queue holds more messages than were read (--scan)", err=True)
 
 
 def _name(letter: DeadLetter) -> Row:
     return {"position": letter.position, "message_id": letter.message_id}
 
 
-def _row(letter: DeadLetter, place: Place, *, is_full: bool) -> Row:
+def _row(letter: DeadLetter, names: DlqNames, *, is_full: bool) -> Row:
     row: Row = {
         **_name(letter),
         "status": letter.status,
         "error": letter.error,
         "retries": letter.retries,
         "died_at_ms": letter.died_ms,
-        "target": letter.target(place.queue),
+        "target": letter.target(names.queue),
         "bytes": len(letter.body),
     }
     if not is_full:
@@ -287,5 +297,5 @@ def _body(letter: DeadLetter) -> Row:
 
 
 def _plain(value: Any) -> Any:
-    """A value of AMQP as JSON can say it."""
+    """Return an AMQP value as one that JSON can express."""
     return json.loads(json.dumps(value, default=str))

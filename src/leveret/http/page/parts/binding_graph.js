@@ -1,8 +1,8 @@
 /**
- * The drawn graph of an exchange: what it is bound to, and what that is bound to in turn.
+ * The graph of an exchange: its bindings, and the bindings of the exchanges that they lead to.
  *
- * Columns from left to right: sources that lead here, the exchange, its targets, and the targets of
- * those that are exchanges. Every box is a link; the same is told as a table beside it.
+ * Columns from left to right: source exchanges, the exchange itself, its targets, and the targets of
+ * target exchanges. Every box is a link. A table beside the graph lists the same bindings.
  */
 
 import { fill, h, svg } from "../dom.js";
@@ -13,9 +13,9 @@ const BOX_W = 176;
 const BOX_H = 42;
 const GAP_X = 140;
 const GAP_Y = 16;
-const BOXES_MAX = 40; // in a column; more would be a wall
+const BOXES_MAX = 40; // per column
 const DEPTH_MAX = 3;
-const SHRINKS_TO = 0.8; // of its size, where room is short; it scrolls from then on
+const SCALE_MIN = 0.8; // in a narrow window; below this size the graph scrolls
 
 /** @typedef {{vhost: string, source: string, destination: string, destination_type: string,
  *   routing_key: string, arguments: Object<string, any>}} Binding */
@@ -23,9 +23,9 @@ const SHRINKS_TO = 0.8; // of its size, where room is short; it scrolls from the
 /**
  * @param {HTMLElement} host
  * @param {{vhost: string, name: string, bindings: Binding[],
- *   reached?: {queues: Set<string>, exchanges: Set<string>}}} what all bindings of the vhost
+ *   reached?: {queues: Set<string>, exchanges: Set<string>}}} what `bindings` are all bindings of the vhost
  */
-export function drawGraph(host, { vhost, name, bindings, reached }) {
+export function drawBindingGraph(host, { vhost, name, bindings, reached }) {
   const layout = arrange(name, bindings);
   const height =
     Math.max(...layout.columns.map((column) => column.length)) * (BOX_H + GAP_Y) + GAP_Y;
@@ -34,13 +34,13 @@ export function drawGraph(host, { vhost, name, bindings, reached }) {
   const isReached = (node) =>
     reached?.[node.kind === "queue" ? "queues" : "exchanges"].has(node.name) ?? false;
   const edges = layout.edges.map((edge) =>
-    drawEdge(edge, places, reached && isReached(edge.to) && isOnWay(edge.from, name, reached)),
+    drawEdge(edge, places, reached && isReached(edge.to) && isOnPath(edge.from, name, reached)),
   );
   const boxes = layout.columns
     .flat()
     .map((node) => drawBox(node, places.get(node.id), vhost, isReached(node)));
   const said = `Bindings of ${exchangeName(name)}: ${layout.edges.length} drawn`;
-  const size = { width: `${width}px`, "min-width": `${Math.round(width * SHRINKS_TO)}px` };
+  const size = { width: `${width}px`, "min-width": `${Math.round(width * SCALE_MIN)}px` };
   const picture = svg(
     "svg",
     { style: size, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": said },
@@ -53,17 +53,17 @@ export function drawGraph(host, { vhost, name, bindings, reached }) {
     host,
     h("div", { class: "graph", tabindex: "0", role: "region", "aria-label": said }, picture),
     layout.left > 0 &&
-      h("p", { class: "soft" }, `${layout.left} more are not drawn; the table has them all.`),
+      h("p", { class: "soft" }, `${layout.left} more bindings are not drawn. The table lists all of them.`),
   );
-  // Where it is wider than the screen, the exchange itself is what is seen first.
-  if (isNew) host.firstElementChild.scrollLeft = places.get(`exchange:${name}`).x * SHRINKS_TO - 8;
+  // If the graph is wider than the window, scroll to the exchange itself.
+  if (isNew) host.firstElementChild.scrollLeft = places.get(`exchange:${name}`).x * SCALE_MIN - 8;
 }
 
-function isOnWay(node, name, reached) {
+function isOnPath(node, name, reached) {
   return node.name === name || reached.exchanges.has(node.name);
 }
 
-/** Which boxes stand in which column, and the edges between them. */
+/** Arrange the boxes in columns and collect the edges between them. */
 function arrange(name, bindings) {
   const nodes = new Map();
   let left = 0;
@@ -104,11 +104,11 @@ function arrange(name, bindings) {
     if (next.length > 0) columns.push(next);
     wave = next.filter((node) => node.kind === "exchange");
   }
-  return { columns, edges: joined(edges), left };
+  return { columns, edges: joinEdges(edges), left };
 }
 
-/** Several bindings between the same two are one line with all labels. */
-function joined(edges) {
+/** Join several bindings between the same two boxes to one edge with all labels. */
+function joinEdges(edges) {
   const found = new Map();
   for (const edge of edges) {
     const key = `${edge.from.id}\n${edge.to.id}`;
@@ -121,7 +121,7 @@ function joined(edges) {
 function labelOf(binding) {
   const pairs = Object.entries(binding.arguments ?? {});
   if (pairs.length > 0) return pairs.map(([key, value]) => `${key}=${value}`).join(" ");
-  return binding.routing_key === "" ? "any" : binding.routing_key;
+  return binding.routing_key === "" ? "(no key)" : binding.routing_key;
 }
 
 function placeBoxes(columns, height) {
@@ -149,7 +149,7 @@ function drawEdge(edge, places, isReached) {
   });
 }
 
-/** Stands near the target, where edges from one box have come apart. */
+/** Draw the label near the target, where the edges of one box are apart. */
 function drawLabel(edge, places) {
   const to = places.get(edge.to.id);
   const more = edge.labels.length > 1 ? ` +${edge.labels.length - 1}` : "";

@@ -1,17 +1,17 @@
 /**
- * Moving, copying, deleting and redriving messages: a form, the dry run that says what would happen,
- * then the task with its progress.
+ * Move, copy, delete and redrive messages: a form, a dry run that shows what would happen, and then
+ * the task with its progress.
  */
 
-import { del, get, maybe, post } from "../api.js";
+import { del, get, orNull, post } from "../api.js";
 import { fill, h } from "../dom.js";
-import { count, many, rate } from "../format.js";
+import { count, pluralize, rate } from "../format.js";
 import { formDialog, openDialog } from "../parts/dialog.js";
-import { badge, button } from "../parts/list.js";
+import { badge, button } from "../parts/elements.js";
 import { attempt, notice } from "../parts/notice.js";
 import { vhostOptions } from "./queues.js";
 
-const ASK_MS = 400;
+const POLL_MS = 400;
 const VERBS = { move: "Move", copy: "Copy", delete: "Delete", redrive: "Redrive" };
 const DONE = {
   move: "moved",
@@ -25,15 +25,15 @@ const DONE = {
  * @param {{kind: string, vhost: string, queue: string, ids: string[]|null, filter: any, what: string,
  *   progress: HTMLElement, onDone: () => void}} move
  */
-export async function startMove(move) {
+export async function startTask(move) {
   let body = null;
   await formDialog({
     title: `${VERBS[move.kind]}: ${move.what.toLowerCase()} of “${move.queue}”`,
     about: ABOUT[move.kind],
-    verb: "See what would happen",
+    verb: "Preview",
     fields: fields(move),
     submit: async (values) => {
-      const wanted = bodyOf(move, values);
+      const wanted = taskBody(move, values);
       const plan = await post("/tasks", { ...wanted, dry_run: true });
       body = { wanted, plan };
     },
@@ -41,23 +41,23 @@ export async function startMove(move) {
   if (!body || !(await confirmPlan(move, body.plan))) return;
   await attempt(async () => {
     const task = await post("/tasks", body.wanted);
-    follow(task, move);
+    showProgress(task, move);
   });
 }
 
 const ABOUT = {
-  move: "Each message is put into its new place before it leaves this queue.",
-  copy: "The messages stay here; copies go to the target.",
-  delete: "The messages are gone for good.",
+  move: "Each message is added to the target before it is removed from this queue.",
+  copy: "The messages stay in this queue. Copies are added to the target.",
+  delete: "This cannot be undone.",
   redrive:
-    "Dead letters go back to the queue that their death record names, unless you give another. Their attempts begin anew.",
+    "Dead letters return to their original queue, unless you name another one. Their attempts are reset.",
 };
 
 function fields({ kind, vhost }) {
   const target = [
     {
       name: "queue",
-      label: kind === "redrive" ? "To queue (empty: where each came from)" : "To queue",
+      label: kind === "redrive" ? "To queue (empty: the original queue)" : "To queue",
     },
     {
       name: "vhost",
@@ -67,23 +67,23 @@ function fields({ kind, vhost }) {
       value: vhost,
     },
     { name: "exchange", label: "Or to exchange" },
-    { name: "key", label: "With routing key", hint: "Empty: each message keeps its own." },
+    { name: "key", label: "With routing key", hint: "Empty: keep the routing keys." },
   ];
   const pace = [
-    { name: "limit", label: "At most", type: "number", hint: "Empty: all of them." },
+    { name: "limit", label: "Maximum messages", type: "number", hint: "Empty: all." },
     {
       name: "rate",
       label: "Messages per second",
       type: "number",
-      hint: "Empty: as fast as it goes.",
+      hint: "Empty: no limit.",
     },
   ];
-  const keep = { name: "keep", label: "Keep the count of attempts", type: "check", whole: true };
+  const keep = { name: "keep", label: "Keep the number of attempts", type: "check", whole: true };
   if (kind === "delete") return pace;
   return kind === "redrive" ? [...target, ...pace, keep] : [...target, ...pace];
 }
 
-function bodyOf(move, values) {
+function taskBody(move, values) {
   const body = {
     kind: move.kind,
     vhost: move.vhost,
@@ -99,7 +99,7 @@ function bodyOf(move, values) {
     body.to = { vhost: values.vhost, exchange: values.exchange, routing_key: values.key || null };
   else if (values.queue) body.to = { vhost: values.vhost, queue: values.queue };
   else if (move.kind === "move" || move.kind === "copy")
-    throw new Error("Where to? Name a queue or an exchange.");
+    throw new Error("Name a target queue or exchange.");
   return body;
 }
 
@@ -108,7 +108,7 @@ async function confirmPlan(move, plan) {
   const targets = plan.targets ?? [];
   const matched = plan.matched ?? 0;
   const opened = openDialog({
-    title: `${verb} ${many(matched, "message")}?`,
+    title: `${verb} ${pluralize(matched, "message")}?`,
     body: h(
       "div",
       { class: "stack", "data-plan": true },
@@ -116,8 +116,8 @@ async function confirmPlan(move, plan) {
         "p",
         null,
         matched === 0
-          ? "Nothing matches: there is nothing to do."
-          : `${many(matched, "message")} would be ${DONE[move.kind]}.`,
+          ? "No messages match."
+          : `${pluralize(matched, "message")} would be ${DONE[move.kind]}.`,
       ),
       targets.length > 0 &&
         h(
@@ -153,7 +153,7 @@ function targetText(target) {
       ? ["queue ", h("strong", null, target.queue)]
       : target.exchange !== undefined
         ? ["exchange ", h("strong", null, target.exchange || "(default exchange)")]
-        : ["nowhere: no target is known"];
+        : ["unknown target"];
   return [
     target.messages !== undefined && `${count(target.messages)} to `,
     place,
@@ -161,31 +161,31 @@ function targetText(target) {
   ];
 }
 
-/** Shows a task until it has ended. */
-async function follow(task, move) {
+/** Show the progress of a task until it ends. */
+async function showProgress(task, move) {
   const host = h("div", { class: "sheet" });
   move.progress.append(host);
   let now = task;
   while (now && now.state === "running") {
     fill(host, drawTask(now));
-    await new Promise((resolve) => setTimeout(resolve, ASK_MS));
+    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
     if (!host.isConnected) return;
-    now = (await maybe(get(`/tasks/${now.id}`))) ?? now;
+    now = (await orNull(get(`/tasks/${now.id}`))) ?? now;
   }
   host.remove();
-  const text = `${many(now.done ?? 0, "message")} ${DONE[now.kind] ?? "done"}`;
+  const text = `${pluralize(now.done ?? 0, "message")} ${DONE[now.kind] ?? "done"}`;
   if (now.state === "failed") notice(`The task failed after ${text}: ${now.error}`, "bad");
   else notice(now.state === "cancelled" ? `Cancelled after ${text}.` : `${text}.`);
   move.onDone();
 }
 
-/** A task with its progress; also for the list of tasks. */
+/** Draw a task with its progress. The list of tasks uses it too. */
 export function drawTask(task, onCancel) {
   const cancel = () =>
     attempt(async () => {
       await del(`/tasks/${task.id}`);
       onCancel?.();
-    }, "The task is cancelled; what it did stays done.");
+    }, "The task is cancelled. Messages already handled stay as they are.");
   const kind = { running: "", done: "good", cancelled: "warn", failed: "bad" }[task.state] ?? "";
   const total = task.total ?? 0;
   return h(
@@ -206,8 +206,8 @@ export function drawTask(task, onCancel) {
       h(
         "div",
         { class: "soft small-text" },
-        placeText(task.source),
-        task.target && [" → ", placeText(task.target)],
+        locationText(task.source),
+        task.target && [" → ", locationText(task.target)],
         task.user && ` · ${task.user}`,
       ),
       task.waiting && h("p", { class: "note warn" }, task.waiting),
@@ -223,15 +223,15 @@ export function drawTask(task, onCancel) {
   );
 }
 
-/** Messages that stay where they are, and why. */
+/** Draw how many messages were skipped, and why. */
 function skippedText(skipped) {
   const reasons = Object.entries(skipped ?? {}).filter(([, messages]) => messages > 0);
   if (reasons.length === 0) return null;
-  const said = reasons.map(([why, messages]) => `${many(messages, "message")}: ${why}`);
-  return h("p", { class: "note warn" }, `Left where they are: ${said.join("; ")}.`);
+  const said = reasons.map(([why, messages]) => `${pluralize(messages, "message")}: ${why}`);
+  return h("p", { class: "note warn" }, `Skipped: ${said.join("; ")}.`);
 }
 
-function placeText(place) {
+function locationText(place) {
   if (!place || typeof place !== "object") return place ?? "";
   const name =
     place.queue ??

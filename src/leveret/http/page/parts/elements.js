@@ -1,10 +1,10 @@
-/** Small pieces that most views use: headings, facts, figures, short tables, badges, tabs. */
+/** Small elements that most views use: headings, facts, figures, short tables, badges, tabs. */
 
 import { h } from "../dom.js";
 import { plain } from "../format.js";
 
 /**
- * The head of a view.
+ * Make the heading of a view.
  * @param {{title: any, crumb?: any, sub?: any, actions?: any[]}} what
  */
 export function head({ title, crumb, sub, actions = [] }) {
@@ -22,7 +22,7 @@ export function head({ title, crumb, sub, actions = [] }) {
   );
 }
 
-/** A sheet with a heading. */
+/** Make a section with a heading. */
 export function sheet(title, ...content) {
   return h("section", { class: "sheet" }, title && h("h2", null, title), content);
 }
@@ -31,7 +31,7 @@ export function button(label, onclick, kind = "") {
   return h("button", { type: "button", class: kind || null, onclick }, label);
 }
 
-/** Names and values: [["Node", "rabbit@x"], …]; what has no value is left out. */
+/** Make a list of names and values: [["Node", "rabbit@x"], …]. Pairs without a value are left out. */
 export function facts(pairs) {
   const given = pairs.filter(([, value]) => value !== null && value !== undefined && value !== "");
   return h(
@@ -41,14 +41,14 @@ export function facts(pairs) {
   );
 }
 
-/** A table of arguments or properties. */
+/** Make a list of arguments or properties. */
 export function tableFacts(table, empty = "None.") {
   const pairs = Object.entries(table ?? {});
   if (pairs.length === 0) return h("p", { class: "soft" }, empty);
   return facts(pairs.map(([name, value]) => [name, h("span", { class: "mono" }, plain(value))]));
 }
 
-/** Large numbers with names: [["Queues", "12"], …]. */
+/** Make large numbers with names: [["Queues", "12"], …]. */
 export function figures(pairs) {
   return h(
     "dl",
@@ -62,7 +62,7 @@ export function badge(text, kind = "") {
 }
 
 /**
- * A short table, whole.
+ * Make a short table with all rows. parts/table.js is for many rows.
  * @param {{label: string, cell: (row: any) => any, number?: boolean}[]} columns a column without a
  *   label holds buttons
  */
@@ -113,7 +113,7 @@ function cell(column, row) {
   );
 }
 
-/** Links to the tabs of a view: [["messages", "Messages", address], …]. */
+/** Make the tabs of a view: [["messages", "Messages", address], …]. */
 export function tabs(label, chosen, entries) {
   return h(
     "nav",
@@ -124,7 +124,7 @@ export function tabs(label, chosen, entries) {
   );
 }
 
-/** What stands where nothing is. */
+/** Make the content of an empty table. */
 export function empty(text, ...actions) {
   return [h("p", null, text), actions];
 }

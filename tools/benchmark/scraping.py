@@ -1,8 +1,8 @@
-"""What it costs a broker of 10,000 queues to be watched while it works.
+"""How much a client that reads metrics slows down a broker with 10,000 queues.
 
-A load runs on one queue, plainly and while somebody scrapes `/metrics/per-object` and lists
-`/api/queues` every second. The two follow each other in pairs, each pair in the other order, so
-that both see the same moods of the machine; the median of the pairs counts.
+A load runs on one queue, with and without a client that reads `/metrics/per-object` and
+`/api/queues` every second. Runs alternate in pairs, each pair in the other order, so that both see
+the same load of the machine. The result is the median of the pairs.
 """
 
 import base64
@@ -17,38 +17,38 @@ from typing import Final
 from leveret.perf.client import Client
 from leveret.perf.load import Load
 from leveret.perf.protocol import Parser
-from tools.benchmark.bounds import Figures
 from tools.benchmark.brokers import Broker
 from tools.benchmark.measure import generate
+from tools.benchmark.measures import Figures
 from tools.ports import HOST
 
 QUEUES: Final = 10_000
 PAIRS: Final = 5
-SECONDS_MIN: Final = 3.0  # a shorter load would see the watcher only once or twice
+SECONDS_MIN: Final = 3.0  # a shorter load would see only one or two scrapes
 EVERY_S: Final = 1.0
 SCRAPE: Final = "/metrics/per-object"
 LIST: Final = "/api/queues"
 _LOGIN: Final = {"Authorization": "Basic " + base64.b64encode(b"guest:guest").decode()}
 
 
-class Watcher(threading.Thread):
-    """Asks for everything, every second."""
+class Scraper(threading.Thread):
+    """A thread that reads all paths every second."""
 
     def __init__(self, port: int, paths: tuple[str, ...] = (SCRAPE, LIST)) -> None:
         super().__init__(daemon=True)
         self.times_s: dict[str, list[float]] = {path: [] for path in paths}
         self._client = http.client.HTTPConnection(HOST, port, timeout=60)
-        self._is_over = threading.Event()
+        self._stopping = threading.Event()
 
     def run(self) -> None:
-        while not self._is_over.is_set():
+        while not self._stopping.is_set():
             began_s = time.monotonic()
             for path, times_s in self.times_s.items():
-                times_s.append(self.ask(path))
-            self._is_over.wait(max(0.0, began_s + EVERY_S - time.monotonic()))
+                times_s.append(self.read(path))
+            self._stopping.wait(max(0.0, began_s + EVERY_S - time.monotonic()))
 
-    def ask(self, path: str) -> float:
-        """Ask once; how long the whole answer took."""
+    def read(self, path: str) -> float:
+        """Read a path once. Return the seconds until the whole answer was read."""
         began_s = time.monotonic()
         self._client.request("GET", path, headers=_LOGIN)
         answer = self._client.getresponse()
@@ -58,34 +58,34 @@ class Watcher(threading.Thread):
             raise RuntimeError(f"{path}: {answer.status}")
         return time.monotonic() - began_s
 
-    def end(self) -> None:
-        self._is_over.set()
+    def stop(self) -> None:
+        self._stopping.set()
         self.join()
         self._client.close()
 
 
-def measure_watched(load: Load, broker: Broker, seconds: float, directory: Path) -> Figures:
-    """Rates with and without a watcher, and how long its answers take."""
+def measure_scraped(load: Load, broker: Broker, seconds: float, directory: Path) -> Figures:
+    """Return the rates with and without the scraping client, and its response times."""
     _declare(broker, QUEUES)
     load = replace(load, seconds=max(seconds, SECONDS_MIN))
     plain: list[float] = []
-    watched: list[float] = []
+    scraped: list[float] = []
     scrapes_s: list[float] = []
     lists_s: list[float] = []
     for number in range(PAIRS):
-        for is_watched in (False, True) if number % 2 == 0 else (True, False):
-            watcher = Watcher(broker.http_port) if is_watched else None
-            if watcher is not None:
-                watcher.start()
+        for is_scraped in (False, True) if number % 2 == 0 else (True, False):
+            scraper = Scraper(broker.http_port) if is_scraped else None
+            if scraper is not None:
+                scraper.start()
             rate = generate(load, broker, directory)["receive_rate"]
-            (watched if is_watched else plain).append(rate)
-            if watcher is not None:
-                watcher.end()
-                scrapes_s += watcher.times_s[SCRAPE]
-                lists_s += watcher.times_s[LIST]
+            (scraped if is_scraped else plain).append(rate)
+            if scraper is not None:
+                scraper.stop()
+                scrapes_s += scraper.times_s[SCRAPE]
+                lists_s += scraper.times_s[LIST]
     return {
-        "rate": median(watched),
-        "kept": median(ours / other for ours, other in zip(watched, plain, strict=True)),
+        "rate": median(scraped),
+        "kept": median(ours / other for ours, other in zip(scraped, plain, strict=True)),
         "scrape_s": median(scrapes_s),
         "list_s": median(lists_s),
         "memory_mb": broker.memory_mb(),

@@ -1,15 +1,15 @@
-"""A run in words and pictures: the load as one sentence, the result as facts and charts."""
+"""Describe a run: the load as one line, the result as named values and as a page of charts."""
 
 from leveret.perf.chart import Chart, Series, page
 from leveret.perf.load import Load
+from leveret.perf.measurements import PERCENTS, ProgressRow, percentiles
 from leveret.perf.result import Result
-from leveret.perf.sample import PERCENTS, Row, percentiles
 
 _RATES = ("sent", "received", "confirmed", "nacked", "returned")
 
 
-def describe(load: Load) -> str:
-    """What a load does, in one line."""
+def describe_load(load: Load) -> str:
+    """Return the settings of a load as one line."""
     parts = [
         _count(load.producers, "producer"),
         _count(load.consumers, "consumer"),
@@ -36,8 +36,8 @@ def _sizes(load: Load) -> str:
     return "/".join(f"{size:,}" for size in sizes) + " B"
 
 
-def facts(result: Result) -> list[tuple[str, str]]:
-    """The figures of a whole run, by name."""
+def result_facts(result: Result) -> list[tuple[str, str]]:
+    """Return the results of a run as pairs of name and text."""
     found = [("time", f"{result.seconds:.2f} s")]
     found += [
         (name, f"{result.counts[name]:,} ({result.rate(name):,.0f}/s)")
@@ -49,16 +49,16 @@ def facts(result: Result) -> list[tuple[str, str]]:
         ("time to confirm", result.confirm_latency),
     ):
         if latency.count:
-            words = [f"{name} {duration(us)}" for name, us in percentiles(latency).items()]
-            found.append((title, ", ".join(words)))
+            values = [f"{name} {format_duration(us)}" for name, us in percentiles(latency).items()]
+            found.append((title, ", ".join(values)))
     cpu_s = result.producers_cpu_s + result.consumers_cpu_s
     messages = max(result.counts["sent"], result.counts["received"], 1)
-    found.append(("generator's CPU", f"{cpu_s:.2f} s, {cpu_s / messages * 1e6:.2f} µs a message"))
+    found.append(("generator CPU", f"{cpu_s:.2f} s, {cpu_s / messages * 1e6:.2f} µs per message"))
     return found
 
 
-def duration(us: float) -> str:
-    """A latency with three digits and its unit."""
+def format_duration(us: float) -> str:
+    """Format a latency in µs with three digits and a unit."""
     for size, unit in ((1e6, "s"), (1e3, "ms")):
         if us >= size:
             return f"{us / size:.3g} {unit}"
@@ -66,13 +66,13 @@ def duration(us: float) -> str:
 
 
 def chart_page(load: Load, result: Result) -> str:
-    """The chart at the end of a run: rates, latencies, and times to confirm over time."""
-    charts = [Chart("Rate", "messages a second", _rate_lines(result))]
+    """Return a page with charts of rates, latencies and times to confirm over time."""
+    charts = [Chart("Rate", "messages per second", _rate_lines(result))]
     for title, pick in (("Latency", "latency"), ("Time to confirm", "confirm_latency")):
         lines = _latency_lines(result.rows, pick)
         if any(series.points for series in lines):
-            charts.append(Chart(title, "ms, percentiles of each interval", lines, is_log=True))
-    return page("leveret perf: " + describe(load), facts(result), charts)
+            charts.append(Chart(title, "ms, percentiles per interval", lines, is_log=True))
+    return page("leveret perf: " + describe_load(load), result_facts(result), charts)
 
 
 def _rate_lines(result: Result) -> list[Series]:
@@ -83,7 +83,7 @@ def _rate_lines(result: Result) -> list[Series]:
     ]
 
 
-def _latency_lines(rows: list[Row], pick: str) -> list[Series]:
+def _latency_lines(rows: list[ProgressRow], pick: str) -> list[Series]:
     histograms = [(round(row.at_s, 2), getattr(row, pick)) for row in rows]
     return [
         Series(

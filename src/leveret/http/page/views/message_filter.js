@@ -1,4 +1,4 @@
-/** The filter of a search: its fields, and the body that the broker takes. */
+/** The filter of a message search: its form fields, and the body of the API call. */
 
 import { readValue } from "../parts/form.js";
 
@@ -24,12 +24,12 @@ export const FILTER_FIELDS = [
   },
   { name: "header", label: "Header", hint: "tenant: acme" },
   { name: "json", label: "JSON path", hint: "$.order.id: 5" },
-  { name: "older", label: "Older than, in seconds", type: "number" },
-  { name: "newer", label: "Newer than, in seconds", type: "number" },
+  { name: "older", label: "Older than (seconds)", type: "number" },
+  { name: "newer", label: "Newer than (seconds)", type: "number" },
 ];
 
-/** From what was entered to the body of a search; what is empty is left out. */
-export function filterOf(values) {
+/** Return the body of a search without the fields that are empty. */
+export function makeFilter(values) {
   const filter = {};
   if (values.text) filter.text = values.text;
   if (values.state) filter.states = [values.state];

@@ -1,6 +1,6 @@
-/** Publishing one message by hand. */
+/** The form to publish one message. */
 
-import { at, post } from "../api.js";
+import { apiPath, post } from "../api.js";
 
 const PROPERTIES = [
   "content_type",
@@ -15,7 +15,7 @@ const PROPERTIES = [
 ];
 
 /**
- * Fields of the form; without a routing key where that is given.
+ * Return the fields of the form. If `routingKey` is null, there is no field for it.
  * @param {string|null} routingKey
  * @returns {import("../parts/form.js").Field[]}
  */
@@ -27,40 +27,40 @@ export function publishFields(routingKey) {
       : [{ name: "routingKey", label: "Routing key", value: routingKey }]),
     {
       name: "encoding",
-      label: "The payload is",
+      label: "Payload encoding",
       type: "select",
       options: [
         ["string", "text"],
         ["base64", "base64"],
       ],
     },
-    { name: "persistent", label: "Persistent: survives a restart", type: "check", value: true },
+    { name: "persistent", label: "Persistent (survives a restart)", type: "check", value: true },
     {
       name: "headers",
       label: "Headers",
       type: "lines",
       names: ["x-delay", "x-deduplication-header"],
-      hint: "One on each line: name: value.",
+      hint: "One name: value per line.",
     },
     { name: "properties", label: "Properties", type: "lines", names: PROPERTIES },
   ];
 }
 
-/** Publishes, and says in a sentence where it went. */
+/** Publish a message. Resolves to a sentence that says whether it was routed. */
 export async function publishTo(vhost, exchange, values) {
-  const properties = { delivery_mode: values.persistent ? 2 : 1, ...texts(values.properties) };
+  const properties = { delivery_mode: values.persistent ? 2 : 1, ...propertiesAsText(values.properties) };
   if (Object.keys(values.headers).length > 0) properties.headers = values.headers;
-  const answer = await post(at`/exchanges/${vhost}/${exchange || "amq.default"}/publish`, {
+  const answer = await post(apiPath`/exchanges/${vhost}/${exchange || "amq.default"}/publish`, {
     properties,
     routing_key: values.routingKey,
     payload: values.payload,
     payload_encoding: values.encoding,
   });
-  return answer.routed ? "Published, and it reached a queue." : "Published, but no queue took it.";
+  return answer.routed ? "Published and routed to a queue." : "Published, but not routed to any queue.";
 }
 
-/** All properties but these are texts, also where they look like numbers. */
-function texts(properties) {
+/** Turn all properties except these into text, even if they look like numbers. */
+function propertiesAsText(properties) {
   const numbers = ["priority", "timestamp", "delivery_mode"];
   return Object.fromEntries(
     Object.entries(properties).map(([name, value]) => [

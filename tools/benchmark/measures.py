@@ -1,22 +1,22 @@
-"""What is measured, and what must hold of it: numbers, ratios to RabbitMQ, or either of the two."""
+"""The measures of the benchmark, and bounds on them: numbers, or ratios to RabbitMQ."""
 
 from dataclasses import dataclass
 from typing import Final
 
-# Median of what was measured in the rounds, by the names of MEASURES.
+# Measured values by the names in MEASURES.
 Figures = dict[str, float]
 
-QUICK_SYNC_US: Final = 1000.0
+FAST_SYNC_US: Final = 1000.0
 
 
 @dataclass(frozen=True)
 class Measure:
-    """What a figure means and how it is shown."""
+    """Title and format of a measured value."""
 
     title: str
     form: str
     unit: str = ""
-    is_more_better: bool = False
+    is_higher_better: bool = False
 
     def show(self, value: float) -> str:
         return self.form.format(value)
@@ -41,17 +41,17 @@ MEASURES: Final = {
 
 @dataclass(frozen=True)
 class Bound:
-    """One thing that must hold. With a number and a ratio, one of them is enough."""
+    """A limit on one measure. If it has a number and a ratio, meeting one of them is enough."""
 
     measure: str
     most: float | None = None
     least: float | None = None
-    ratio_most: float | None = None  # of Leveret's figure to RabbitMQ's
+    ratio_most: float | None = None  # Leveret's value divided by RabbitMQ's
     ratio_least: float | None = None
-    ratio_least_quick: float | None = None  # instead, where a sync takes under 1 ms
+    ratio_least_fast_sync: float | None = None  # instead of ratio_least, if a sync takes under 1 ms
 
     def is_met(self, ours: Figures, theirs: Figures | None) -> bool | None:
-        """None where it takes a RabbitMQ to tell and there is none."""
+        """Return True if the bound is met; None if that needs RabbitMQ and it was not measured."""
         value = ours[self.measure]
         if self.most is not None and value <= self.most:
             return True
@@ -68,8 +68,8 @@ class Bound:
 
     def _ratio_wanted(self, ours: Figures) -> float:
         assert self.ratio_least is not None
-        if self.ratio_least_quick is not None and ours["sync_us"] < QUICK_SYNC_US:
-            return self.ratio_least_quick
+        if self.ratio_least_fast_sync is not None and ours["sync_us"] < FAST_SYNC_US:
+            return self.ratio_least_fast_sync
         return self.ratio_least
 
     def __str__(self) -> str:
@@ -83,6 +83,6 @@ class Bound:
             for sign, ratio in (("≤", self.ratio_most), ("≥", self.ratio_least))
             if ratio is not None
         ]
-        quick = self.ratio_least_quick
+        ratio = self.ratio_least_fast_sync
         shown = f"{measure.title} {' or '.join(wanted)}"
-        return f"{shown} ({quick:g}× where a sync takes < 1 ms)" if quick is not None else shown
+        return f"{shown} ({ratio:g}× if a sync takes < 1 ms)" if ratio is not None else shown

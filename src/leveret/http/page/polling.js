@@ -1,16 +1,16 @@
 /**
- * Refreshing: what is shown is asked for again and again, unless the reader pauses it.
+ * Polling: load the data of a view again and again, unless the user pauses it.
  *
- * A slow answer makes the next question wait ten times as long as it took, so that a page that is
- * left open never costs the broker more than a tenth of its time. A hidden page asks nothing.
+ * After a slow answer, the next request waits ten times as long as the answer took, so that an open
+ * page never takes more than a tenth of the broker's time. A hidden page sends nothing.
  */
 
 import { connection } from "./api.js";
 
 const RETRY_MS = 2000; // while the broker does not answer
-const SHARE = 10;
+const WAIT_FACTOR = 10;
 
-/** Tells "change" when it is paused or resumed. */
+/** Whether and how often to poll. Dispatches "change" when it is paused or resumed. */
 export const live = Object.assign(new EventTarget(), {
   isPaused: false,
   intervalMs: 3000,
@@ -21,11 +21,11 @@ export const live = Object.assign(new EventTarget(), {
   },
 });
 
-/** Calls `ask` now and from then on, until `stop`. */
+/** Calls `ask` now and then periodically, until `stop`. */
 export class Poller {
   /**
    * @param {(signal: AbortSignal) => Promise<void>} ask
-   * @param {(fault: Error|null) => void} onResult told of each failure, and null of each success
+   * @param {(fault: Error|null) => void} onResult called after each call, with its error or null
    */
   constructor(ask, onResult) {
     this.ask = ask;
@@ -33,18 +33,18 @@ export class Poller {
     this.abort = new AbortController();
     this.timer = 0;
     this.isAsking = false;
-    this.again = () => this.now();
-    live.addEventListener("change", this.again);
-    document.addEventListener("visibilitychange", this.again);
+    this.onChange = () => this.now();
+    live.addEventListener("change", this.onChange);
+    document.addEventListener("visibilitychange", this.onChange);
     this.run();
   }
 
-  /** Asks at once, unless paused. */
+  /** Call `ask` at once, unless paused or hidden. */
   now() {
     if (!live.isPaused && !document.hidden) this.run();
   }
 
-  /** Asks at once, even when paused: after the reader did something. */
+  /** Call `ask` at once, even if paused: the user has changed something. */
   async run() {
     if (this.isAsking || this.abort.signal.aborted) return;
     this.isAsking = true;
@@ -59,14 +59,14 @@ export class Poller {
     this.isAsking = false;
     if (this.abort.signal.aborted) return;
     this.onResult(fault);
-    const wait = Math.max(live.intervalMs, SHARE * (performance.now() - began));
+    const wait = Math.max(live.intervalMs, WAIT_FACTOR * (performance.now() - began));
     this.timer = setTimeout(() => this.now(), connection.isLost ? RETRY_MS : wait);
   }
 
   stop() {
     this.abort.abort();
     clearTimeout(this.timer);
-    live.removeEventListener("change", this.again);
-    document.removeEventListener("visibilitychange", this.again);
+    live.removeEventListener("change", this.onChange);
+    document.removeEventListener("visibilitychange", this.onChange);
   }
 }

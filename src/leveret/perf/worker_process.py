@@ -1,15 +1,15 @@
-"""A process of producers or of consumers: connects, waits for the start, works, reports, ends.
+"""A worker process: a group of producers or of consumers that connects, works and reports.
 
-    run                                   agent
+    run                                   worker process
       start process   ──────────────►       connect
                       ◄──"ready"────
       start time      ──────────────►       work
-                      ◄──Sample─────        every report, the last one at the end of the time
-      "stop"          ──────────────►       (where the end is not a time)
+                      ◄──Sample─────        periodically; the last one when the time is over
+      "stop"          ──────────────►       (if the run has no time limit, or on Ctrl+C)
                       ◄──Sample─────        the last one
-                      ◄──"bye"──────        connections closed; or the error, as text
+                      ◄──"bye"──────        connections are closed; or an error as text
 
-The start is a moment of the system's monotonic clock a little ahead, the same for all agents.
+The start time is the same for all processes: a time of the monotonic clock shortly in the future.
 """
 
 import resource
@@ -23,32 +23,34 @@ from leveret.errors import LeveretError
 from leveret.perf.consumer import Consumer
 from leveret.perf.latency import Histogram
 from leveret.perf.load import Load
+from leveret.perf.measurements import Sample
 from leveret.perf.producer import Producer
-from leveret.perf.sample import Sample
-from leveret.perf.topology import queues_of
-from leveret.perf.worker import Worker, raise_error, stop
+from leveret.perf.topology import queues_for_worker
+from leveret.perf.worker import Worker, raise_error, stop_workers
 
 READY: Final = "ready"
 STOP: Final = "stop"
 BYE: Final = "bye"
-REPORT_S: Final = 0.1  # between reports where the end is a number of messages
+REPORT_S: Final = 0.1  # between reports, if the run ends after a number of messages
 
 
-def produce(load: Load, names: list[str], numbers: Sequence[int], pipe: Connection) -> None:
-    """The process of these producers."""
-    _serve(load, pipe, lambda: Producers(load, names, numbers))
+def run_producers(load: Load, names: list[str], numbers: Sequence[int], pipe: Connection) -> None:
+    """Run the producers with these numbers. Entry point of a process."""
+    _run_group(load, pipe, lambda: ProducerGroup(load, names, numbers))
 
 
-def consume(load: Load, names: list[str], numbers: Sequence[int], pipe: Connection) -> None:
-    """The process of these consumers."""
-    _serve(load, pipe, lambda: Consumers(load, names, numbers))
+def run_consumers(load: Load, names: list[str], numbers: Sequence[int], pipe: Connection) -> None:
+    """Run the consumers with these numbers. Entry point of a process."""
+    _run_group(load, pipe, lambda: ConsumerGroup(load, names, numbers))
 
 
-class Producers:
-    """Producers as one side of a run."""
+class ProducerGroup:
+    """The producers of one process."""
 
     def __init__(self, load: Load, names: list[str], numbers: Sequence[int]) -> None:
-        self.workers = [Producer(load, queues_of(names, n, load.producers), n) for n in numbers]
+        self.workers = [
+            Producer(load, queues_for_worker(names, n, load.producers), n) for n in numbers
+        ]
         self._before = Histogram()
 
     def sample(self, at_s: float, start_s: float, cpu_s: float) -> Sample:
@@ -75,11 +77,13 @@ class Producers:
         return found
 
 
-class Consumers:
-    """Consumers as one side of a run."""
+class ConsumerGroup:
+    """The consumers of one process."""
 
     def __init__(self, load: Load, names: list[str], numbers: Sequence[int]) -> None:
-        self.workers = [Consumer(load, queues_of(names, n, load.consumers)) for n in numbers]
+        self.workers = [
+            Consumer(load, queues_for_worker(names, n, load.consumers)) for n in numbers
+        ]
         self._before = Histogram()
 
     def sample(self, at_s: float, start_s: float, cpu_s: float) -> Sample:
@@ -107,48 +111,54 @@ def _merged(latencies: list[Histogram]) -> Histogram:
     return merged
 
 
-def _serve(load: Load, pipe: Connection, make: Callable[[], Producers | Consumers]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for the other process
+def _run_group(
+    load: Load, pipe: Connection, make_group: Callable[[], ProducerGroup | ConsumerGroup]
+) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles Ctrl+C
     _, files_max = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (files_max, files_max))  # one for each connection
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE, (files_max, files_max)
+    )  # each connection needs a file descriptor
     try:
-        side = make()
+        group = make_group()
         pipe.send(READY)
         start_s: float = pipe.recv()
         time.sleep(max(0.0, start_s - time.monotonic()))
-        workers: Sequence[Worker] = side.workers
+        workers: Sequence[Worker] = group.workers
         for worker in workers:
             worker.start_s = start_s
             worker.start()
-        _report(load, pipe, side, start_s)
-        stop(workers)
+        _report(load, pipe, group, start_s)
+        stop_workers(workers)
         raise_error(workers)
         pipe.send(BYE)
     except (OSError, LeveretError) as error:
         pipe.send(str(error))
-    except EOFError:  # the other process is gone
+    except EOFError:  # the parent process has ended
         pass
 
 
-def _report(load: Load, pipe: Connection, side: Producers | Consumers, start_s: float) -> None:
-    """Send samples until the time is over or the other process says so."""
+def _report(
+    load: Load, pipe: Connection, group: ProducerGroup | ConsumerGroup, start_s: float
+) -> None:
+    """Send samples until the time is over or the parent process says stop."""
     report_s = min(load.interval_s, REPORT_S if load.messages else load.interval_s)
     cpu_s = time.process_time()
     at_s = 0.0
-    is_over = False
-    while not is_over:
+    is_last = False
+    while not is_last:
         at_s += report_s
         if load.seconds and at_s >= load.seconds:
             at_s = load.seconds
-            is_over = True
-        if _was_told(pipe, start_s + at_s, side.workers):
-            is_over = True
+            is_last = True
+        if _wait_for_stop(pipe, start_s + at_s, group.workers):
+            is_last = True
             at_s = time.monotonic() - start_s
-        pipe.send(side.sample(at_s, start_s, time.process_time() - cpu_s))
+        pipe.send(group.sample(at_s, start_s, time.process_time() - cpu_s))
 
 
-def _was_told(pipe: Connection, until_s: float, workers: Sequence[Worker]) -> bool:
-    """Wait until a time, but no longer than the workers work; whether we were told to stop."""
+def _wait_for_stop(pipe: Connection, until_s: float, workers: Sequence[Worker]) -> bool:
+    """Wait until a time or a stop message. Return True for stop. Raise the error of a worker."""
     while (left_s := until_s - time.monotonic()) > 0:
         if pipe.poll(min(0.1, left_s)):
             pipe.recv()

@@ -1,8 +1,8 @@
 /**
- * Rates over time, computed here from counters that the broker gives.
+ * Rates over time, computed from the broker's counters.
  *
- * Histories are kept by the name of what they are about, so that going to another view and back
- * shows the same chart. The first point of a history is the broker's own rate.
+ * Each history is kept under a name, so that leaving a view and coming back shows the same chart.
+ * The first point of a history is the rate that the broker reports.
  */
 
 const POINTS_MAX = 240;
@@ -13,7 +13,7 @@ const HISTORIES_MAX = 100;
 /** @type {Map<string, History>} */
 const histories = new Map();
 
-/** Rates of one thing. */
+/** Rates of one object, such as a queue. */
 export class History {
   constructor() {
     /** @type {Point[]} */
@@ -22,18 +22,18 @@ export class History {
   }
 
   /**
-   * Adds what counters say now.
+   * Add a point: the rates since the last counters.
    * @param {Object<string, number>} counters
-   * @param {Object<string, number>} rates the broker's own, for the first point
+   * @param {Object<string, number>} rates reported by the broker, for the first point
    */
   count(counters, rates) {
     const at = performance.now();
     const values = {};
     const seconds = this.last ? (at - this.last.at) / 1000 : 0;
-    if (this.last && seconds < 0.2) return; // two views asked at the same time
+    if (this.last && seconds < 0.2) return; // two views loaded it at the same time
     for (const [name, value] of Object.entries(counters)) {
       const before = this.last?.counters[name];
-      // A counter that went back belongs to a broker that was started again.
+      // A counter that went back means that the broker has restarted.
       const isKnown = before !== undefined && value >= before;
       values[name] = isKnown ? (value - before) / seconds : (rates[name] ?? 0);
     }
@@ -41,7 +41,7 @@ export class History {
     this.add(at, values);
   }
 
-  /** Adds values that are no counters. */
+  /** Add a point of values that are not counters. */
   measure(values) {
     this.add(performance.now(), values);
   }
@@ -51,14 +51,14 @@ export class History {
     if (this.points.length > POINTS_MAX) this.points.shift();
   }
 
-  /** The newest value of a name. */
+  /** Return the newest value of a name. */
   now(name) {
     return this.points.at(-1)?.values[name];
   }
 }
 
-/** The history of a thing, begun where there is none. */
-export function historyOf(name) {
+/** Return the history under a name; create it if it is new. */
+export function rateHistory(name) {
   let found = histories.get(name);
   if (!found) {
     found = new History();
@@ -68,7 +68,7 @@ export function historyOf(name) {
   return found;
 }
 
-/** Takes counters and the broker's rates out of `message_stats`. */
+/** Add the counters and rates of `message_stats` to a history. */
 export function countStats(history, stats, names) {
   const counters = {};
   const rates = {};
