@@ -32,6 +32,7 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
         "histogram": "",
         "patterns": "errors",
         "config": "errors",
+        "charts": "",
         "wire": "errors",
         "journal": "errors checksum wire",
         "engine": "errors checksum wire journal",
@@ -41,7 +42,7 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
         "arrow": "errors wire journal engine storage",
         "embedded": "errors clock engine",
         "amqp": "errors addresses wire engine auth",
-        "perf": "errors wire amqp",
+        "perf": "errors charts wire amqp",
         "tasks": "errors engine auth",
         "leases": "errors engine",
         "shovels": "errors wire engine amqp",
@@ -50,7 +51,7 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
         "job_service": "errors clock checksum histogram wire engine job_model",
         "bus": "errors clock",
         "cluster": "errors checksum wire journal engine storage",
-        "pipeline": "errors clock wire jobs job_model job_service",
+        "pipeline": "errors clock charts wire jobs job_model job_service",
         "pyspark_leveret": "errors wire amqp arrow shovels",
         "http": "errors addresses histogram build_info config patterns wire engine auth "
         "definitions arrow tasks leases shovels job_model job_service",
@@ -58,7 +59,7 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
         "runtime": "errors clock build_info histogram config patterns wire journal engine storage "
         "auth definitions amqp arrow tasks leases shovels job_service http metrics",
         "testing": "errors clock config engine storage runtime",
-        "cli": "errors clock build_info config definitions perf storage job_model jobs bus "
+        "cli": "errors clock build_info config charts definitions perf storage job_model jobs bus "
         "pipeline runtime",
         "__main__": "cli",
     }.items()
@@ -74,6 +75,7 @@ ORDER_INSIDE: Final = {
     "dead_letters|delivery|early|fanout|outgoing|policy|topic connections|outcome|received "
     "dispatch|publishing consuming bus sync|testing|webhook",
     "jobs": "client worker",
+    "charts": "axes|style charts drawing page",
     "job_service": "cron|limits|retry|snowflake|store embedded|shards",
 }
 # The core is deterministic: no clock, no chance, no I/O. The compiled set has no coroutines either.

@@ -72,7 +72,7 @@ def chart_page(load: Load, result: Result) -> str:
         lines = _latency_lines(result.rows, pick)
         if any(series.points for series in lines):
             charts.append(Chart(title, "ms, percentiles per interval", lines, is_log=True))
-    return page("leveret perf: " + describe_load(load), result_facts(result), charts)
+    return page("leveret perf", result_facts(result), charts, about=describe_load(load))
 
 
 def _rate_lines(result: Result) -> list[Series]:

@@ -207,7 +207,7 @@ def _table(output: Output, title: str, rows: list[dict[str, Any]], columns: list
 
 
 def _write(path: Path, page: Any) -> None:
-    from leveret.pipeline.charts import page_html
+    from leveret.charts.page import page_html
 
     replace(path.absolute(), page_html(page))
 

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
+from leveret.charts.axes import parse_time_s
 from leveret.jobs.client.client import Client
-from leveret.pipeline.axes import seconds_of
 from leveret.pipeline.rows import rows_of
 from leveret.pipeline.shards import read_jobs
 from leveret.pipeline.shuffles import fit_shuffles
@@ -45,7 +45,7 @@ def report(frame: DataFrame, most: int, now: datetime) -> dict[str, Any]:
         kept.unpersist()
     for row in topics:
         since = row["oldest_ready"]
-        row["oldest_ready_s"] = None if since is None else _age_s(now, seconds_of(since))
+        row["oldest_ready_s"] = None if since is None else _age_s(now, parse_time_s(since))
     return {**_sums(topics), "topics": topics, "errors": errors, "hours": hours}
 
 

@@ -1,4 +1,4 @@
-"""The style of chart pages: colours that can be told apart in light and dark, and on paper."""
+"""The style sheet of chart pages: colours that are distinct in light, in dark and on paper."""
 
 from typing import Final
 
@@ -38,6 +38,7 @@ dl div,section{background:var(--card);border:1px solid var(--edge);border-radius
 dl div{padding:12px 16px}
 dt{color:var(--soft);font-size:13px}
 dd{margin:0;font-size:24px;font-variant-numeric:tabular-nums;overflow-wrap:anywhere}
+dd.long{font-size:15px}
 section{padding:16px 18px;margin:0 0 20px}
 section.both{display:grid;grid-template-columns:minmax(0,2fr) minmax(0,1fr);gap:0 24px}
 section.both h2{grid-column:1/-1}
