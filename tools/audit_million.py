@@ -23,15 +23,21 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from leveret.pipeline.flows.audit import Auditing, Judgement, audit, judge, read_history
-from leveret.pipeline.flows.replay import Choice, Target, choose, replay
-from leveret.pipeline.moment import Moment, Run, take_moment
+from leveret.pipeline.environment import Environment
+from leveret.pipeline.flows.audit import (
+    AuditRequest,
+    AuditResult,
+    audit,
+    audit_tables,
+    read_history,
+)
+from leveret.pipeline.flows.replay import Selection, Target, replay, select_messages
 from leveret.pipeline.session import spark_session
-from leveret.pipeline.site import Site
+from leveret.pipeline.snapshot import Run, Snapshot, take_snapshot
 from leveret.pipeline.transforms.life_events import SEQ_BITS, life_events
 from leveret.wire.properties import Properties, encode_header
 from pyspark_leveret.client import Broker
-from pyspark_leveret.options import parse
+from pyspark_leveret.options import parse_options
 from pyspark_leveret.publisher import publish
 from tools.server import Server
 
@@ -71,40 +77,46 @@ def messages(count: int) -> Iterator[tuple[str, str, bytes, bytes]]:
         yield "orders", f"orders.{number % 10}", encode_header(properties, len(BODY)), BODY
 
 
-def traffic(spark: SparkSession, site: Site, amqp: Any, count: int) -> None:
+def traffic(spark: SparkSession, environment: Environment, amqp: Any, count: int) -> None:
     """Publish, retry, reject, ack, replay; some stay, ready and in flight."""
     amqp.heartbeat = 0  # nobody answers while others work
     connection = pika.BlockingConnection(amqp)
     channel = connection.channel()
     declare(channel)
-    publish(parse(site.options()), "audit", messages(count))
-    _take(site, "work", "retry", count // 5)
-    _lease(site, "DELETE", "work", "retry")
+    publish(parse_options(environment.options()), "audit", messages(count))
+    _take(environment, "work", "retry", count // 5)
+    _lease(environment, "DELETE", "work", "retry")
     _reject(channel, "work", count // 10)
     _reject(channel, "side", count // 50)
-    _take(site, "work", "done", count * 7 // 10, acks=True)
+    _take(environment, "work", "done", count * 7 // 10, acks=True)
     is_dead = "headers['x-event'] = 'queued' and headers['x-queue'] = 'dead'"
-    frame = choose(spark, site, Choice(LIVES, where=f"{is_dead} and crc32(message_id) % 2 = 0"))
-    replay(frame, site, Target(exchange="orders"), "again")
-    _take(site, "work", "held", count // 100)
+    frame = select_messages(
+        spark, environment, Selection(LIVES, where=f"{is_dead} and crc32(message_id) % 2 = 0")
+    )
+    replay(frame, environment, Target(exchange="orders"), "again")
+    _take(environment, "work", "held", count // 100)
     connection.close()
 
 
-def _lease(site: Site, method: str, queue: str, *rest: str, **query: object) -> Any:
-    broker = Broker(parse(site.options()))
+def _lease(environment: Environment, method: str, queue: str, *rest: str, **query: object) -> Any:
+    broker = Broker(parse_options(environment.options()))
     return broker.ask(method, broker.path("queues", queue, "leases", *rest), None, **query)
 
 
-def _take(site: Site, queue: str, reader: str, count: int, *, acks: bool = False) -> None:
+def _take(
+    environment: Environment, queue: str, reader: str, count: int, *, acks: bool = False
+) -> None:
     """Take messages for a reader, in epochs; ack each epoch, or hold it."""
     epoch = 0
     while count > 0:
         epoch += 1
         wanted = min(count, EPOCH)
-        found = _lease(site, "POST", queue, reader, str(epoch), count=wanted, max_bytes=200 << 20)
+        found = _lease(
+            environment, "POST", queue, reader, str(epoch), count=wanted, max_bytes=200 << 20
+        )
         count -= found["messages"]
         if acks:
-            _lease(site, "POST", queue, reader, "ack", upto=epoch)
+            _lease(environment, "POST", queue, reader, "ack", upto=epoch)
 
 
 def _reject(channel: Any, queue: str, count: int) -> None:
@@ -123,8 +135,8 @@ def _reject(channel: Any, queue: str, count: int) -> None:
 class Tables:
     """What the audit reads, to be changed; and what it must find then."""
 
-    def __init__(self, spark: SparkSession, history: DataFrame, moment: Moment) -> None:
-        self.moment = moment
+    def __init__(self, spark: SparkSession, history: DataFrame, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
         self.expected: Expected = set()
         self._spark = spark
         self._history = history
@@ -170,9 +182,9 @@ class Tables:
         """Change what the moment says of a queue."""
         queues = [
             replace(one, runs=tuple(change(list(one.runs)))) if one.name == queue else one
-            for one in self.moment.queues
+            for one in self.snapshot.queues
         ]
-        self.moment = replace(self.moment, queues=tuple(queues))
+        self.snapshot = replace(self.snapshot, queues=tuple(queues))
 
     def changed(self) -> DataFrame:
         """The chronicle with all of that."""
@@ -180,7 +192,7 @@ class Tables:
         offsets = [offset for offset, _ in self._more]
         found = self._history.where(f.col("offset").isin(*offsets)).collect()
         rows = {row.offset: row.asDict(recursive=True) for row in found}
-        end = max(one.end for one in self.moment.chronicles)
+        end = max(one.end for one in self.snapshot.chronicles)
         more = []
         for number, (offset, headers) in enumerate(self._more, end):
             row = rows[offset]
@@ -210,11 +222,11 @@ def _plant_ends(tables: Tables) -> None:
 
 def _plant_places(tables: Tables, acked: int) -> None:
     """In the queue: one is missing, one has ended already, one never came, one is held too long."""
-    work = next(queue for queue in tables.moment.queues if queue.name == "work")
+    work = next(queue for queue in tables.snapshot.queues if queue.name == "work")
     base = work.id << SEQ_BITS
     ready = max((run for run in work.runs if run[1] == "ready"), key=lambda run: run[3] - run[2])
     held = next(run for run in work.runs if run[1] == "unacked")
-    long_ago_ms = tables.moment.time_ms - int(2000 * STUCK_AFTER_S)
+    long_ago_ms = tables.snapshot.time_ms - int(2000 * STUCK_AFTER_S)
 
     def change(runs: list[Run]) -> list[Run]:
         others = [run for run in runs if run not in (ready, held)]
@@ -244,7 +256,7 @@ def _plant_ways(tables: Tables) -> None:
     tables.add("queued", twice)
     tables.expected.add(("duplicated", twice))
     vanished, unrouted = tables.died
-    dead = next(queue for queue in tables.moment.queues if queue.name == "dead")
+    dead = next(queue for queue in tables.snapshot.queues if queue.name == "dead")
     copy = tables.find("queued", cause_id=vanished)
     tables.take_away(None, copy.number)
     tables.take_away(None, copy.publish_id)
@@ -276,28 +288,31 @@ def run(spark: SparkSession, folder: Path, count: int) -> None:
         server = Server(folder / "data", log)
         server.start()
         try:
-            site = Site(f"http://guest:guest@127.0.0.1:{server.http_port}")
+            environment = Environment(f"http://guest:guest@127.0.0.1:{server.http_port}")
             amqp = pika.URLParameters(f"amqp://127.0.0.1:{server.port}/")
-            took("traffic", lambda: traffic(spark, site, amqp, count))
-            found: Judgement = took("audit", lambda: audit(spark, site, Auditing(), _tell))
+            took("traffic", lambda: traffic(spark, environment, amqp, count))
+            found: AuditResult = took(
+                "audit", lambda: audit(spark, environment, AuditRequest(), _tell)
+            )
             print(f"{found.events:,} events, {found.fault_count} faults")
             for queue in found.queues:
                 print({name: value for name, value in queue.items() if value or name == "balance"})
             print(found.publishes)
             assert found.is_clean, found.faults[:3]
-            _plant_and_find(spark, site)
+            _plant_and_find(spark, environment)
         finally:
             server.kill()
 
 
-def _plant_and_find(spark: SparkSession, site: Site) -> None:
-    moment = take_moment(site)
-    history, floors = read_history(spark, site, moment, _tell)
-    tables = Tables(spark, history, moment)
+def _plant_and_find(spark: SparkSession, environment: Environment) -> None:
+    snapshot = take_snapshot(environment)
+    history, floors = read_history(spark, environment, snapshot, _tell)
+    tables = Tables(spark, history, snapshot)
     took("planting", lambda: plant(tables))
-    asked = Auditing(stuck_after_s=STUCK_AFTER_S)
-    found: Judgement = took(
-        "judging", lambda: judge(spark, tables.changed(), tables.moment, floors, asked, _tell)
+    asked = AuditRequest(stuck_after_s=STUCK_AFTER_S)
+    found: AuditResult = took(
+        "judging",
+        lambda: audit_tables(spark, tables.changed(), tables.snapshot, floors, asked, _tell),
     )
     named = {(fault["kind"], fault["broker_id"]) for fault in found.faults}
     for fault in found.faults:

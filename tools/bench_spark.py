@@ -32,10 +32,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from leveret.pipeline.flows.archive import Archiving, archive
-from leveret.pipeline.layout import BRONZE
+from leveret.pipeline.environment import Environment
+from leveret.pipeline.flows.archive import ArchiveRequest, archive
+from leveret.pipeline.lake_layout import BRONZE
 from leveret.pipeline.session import spark_session
-from leveret.pipeline.site import Site
 from tools.server import Server
 
 STREAM: Final = "bench"
@@ -87,17 +87,19 @@ def run(server: Server, folder: Path, given: argparse.Namespace) -> None:
     fill(server, rows)
     session = spark_session("bench", master="local[*]", settings=SETTINGS)
     session.sparkContext.setLogLevel("ERROR")
-    site = Site(f"http://guest:guest@127.0.0.1:{server.http_port}", "/", str(folder / "lake"))
-    seconds, cpu_s = timed(lambda: write_lake(session, site))
+    environment = Environment(
+        f"http://guest:guest@127.0.0.1:{server.http_port}", "/", str(folder / "lake")
+    )
+    seconds, cpu_s = timed(lambda: write_lake(session, environment))
     print(
         f"archived   {rows / seconds / 1e6:.3f} M rows/s, {cpu_s / rows * 1e6:.2f} µs of CPU a row"
     )
-    table = str(site.lake_path / BRONZE / STREAM)
+    table = str(environment.lake_path / BRONZE / STREAM)
     data = {"dataDir": str(folder / "data")}
     ways: dict[str, Way] = {
         "parquet": lambda: session.read.parquet(table),
-        "files": lambda: stream(session, site, data),
-        "http": lambda: stream(session, site, {}),
+        "files": lambda: stream(session, environment, data),
+        "http": lambda: stream(session, environment, {}),
     }
     measured = measure(ways, rows, given.rounds)
     print_figures(measured, rows)
@@ -107,7 +109,7 @@ def run(server: Server, folder: Path, given: argparse.Namespace) -> None:
         parts = {"minPartitions": str(count), "maxRecordsPerPartition": str(rows)}
         for name, more in (("files", data), ("http", {})):
             options = {**parts, **more}
-            cut[f"{name}/{count}"] = partial(stream, session, site, options)
+            cut[f"{name}/{count}"] = partial(stream, session, environment, options)
     print("by partitions:")
     print_figures(measure(cut, rows, given.scaling_rounds), rows)
     session.stop()
@@ -163,14 +165,14 @@ def fill(server: Server, rows: int) -> None:
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
-def stream(session: SparkSession, site: Site, options: dict[str, str]) -> DataFrame:
-    given = site.options(stream=STREAM, **options)
+def stream(session: SparkSession, environment: Environment, options: dict[str, str]) -> DataFrame:
+    given = environment.options(stream=STREAM, **options)
     return session.read.format("leveret").options(**given).schema(COLUMNS).load()
 
 
-def write_lake(session: SparkSession, site: Site) -> None:
+def write_lake(session: SparkSession, environment: Environment) -> None:
     """All columns of all messages."""
-    archive(session, site, Archiving(STREAM), lambda progress: None)
+    archive(session, environment, ArchiveRequest(STREAM), lambda progress: None)
 
 
 def aggregate(way: Way, rows: int) -> None:

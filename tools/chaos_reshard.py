@@ -112,13 +112,15 @@ def _child(to: int, dsns: list[str], step: str | None, write: int | None = None)
 
 def _change(to: int, dsns: list[str], step: str | None, write: int | None) -> None:
     from leveret.job_service.shards.resharding.bulk import copy_parts
-    from leveret.pipeline.flows.reshard import Asked, reshard
+    from leveret.pipeline.flows.reshard import ReshardRequest, reshard
 
     def on_step(name: str, topic: tuple[str, str] | None) -> None:
         if name == step:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    asked = Asked(tuple(dsns), to, ahead_from=1)  # so that there is always something to copy
+    asked = ReshardRequest(
+        tuple(dsns), to, ahead_from=1
+    )  # so that there is always something to copy
     done = reshard(lambda: copy_parts, asked, lambda progress: None, on_step)
     if write is not None:
         os.write(write, json.dumps(asdict(done)).encode())

@@ -34,13 +34,13 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
-from leveret.pipeline.flows.audit import Auditing, audit
+from leveret.pipeline.environment import Environment
+from leveret.pipeline.flows.audit import AuditRequest, audit
 from leveret.pipeline.session import spark_session
-from leveret.pipeline.site import Site
 from pyspark_leveret import DefaultSource
-from pyspark_leveret.options import parse
+from pyspark_leveret.options import parse_options
 from pyspark_leveret.queue import QueueStreamReader
-from pyspark_leveret.schema import columns_of
+from pyspark_leveret.schema import require_columns
 from pyspark_leveret.stream import StreamReader
 from tools.ports import free_port
 from tools.server import Server
@@ -68,7 +68,7 @@ class StoppingSource(DefaultSource):
         return "stopping"
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        options, columns = parse(self.options), columns_of(schema)
+        options, columns = parse_options(self.options), require_columns(schema)
         stop = Stop(self.options["stopphase"], Path(self.options["stopfolder"]))
         if options.queue is not None:
             return StoppingQueueReader(options, columns, stop)
@@ -265,7 +265,7 @@ def run_round(
         broker.publish(count // 4)
         recover(session, broker, lakes)
         check(session, broker, lakes, count + count // 4)
-        judged = audit(session, Site(broker.url), Auditing(), lambda step: None)
+        judged = audit(session, Environment(broker.url), AuditRequest(), lambda step: None)
         assert judged.is_clean, judged.faults
         return found
     finally:

@@ -1,7 +1,7 @@
-"""Asks the broker over HTTP. A connection for each request, and none is kept.
+"""HTTP client of the broker, with a new connection for each request.
 
-A request that finds no broker, or a busy one, is sent again until the time for that is over: a
-broker that is restarted does not end a query. What the broker refuses is an error at once.
+A request is retried for `retry_s` while the broker is unreachable or busy, so a restart of the
+broker does not end a query. A refusal is an error at once.
 """
 
 import contextlib
@@ -21,16 +21,16 @@ from pyspark_leveret.options import Options
 log = logging.getLogger(__name__)
 
 ANSWER_S: Final = 120.0
-PAUSE_S: Final = (0.1, 2.0)  # before the second try, and at most
-UNAUTHORIZED: Final = 401  # the login is refused, or what was asked for
+PAUSE_S: Final = (0.1, 2.0)  # first pause between tries, and longest
+UNAUTHORIZED: Final = 401  # the login or the request is refused
 NOT_FOUND: Final = 404
 BUSY: Final = 503
-# No connection, or one that broke before the answer was there.
+# No connection, or a connection that broke before the answer came.
 LOST: Final = (OSError, http.client.HTTPException)
 
 
 class Broker:
-    """One broker, as one query sees it."""
+    """A client of one broker for one query."""
 
     def __init__(self, options: Options) -> None:
         self._url = options.url
@@ -38,11 +38,11 @@ class Broker:
         self._vhost = quote(options.vhost, safe="")
 
     def path(self, kind: str, name: str, *rest: str) -> str:
-        """The path of a queue or stream, or of something of it."""
+        """Return the path of a queue or stream, or of a resource below it."""
         return "/".join(["/api", kind, self._vhost, quote(name, safe=""), *rest])
 
     def ask(self, method: str, path: str, body: object = None, **query: object) -> Any:
-        """The decoded answer; raises BrokerError."""
+        """Return the decoded answer; raise BrokerError."""
         with self.answer(method, path, body, **query) as response:
             data = response.read()
         return json.loads(data) if data else None
@@ -51,7 +51,7 @@ class Broker:
     def answer(
         self, method: str, path: str, body: object = None, **query: object
     ) -> Iterator[http.client.HTTPResponse]:
-        """The answer, to be read; what breaks off while it is read is the caller's business."""
+        """Open an answer to read. The caller handles a connection that breaks meanwhile."""
         connection, response = self._answered(method, path, body, query)
         try:
             if response.status >= 300:
@@ -63,7 +63,7 @@ class Broker:
     def _answered(
         self, method: str, path: str, body: object, query: dict[str, object]
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
-        """Ask until there is an answer."""
+        """Send a request until there is an answer."""
         waiting = Patience(self._retry_s)
         while True:
             connection = self._connection()
@@ -103,14 +103,14 @@ class Broker:
 
 
 class Patience:
-    """Pauses between tries, until the time for that is over."""
+    """Pauses between tries, which grow, until `retry_s` has passed."""
 
     def __init__(self, retry_s: float) -> None:
         self._until_s = time.monotonic() + retry_s
         self._pause_s = PAUSE_S[0]
 
     def pause(self, fault: Exception) -> None:
-        """Wait a little; raises the fault where it has lasted too long."""
+        """Sleep before the next try; raise the error if `retry_s` has passed."""
         if time.monotonic() + self._pause_s > self._until_s:
             raise fault
         log.warning("%s; trying again", fault)
@@ -130,7 +130,7 @@ def _refusal(response: http.client.HTTPResponse) -> BrokerError:
 
 
 def named(fault: BrokerError, options: Options, kind: str, name: str) -> BrokerError:
-    """A refusal with its subject: a stream or queue that is not there, or not for this user."""
+    """Return a refusal that names the missing or forbidden stream or queue."""
     where = f"in vhost '{options.vhost}' at {options.url.shown}"
     if fault.status == NOT_FOUND:
         return BrokerError(f"there is no {kind} '{name}' {where}", NOT_FOUND)

@@ -1,7 +1,7 @@
-"""Publishes messages over AMQP and returns when the broker has confirmed them all.
+"""Publish messages over AMQP, and return when the broker has confirmed all of them.
 
-Few messages are unconfirmed at a time. A connection that is lost is made again, and what was not
-confirmed is published again with the same ids: the broker drops what it had taken already.
+The number of unconfirmed messages is limited. After a lost connection the publisher connects again
+and publishes all unconfirmed messages with the same ids: the broker drops those it already has.
 """
 
 import asyncio
@@ -20,29 +20,29 @@ from pyspark_leveret.options import Options
 
 UNCONFIRMED_MAX: Final = 2000
 UNCONFIRMED_BYTES_MAX: Final = 8 * 1024 * 1024
-CONFIRM_S: Final = 120.0  # within which the broker must confirm something
-_TURN: Final = 100  # messages between two looks at what the broker says
+CONFIRM_S: Final = 120.0  # limit without any confirm
+_TURN: Final = 100  # messages between two turns of the event loop
 _PORTS: Final = {False: 5672, True: 5671}
 
 
 def publish(options: Options, name: str, messages: Iterator[Message]) -> int:
-    """Publish everything; how many messages. Raises BrokerError."""
+    """Publish all messages; return their number. Raise BrokerError."""
     return asyncio.run(_Publisher(options, name).run(messages))
 
 
 class _Publisher(Listener):
-    """One run."""
+    """Publishes the messages of one task."""
 
     def __init__(self, options: Options, name: str) -> None:
         self._options = options
         self._name = name
         self._client: AmqpClient | None = None
-        self._waiting: dict[int, Message] = {}  # by number of the publish on this connection
+        self._waiting: dict[int, Message] = {}  # unconfirmed, by publish number on this connection
         self._waiting_bytes = 0
         self._seq = 0
         self._started_s = 0.0
-        self._fault: Exception | None = None  # that ends the run
-        self._moved = asyncio.Event()  # something was confirmed, or is lost
+        self._fault: Exception | None = None  # ends the run
+        self._moved = asyncio.Event()  # set when a message is confirmed or the connection is lost
 
     async def run(self, messages: Iterator[Message]) -> int:
         count = 0
@@ -61,15 +61,15 @@ class _Publisher(Listener):
         return count
 
     async def _pace(self, count: int) -> None:
-        """Wait until the next message is due, where a rate was given."""
-        rate = self._options.second_records
+        """Wait until the next message is due, if there is a rate."""
+        rate = self._options.records_per_second
         if rate is not None:
             now_s = asyncio.get_running_loop().time()
             await asyncio.sleep(max(self._started_s + count / rate - now_s, 0))
             self._raise()
 
     async def _connect(self) -> None:
-        """Connect, if need be again and again, and publish what was not confirmed."""
+        """Connect, with retries, and publish all unconfirmed messages again."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + self._options.retry_s
         pause_s = PAUSE_S[0]
@@ -104,7 +104,7 @@ class _Publisher(Listener):
         return is_long or self._waiting_bytes >= UNCONFIRMED_BYTES_MAX or self._client.is_lost
 
     async def _room(self) -> None:
-        """Let confirms come in, and wait for some where there are too few."""
+        """Let confirms arrive; wait while too many messages are unconfirmed."""
         await asyncio.sleep(0)
         self._raise()
         assert self._client is not None
@@ -129,8 +129,6 @@ class _Publisher(Listener):
         if self._fault is not None:
             raise self._fault
 
-    # What the broker says
-
     def on_confirm(self, seq: int, multiple: bool, is_taken: bool) -> None:
         if not is_taken:
             text = "the broker did not take a message: a queue is full, or its disk is"
@@ -138,7 +136,7 @@ class _Publisher(Listener):
         settled = [seq]
         if multiple:
             settled = []
-            for number in self._waiting:  # they ascend
+            for number in self._waiting:  # in ascending order
                 if number > seq:
                     break
                 settled.append(number)
@@ -163,7 +161,7 @@ class _Publisher(Listener):
 
 
 def _address(options: Options) -> AmqpUri:
-    """Where the broker speaks AMQP: as given, or as it says itself, or the usual port."""
+    """Return the AMQP address: the given port, the port that the broker reports, or the default."""
     url = options.url
     port = options.amqp_port or _announced_port(options) or _PORTS[url.is_tls]
     return AmqpUri(
@@ -173,7 +171,7 @@ def _address(options: Options) -> AmqpUri:
         password=url.password,
         vhost=options.vhost,
         tls=url.is_tls,
-        heartbeat_s=0,  # rows may be slow to come, and nobody answers meanwhile
+        heartbeat_s=0,  # rows may come slowly, and no heartbeat is sent while the task waits
     )
 
 
@@ -182,7 +180,7 @@ def _announced_port(options: Options) -> int | None:
     try:
         found = Broker(options).ask("GET", "/api/overview")
     except BrokerError as fault:
-        if fault.status in (401, 404):  # not for everybody to know
+        if fault.status in (401, 404):  # the user may not see it
             return None
         raise
     ports = [one["port"] for one in found.get("listeners", []) if one["protocol"] == wanted]

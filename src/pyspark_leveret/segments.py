@@ -1,7 +1,7 @@
-"""Reads segment files where the broker's data directory can be reached: no byte goes over HTTP.
+"""Read segment files directly, if the executor can reach the broker's data directory.
 
-The broker says which files hold a range and how far each may be read now; the rest is what its own
-process for bulk reads does.
+The broker says which files hold a range, and up to which byte each file may be read. The files are
+then read by the code of the broker's own process for bulk reads (`leveret.arrow`).
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ _INDEXES: Final = Indexes()
 
 
 def batches_of_files(options: Options, part: Range, columns: list[str]) -> Iterator[Any]:
-    """The record batches of a range."""
+    """Return the record batches of a range."""
     assert options.data_dir is not None
     broker = Broker(options)
     query = {"from": part.first, "to": part.end}

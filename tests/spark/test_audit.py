@@ -14,11 +14,17 @@ from pyspark.sql import SparkSession
 
 from leveret.cli.pipeline.audit import FAULTS_FOUND, parse_age
 from leveret.errors import ConfigError, PreconditionFailedError
-from leveret.pipeline.flows.audit import Auditing, Judgement, audit, judge, read_history
-from leveret.pipeline.moment import Moment, take_moment
-from leveret.pipeline.site import Site
+from leveret.pipeline.environment import Environment
+from leveret.pipeline.flows.audit import (
+    AuditRequest,
+    AuditResult,
+    audit,
+    audit_tables,
+    read_history,
+)
+from leveret.pipeline.snapshot import Snapshot, take_snapshot
 from tests.spark.lake import Served, serving
-from tests.spark.test_flows_lake import archived, site_of
+from tests.spark.test_flows_lake import archived, environment_of
 from tests.spark.test_flows_messages import run
 from tools.audit_million import LIVES, STUCK_AFTER_S, Tables, plant, traffic
 from tools.chaos.judging import judge_by
@@ -33,23 +39,23 @@ def quiet(step: object) -> None:
     """Nobody watches."""
 
 
-def judged(spark: SparkSession, site: Site, moment: Moment) -> Judgement:
-    history, floors = read_history(spark, site, moment, quiet)
-    return judge(spark, history, moment, floors, Auditing(), quiet)
+def judged(spark: SparkSession, environment: Environment, snapshot: Snapshot) -> AuditResult:
+    history, floors = read_history(spark, environment, snapshot, quiet)
+    return audit_tables(spark, history, snapshot, floors, AuditRequest(), quiet)
 
 
 @pytest.fixture(scope="module")
-def shop(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def shop(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
     """A broker that messages went through by publish, retry, dead letter and replay."""
     folder = tmp_path_factory.mktemp("shop")
     with serving(folder / "data") as served:
-        site = Site(served.http, lake_dir=str(folder / "lake"))
-        traffic(spark, site, pika.URLParameters(served.url), MESSAGES)
-        yield site
+        environment = Environment(served.http, lake_dir=str(folder / "lake"))
+        traffic(spark, environment, pika.URLParameters(served.url), MESSAGES)
+        yield environment
 
 
-def test_a_healthy_run_is_accounted_for(spark: SparkSession, shop: Site) -> None:
-    found = audit(spark, shop, Auditing(), quiet)
+def test_a_healthy_run_is_accounted_for(spark: SparkSession, shop: Environment) -> None:
+    found = audit(spark, shop, AuditRequest(), quiet)
     assert found.is_clean, found.faults
     queues = {queue["queue"]: queue for queue in found.queues}
     dead, replayed = queues["dead"], queues["work"]["replayed"]
@@ -62,13 +68,15 @@ def test_a_healthy_run_is_accounted_for(spark: SparkSession, shop: Site) -> None
     assert found.publishes["balance"] == 0
 
 
-def test_every_planted_fault_is_named_and_nothing_else(spark: SparkSession, shop: Site) -> None:
-    moment = take_moment(shop)
-    history, floors = read_history(spark, shop, moment, quiet)
-    tables = Tables(spark, history, moment)
+def test_every_planted_fault_is_named_and_nothing_else(
+    spark: SparkSession, shop: Environment
+) -> None:
+    snapshot = take_snapshot(shop)
+    history, floors = read_history(spark, shop, snapshot, quiet)
+    tables = Tables(spark, history, snapshot)
     plant(tables)
-    asked = Auditing(stuck_after_s=STUCK_AFTER_S)
-    found = judge(spark, tables.changed(), tables.moment, floors, asked, quiet)
+    asked = AuditRequest(stuck_after_s=STUCK_AFTER_S)
+    found = audit_tables(spark, tables.changed(), tables.snapshot, floors, asked, quiet)
     named = {(fault["kind"], fault["broker_id"]) for fault in found.faults}
     assert named == tables.expected
     assert len(named) == found.fault_count == 12
@@ -79,25 +87,27 @@ def test_every_planted_fault_is_named_and_nothing_else(spark: SparkSession, shop
     assert events == ["queued", "delivered"]
 
 
-def test_history_that_the_broker_forgot_is_in_the_lake(spark: SparkSession, shop: Site) -> None:
+def test_history_that_the_broker_forgot_is_in_the_lake(
+    spark: SparkSession, shop: Environment
+) -> None:
     archived(spark, shop, LIVES)
-    moment = take_moment(shop)
-    (lives,) = moment.chronicles
-    short = replace(moment, chronicles=(replace(lives, first=lives.end // 2),))
+    snapshot = take_snapshot(shop)
+    (lives,) = snapshot.chronicles
+    short = replace(snapshot, chronicles=(replace(lives, first=lives.end // 2),))
     whole = judged(spark, shop, short)
     assert whole.is_clean, whole.faults
     assert whole.events == lives.end
     half = judged(spark, replace(shop, lake_dir=None), short)
     assert half.is_clean, half.faults
     assert half.events == lives.end - lives.end // 2
-    ahead = replace(moment, chronicles=(replace(lives, first=lives.end + 1, end=lives.end + 1),))
+    ahead = replace(snapshot, chronicles=(replace(lives, first=lives.end + 1, end=lives.end + 1),))
     with pytest.raises(
         PreconditionFailedError, match="1 events of 'lives' are neither at the broker"
     ):
         read_history(spark, shop, ahead, quiet)
 
 
-def test_the_command_says_what_it_found(spark: SparkSession, shop: Site) -> None:
+def test_the_command_says_what_it_found(spark: SparkSession, shop: Environment) -> None:
     from typer.testing import CliRunner
 
     from leveret.cli.app import make_app
@@ -166,18 +176,18 @@ def test_traffic_makes_no_false_alarm(spark: SparkSession, served: Served) -> No
     with served.channel() as opened:
         opened.queue_declare("dead", durable=True, arguments=remember)
         opened.queue_declare("q", durable=True, arguments={**remember, **to_dead})
-    site = Site(served.http)
+    environment = Environment(served.http)
     with busy(served) as moved:
         assert moved.wait(30)
-        early = take_moment(site)
+        early = take_snapshot(environment)
         moved.clear()
         assert moved.wait(30)
-        found = audit(spark, site, Auditing(), quiet)
-        late = take_moment(site)
+        found = audit(spark, environment, AuditRequest(), quiet)
+        late = take_snapshot(environment)
     assert found.is_clean, found.faults
     assert early.chronicles[0].end < found.events < late.chronicles[0].end
     # What a moment of two pieces would say: the queues of then, and the events up to now.
-    torn = judged(spark, site, replace(early, chronicles=late.chronicles))
+    torn = judged(spark, environment, replace(early, chronicles=late.chronicles))
     assert torn.fault_count > 0
 
 
@@ -213,7 +223,7 @@ def test_every_way_to_end_is_accounted_for(spark: SparkSession, served: Served) 
         declare("deleted")
         fill("deleted", 1)
         opened.basic_get("deleted", auto_ack=True)
-        found = audit(spark, Site(served.http), Auditing(), quiet)
+        found = audit(spark, Environment(served.http), AuditRequest(), quiet)
     assert found.is_clean, found.faults
     told = {
         queue["queue"]: {name: n for name, n in queue.items() if n and name != "queue"}
@@ -238,12 +248,12 @@ def test_what_a_restart_loses_was_transient(spark: SparkSession, tmp_path: Path)
     with serving(tmp_path / "data") as served, served.channel() as opened:
         assert served.count("q") == 2
         opened.basic_publish("", "q", b"takes a number that was lost", kept)
-        site = site_of(served, tmp_path)
-        found = audit(spark, site, Auditing(), quiet)
+        environment = environment_of(served, tmp_path)
+        found = audit(spark, environment, AuditRequest(), quiet)
         assert {fault["kind"] for fault in found.faults} == {"lost"}
         assert all(fault["what"].endswith("; it was transient") for fault in found.faults)
         assert not found.is_clean
-        without = audit(spark, site, Auditing(with_transient=False), quiet)
+        without = audit(spark, environment, AuditRequest(with_transient=False), quiet)
         assert without.is_clean, without.faults
         assert without.queues[0]["ready"] in (2, 3)
 

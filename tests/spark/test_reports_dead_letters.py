@@ -12,12 +12,17 @@ from typer.testing import CliRunner
 
 from leveret.bus import Bus, topic
 from leveret.cli.app import make_app
-from leveret.pipeline.flows.deadletters import Sources, dead_letter_queues, letters_of, report
-from leveret.pipeline.transforms.dead_letters import COUNT_MAX, by_dimension, letters
-from leveret.pipeline.transforms.latencies import spans, steps
+from leveret.pipeline.flows.deadletters import (
+    Sources,
+    dead_letter_queues,
+    read_dead_letters,
+    report,
+)
+from leveret.pipeline.transforms.dead_letters import COUNT_MAX, by_dimension, dead_letters
+from leveret.pipeline.transforms.latency import durations, queue_events
 from tests.bus.stage import FAST, Placed, channel, take
 from tests.spark.lake import Served
-from tests.spark.test_flows_lake import archived, site_of
+from tests.spark.test_flows_lake import archived, environment_of
 from tests.spark.test_flows_transforms import messages
 from tests.spark.timed import Timed, timed
 
@@ -74,16 +79,16 @@ def kill(served: Timed) -> list[tuple[str, str, str, int, int]]:
 def test_dead_letters_of_a_queue_are_counted_and_stay(spark: SparkSession, tmp_path: Path) -> None:
     with timed(tmp_path / "data") as served:
         died = kill(served)
-        site = site_of(served, tmp_path)
-        assert dead_letter_queues(site) == ["dead"]
-        found = report(letters_of(spark, site, Sources(["dead"]), None, None), 10)
+        environment = environment_of(served, tmp_path)
+        assert dead_letter_queues(environment) == ["dead"]
+        found = report(read_dead_letters(spark, environment, Sources(["dead"]), None, None), 10)
         with served.channel() as opened:
             left = [opened.basic_get("dead", auto_ack=True) for _ in died]
         # Nothing was taken, and nothing was ever delivered.
         assert [method.redelivered for method, _, _ in left] == [False] * len(died)
-    assert found["letters"] == len(died)
+    assert found["dead_letters"] == len(died)
     for position, name in enumerate(("queue", "reason", "service")):
-        counts = {row["value"]: row["letters"] for row in found["by"][name]}
+        counts = {row["value"]: row["dead_letters"] for row in found["by"][name]}
         assert counts == Counter(one[position] for one in died)
     assert {row["value"] for row in found["by"]["routing_key"]} == {"orders", "mail"}
     assert (found["retries"], found["retries_max"]) == (1, 1)
@@ -92,19 +97,21 @@ def test_dead_letters_of_a_queue_are_counted_and_stay(spark: SparkSession, tmp_p
     assert found["alive_ms_p95"] == lives[-1]
     assert len(found["by"]["hour"]) == len({row["hour"] for row in found["hours"]}) == 2
     worst = found["offenders"][0]
-    assert (worst["queue"], worst["service"], worst["letters"]) == ("mail", "(none)", 4)
+    assert (worst["queue"], worst["service"], worst["dead_letters"]) == ("mail", "(none)", 4)
 
 
 def test_streams_and_the_lake_tell_the_same(spark: SparkSession, tmp_path: Path) -> None:
     with timed(tmp_path / "data") as served:
         died = kill(served)
-        site = site_of(served, tmp_path)
-        archived(spark, site, "dead.log")
+        environment = environment_of(served, tmp_path)
+        archived(spark, environment, "dead.log")
         ways = (Sources(streams=["dead.log"]), Sources(tables=["dead.log"]))
-        both = [letters_of(spark, site, way, None, None).collect() for way in ways]
-        late = letters_of(spark, site, ways[1], served.hour(), None)
+        both = [read_dead_letters(spark, environment, way, None, None).collect() for way in ways]
+        late = read_dead_letters(spark, environment, ways[1], served.hour(), None)
         assert late.count() == 5  # four expired, one died again
-        lives = letters_of(spark, site, Sources(streams=["lives"]), None, None).collect()
+        lives = read_dead_letters(
+            spark, environment, Sources(streams=["lives"]), None, None
+        ).collect()
     # The stream has the first death of the one that died twice as well.
     assert len(both[0]) == len(died) + 1
     assert sorted(both[0]) == sorted(both[1])
@@ -174,12 +181,12 @@ def test_no_header_breaks_the_report(spark: SparkSession) -> None:
         {"headers": {"x-final-error": "no dead letter"}},
         {"headers": None},
     )
-    found = letters(frame).collect()
+    found = dead_letters(frame).collect()
     assert [row.queue for row in found] == ["q"] * 6
     assert [row.error_class for row in found] == [None] * 4 + ["java.io.IOException", None]
     assert [row.alive_ms for row in found] == [None] * 6
     assert [row.retries for row in found] == [0, 2 * COUNT_MAX - 1, 0, 0, 0, 0]
-    counts = {row.value: row.letters for row in by_dimension(letters(frame), 1).collect()}
+    counts = {row.value: row.letters for row in by_dimension(dead_letters(frame), 1).collect()}
     assert counts["q"] == 6
 
 
@@ -197,6 +204,6 @@ def test_no_event_breaks_the_lives(spark: SparkSession) -> None:
         {"headers": {"x-event": "published"}, "body": b"7"},
         {"headers": None, "body": b"7"},
     )
-    found = [(row.event, row.id) for row in steps(frame).collect()]
+    found = [(row.event, row.id) for row in queue_events(frame).collect()]
     assert found == [("queued", 7), ("acked", 7), ("acked", 8), ("acked", 9)]
-    assert [row.kind for row in spans(steps(frame)).collect()] == ["to ack"]
+    assert [row.kind for row in durations(queue_events(frame)).collect()] == ["to ack"]

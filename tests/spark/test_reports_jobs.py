@@ -14,12 +14,12 @@ from leveret.cli.app import make_app
 from leveret.clock import Clock
 from leveret.jobs import Client, NewJob, TopicSettings
 from leveret.pipeline.flows.jobs_report import report_over_http
-from leveret.pipeline.flows.load_jobs import JobsTarget, Loaded, load_jobs, put_in
-from leveret.pipeline.transforms.loading import as_jobs
+from leveret.pipeline.flows.load_jobs import JobsTarget, Loaded, enqueue_rows, load_jobs
+from leveret.pipeline.transforms.table_rows import rows_as_jobs
 from tests.jobs.service import token
 from tests.jobs.stores import ShardsService
 from tests.spark.lake import Served
-from tests.spark.test_flows_lake import site_of
+from tests.spark.test_flows_lake import environment_of
 from tools.services import shared_postgres, shared_redis
 
 APP = make_app("")
@@ -140,7 +140,7 @@ def test_files_are_loaded_as_jobs_once_however_often(
     second.parent.mkdir()
     first.write_text("id\n" + "".join(f"{n}\n" for n in range(1_500)))
     second.write_text("id\n1500\n1501\n")
-    to = JobsTarget(site_of(served, tmp_path), "shop", "import", rate=100_000)
+    to = JobsTarget(environment_of(served, tmp_path), "shop", "import", rate=100_000)
     files = [first, second]
     assert load_jobs(spark, files, None, to, "monday") == Loaded(new=1_502, known=0)
     words = ["load", *map(str, files), "--jobs", "shop/import", "--id", "monday"]
@@ -175,8 +175,8 @@ def test_a_task_that_fails_adds_nothing_twice(
     rows = spark.range(2_500).coalesce(1).withColumnRenamed("id", "body")
     frame = rows.selectExpr("cast(body as string) as body", "cast(body % 2 as int) as priority")
     marker = tmp_path / "failed"
-    to = JobsTarget(site_of(served, tmp_path), "shop", "import", token(served.url))
-    put_in(failing_once(as_jobs(frame, "load/x"), marker), to)
+    to = JobsTarget(environment_of(served, tmp_path), "shop", "import", token(served.url))
+    enqueue_rows(failing_once(rows_as_jobs(frame, "load/x"), marker), to)
     assert marker.exists()
     with client_of(served) as client:
         found = payloads(client, "import", 2_500)

@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 from leveret.job_service.shards.resharding.bulk import Part
 from leveret.job_service.shards.resharding.moving import mover
 from leveret.job_service.shards.routing import slot_of
-from leveret.pipeline.flows.reshard import Asked, Progress, reshard, verify
+from leveret.pipeline.flows.reshard import ReshardProgress, ReshardRequest, reshard, verify
 from leveret.pipeline.shards import copy_ahead
-from leveret.pipeline.transforms.resharding import doubled, misplaced, waves
+from leveret.pipeline.transforms.resharding import duplicated, group_by_size, on_wrong_shard
 from tests.jobs.shards.nodes import Place, drain, new
 from tools.services import shared_postgres, shared_redis
 
@@ -50,8 +50,8 @@ def moves(before: int, after: int) -> int:
 
 
 def test_spark_copies_topics_ahead(spark: SparkSession, place: Place) -> None:
-    told: list[Progress] = []
-    asked = Asked(tuple(place.dsns), 3, batch_rows=50, ahead_from=100)
+    told: list[ReshardProgress] = []
+    asked = ReshardRequest(tuple(place.dsns), 3, batch_rows=50, ahead_from=100)
     calls: list[int] = []
 
     def twice(parts: list[Part], batch_rows: int, rate: float | None) -> int:
@@ -66,7 +66,9 @@ def test_spark_copies_topics_ahead(spark: SparkSession, place: Place) -> None:
     found = verify(spark, tuple(place.dsns))
     assert found.is_right and (found.shards, found.jobs) == (3, len(TOPICS) * JOBS)
 
-    back = reshard(lambda: partial(copy_ahead, spark), Asked(tuple(place.dsns), 2), told.append)
+    back = reshard(
+        lambda: partial(copy_ahead, spark), ReshardRequest(tuple(place.dsns), 2), told.append
+    )
     assert back.copied_ahead == 0 and back.jobs == done.jobs  # too few to copy ahead
 
     async def empty() -> int:
@@ -92,7 +94,11 @@ def test_a_look_at_all_shards_finds_what_is_wrong(spark: SparkSession, place: Pl
 
 
 def test_transforms(spark: SparkSession) -> None:
-    assert list(waves([("a", 5), ("b", 5), ("c", 20), ("d", 1)], 10)) == [["a", "b"], ["c"], ["d"]]
+    assert list(group_by_size([("a", 5), ("b", 5), ("c", 20), ("d", 1)], 10)) == [
+        ["a", "b"],
+        ["c"],
+        ["d"],
+    ]
     jobs = spark.createDataFrame(
         [(0, 1, "n", "t"), (1, 1, "n", "t"), (1, 2, "n", "u")],
         "shard int, id bigint, namespace string, topic string",
@@ -100,8 +106,8 @@ def test_transforms(spark: SparkSession) -> None:
     homes = spark.createDataFrame(
         [("n", "t", 0), ("n", "u", 1)], "namespace string, topic string, home int"
     )
-    assert [row.id for row in doubled(jobs).collect()] == [1]
-    assert [(row.topic, row.shard) for row in misplaced(jobs, homes).collect()] == [("t", 1)]
+    assert [row.id for row in duplicated(jobs).collect()] == [1]
+    assert [(row.topic, row.shard) for row in on_wrong_shard(jobs, homes).collect()] == [("t", 1)]
 
 
 def command(place: Place, *words: str) -> Any:

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from pyspark_leveret import DefaultSource
-from pyspark_leveret.options import parse
+from pyspark_leveret.options import parse_options
 from pyspark_leveret.sink import BatchWriter
 from tests.spark.lake import QUERY_WITHIN_S, Served, batch, follow
 
@@ -55,7 +55,7 @@ def failing_source(marks: str) -> type[DefaultSource]:
             return "failing"
 
         def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-            return FailingWriter(parse(self.options), schema)
+            return FailingWriter(parse_options(self.options), schema)
 
     return FailingSource
 

@@ -101,7 +101,7 @@ def test_what_retention_took_from_a_checkpoint_is_an_error_unless_told_otherwise
     with served.channel() as opened:
         for number in range(10, 200):
             opened.basic_publish("", "s", b"%d" % number)
-    with pytest.raises(PySparkException, match="retention has passed them"):
+    with pytest.raises(PySparkException, match="retention has deleted them"):
         archive(follow(spark, served, stream="s", **EARLIEST), tmp_path)
     frame = follow(spark, served, stream="s", failOnDataLoss="false", **EARLIEST)
     archive(frame, tmp_path)

@@ -16,7 +16,7 @@ from leveret.job_service.shards.resharding.bulk import copy_parts, parts_of
 from leveret.job_service.shards.resharding.moving import CopyDiffersError, mover
 from leveret.job_service.shards.routing import slot_of
 from leveret.job_service.shards.shard import TopicStoppedError
-from leveret.pipeline.flows.reshard import Asked, Progress, Resharded, plan, reshard
+from leveret.pipeline.flows.reshard import Resharded, ReshardProgress, ReshardRequest, plan, reshard
 from tests.jobs.shards.nodes import QUICK, Place, abandon, drain, new, refuses
 from tools.services import Postgres, RedisServer
 
@@ -47,7 +47,7 @@ def fresh_topic(old: int, before: int, new_: int, after: int, number: int = 0) -
 MOVING = fresh_topic(0, 2, 2, 3)
 
 
-def silent(progress: Progress) -> None:
+def silent(progress: ReshardProgress) -> None:
     pass
 
 
@@ -57,7 +57,7 @@ def nothing(step: str, topic: tuple[str, str] | None) -> None:
 
 async def resharded(place: Place, to: int, on_step: Step | None = None, **more: Any) -> Resharded:
     """Run it beside the loop of the nodes, as another process would."""
-    asked = Asked(tuple(place.dsns), to, **{"ahead_from": 20, **more})
+    asked = ReshardRequest(tuple(place.dsns), to, **{"ahead_from": 20, **more})
     return await asyncio.to_thread(reshard, lambda: copy_parts, asked, silent, on_step or nothing)
 
 
@@ -296,13 +296,13 @@ def test_a_node_that_lacks_a_shard_keeps_it_from_beginning(place: Place) -> None
 
 def test_what_cannot_be_right_is_refused(place: Place) -> None:
     with pytest.raises(ConfigError, match="give all 3 databases"):
-        plan(Asked(tuple(place.dsns[:2]), 3))
+        plan(ReshardRequest(tuple(place.dsns[:2]), 3))
 
     async def main() -> None:
         async with place.node() as store:
             await store.enqueue([new(MOVING)])
             await store.stats(None)
-            count, planned = await asyncio.to_thread(plan, Asked(tuple(place.dsns), 3))
+            count, planned = await asyncio.to_thread(plan, ReshardRequest(tuple(place.dsns), 3))
             assert count == 2
             assert [(p.topic[1], p.shard, p.home, p.jobs, p.bytes) for p in planned] == [
                 (MOVING, 0, 2, 1, 1)
@@ -310,7 +310,7 @@ def test_what_cannot_be_right_is_refused(place: Place) -> None:
             await resharded(place, 3)
         turned = tuple(reversed(place.dsns))
         with pytest.raises(ConfigError, match=r"no node has used|given as shard 0 is shard 2"):
-            await asyncio.to_thread(plan, Asked(turned, 3))
+            await asyncio.to_thread(plan, ReshardRequest(turned, 3))
         await place.rows("UPDATE map_state SET next_shards = 2", shard=0)
         with pytest.raises(ConfigError, match="a change to 2 shards has begun"):
             await resharded(place, 1)

@@ -6,8 +6,8 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
-from leveret.pipeline.flows.archive import STARTS, started_again
-from leveret.pipeline.progress import Watch
+from leveret.pipeline.flows.archive import STARTS, run_with_restarts
+from leveret.pipeline.query_progress import QueryMonitor
 
 SLOW = "Python worker failed to connect back"
 
@@ -34,9 +34,9 @@ class Query:
 
 def run(*queries: Query) -> int:
     left = list(queries)
-    watch = Watch(lambda progress: None, lambda: None)
+    watch = QueryMonitor(lambda progress: None, lambda: None)
     try:
-        return started_again(lambda: cast(StreamingQuery, left.pop(0)), watch).rows
+        return run_with_restarts(lambda: cast(StreamingQuery, left.pop(0)), watch).rows
     finally:
         assert all(query.is_stopped for query in queries if query not in left)
 

@@ -9,7 +9,7 @@ from leveret.cli.pipeline.options import pipeline_command, show_progress
 from leveret.cli.shared.options import print_json
 from leveret.cli.shared.output import Output
 from leveret.errors import ConfigError
-from leveret.pipeline.site import Site
+from leveret.pipeline.environment import Environment
 
 FAULTS_FOUND: Final = 3  # exit code; 1 means that the audit could not run
 FAULTS_SHOWN: Final = 100
@@ -19,7 +19,7 @@ _AGE: Final = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
 
 @pipeline_command
 def audit(
-    site: Site,
+    environment: Environment,
     output: Output,
     queues: Annotated[
         list[str] | None,
@@ -42,16 +42,16 @@ def audit(
 ) -> None:
     """Account for every message of queues with x-remember. Exit code 3 if there are faults."""
     stuck_after_s = parse_age(stuck_after) if stuck_after is not None else None
-    from leveret.pipeline import readiness
+    from leveret.pipeline import preflight
     from leveret.pipeline.flows import audit as flows
 
-    readiness.require_broker(site)
+    preflight.require_broker(environment)
     for name in queues or ():
-        readiness.require_queue(site, name)
-    spark = site.session("audit")
-    asked = flows.Auditing(tuple(queues or ()), stuck_after_s, not no_transient, limit)
+        preflight.require_queue(environment, name)
+    spark = environment.session("audit")
+    asked = flows.AuditRequest(tuple(queues or ()), stuck_after_s, not no_transient, limit)
     with show_progress() as on_step:
-        found = flows.audit(spark, site, asked, on_step)
+        found = flows.audit(spark, environment, asked, on_step)
     if output.as_json:
         print_json({"clean": found.is_clean, **vars(found)})
     else:

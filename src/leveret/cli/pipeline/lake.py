@@ -8,8 +8,8 @@ import typer
 from leveret.cli.pipeline.options import pipeline_command, show_progress
 from leveret.cli.shared.options import print_json
 from leveret.cli.shared.output import Output
-from leveret.pipeline.layout import BRONZE, Lake, table_name
-from leveret.pipeline.site import Site
+from leveret.pipeline.environment import Environment
+from leveret.pipeline.lake_layout import BRONZE, Lake, table_name
 
 Table = Annotated[
     str, typer.Argument(help="Name of the lake table, which is the name of its stream.")
@@ -18,7 +18,7 @@ Table = Annotated[
 
 @pipeline_command
 def archive(
-    site: Site,
+    environment: Environment,
     output: Output,
     stream: Annotated[
         str | None, typer.Argument(help="A stream, or a super stream with all its partitions.")
@@ -49,26 +49,26 @@ def archive(
     """Archive a stream in the lake, each message once. Run it again to continue."""
     if (stream is None) == (queue is None):
         raise typer.BadParameter("give either a stream or --queue")
-    from leveret.pipeline import readiness
+    from leveret.pipeline import preflight
     from leveret.pipeline.flows import archive as flows
 
-    readiness.require_writable(site.lake_path)
-    readiness.require_broker(site)
+    preflight.require_writable(environment.lake_path)
+    preflight.require_broker(environment)
     if queue is not None:
-        readiness.require_queue(site, queue)
-    name = stream if stream is not None else flows.remembered_stream(site, str(queue))
-    readiness.require_stream(site, name)
-    spark = site.session("archive")
-    asked = flows.Archiving(name, once, every_s, file_mb * 1024 * 1024, not allow_loss)
+        preflight.require_queue(environment, queue)
+    name = stream if stream is not None else flows.life_event_stream(environment, str(queue))
+    preflight.require_stream(environment, name)
+    spark = environment.session("archive")
+    asked = flows.ArchiveRequest(name, once, every_s, file_mb * 1024 * 1024, not allow_loss)
     with show_progress() as on_progress:
-        done = flows.archive(spark, site, asked, on_progress)
+        done = flows.archive(spark, environment, asked, on_progress)
     found = {"stream": name, "rows": done.rows, "lag": done.lag, "seconds": round(done.seconds, 1)}
     output.done(f"archived {done.rows:,} messages of {name}", found)
 
 
 @pipeline_command
 def refine(
-    site: Site,
+    environment: Environment,
     output: Output,
     table: Table,
     schema: Annotated[
@@ -80,14 +80,14 @@ def refine(
     ] = False,
 ) -> None:
     """Decode bronze tables into silver, quarantine bad messages, and aggregate into gold."""
-    lake = Lake(site.lake_path)
-    name = table_name(site.vhost, table)
+    lake = Lake(environment.lake_path)
+    name = table_name(environment.vhost, table)
     lake.require(BRONZE, name)
-    from leveret.pipeline import readiness
+    from leveret.pipeline import preflight
     from leveret.pipeline.flows import refine as flows
 
-    readiness.require_writable(lake.path)
-    spark = site.session("refine")
+    preflight.require_writable(lake.path)
+    spark = environment.session("refine")
 
     done = flows.refine(spark, lake, name, schema, all_)
     text = f"refined {done.messages:,} messages of {done.dates} dates; {done.bad:,} are bad"
@@ -96,7 +96,7 @@ def refine(
 
 @pipeline_command
 def compact(
-    site: Site,
+    environment: Environment,
     output: Output,
     table: Table,
     file_mb: Annotated[
@@ -112,14 +112,14 @@ def compact(
     ] = 24.0,
 ) -> None:
     """Merge small bronze files, also while archive runs, and delete files merged a day ago."""
-    lake = Lake(site.lake_path)
-    name = table_name(site.vhost, table)
+    lake = Lake(environment.lake_path)
+    name = table_name(environment.vhost, table)
     lake.require(BRONZE, name)
-    from leveret.pipeline import readiness
+    from leveret.pipeline import preflight
     from leveret.pipeline.flows import compact as flows
 
-    readiness.require_writable(lake.path)
-    spark = site.session("compact")
+    preflight.require_writable(lake.path)
+    spark = environment.session("compact")
 
     done = flows.compact(spark, lake, name, file_mb * 1024 * 1024, keep_h * 3600)
     text = f"{done.files_before} files became {done.files_after}: {done.messages:,} messages"
@@ -127,9 +127,9 @@ def compact(
 
 
 @pipeline_command
-def files(site: Site, output: Output, table: Table) -> None:
+def files(environment: Environment, output: Output, table: Table) -> None:
     """List the current bronze files, for readers other than Spark."""
-    found = Lake(site.lake_path).bronze_files(table_name(site.vhost, table))
+    found = Lake(environment.lake_path).bronze_files(table_name(environment.vhost, table))
     if output.as_json:
         print_json([str(path) for path in found])
     else:

@@ -10,8 +10,8 @@ import typer
 from leveret.cli.pipeline.options import Token, one_line_on_failure, pipeline_command
 from leveret.cli.shared.options import print_json
 from leveret.cli.shared.output import Output
-from leveret.pipeline.site import Site
-from leveret.pipeline.times import time_of
+from leveret.pipeline.environment import Environment
+from leveret.pipeline.time_options import parse_time_option
 
 ROWS_SHOWN: Final = 1000
 PROMPT: Final = "leveret> "
@@ -25,7 +25,7 @@ Rate = Annotated[int | None, typer.Option("--rate", min=1, help="Maximum message
 
 @pipeline_command
 def replay(
-    site: Site,
+    environment: Environment,
     output: Output,
     stream: Annotated[str, typer.Argument(help="The stream or super stream to replay.")],
     from_lake: Annotated[
@@ -66,23 +66,23 @@ def replay(
     """Publish messages of a stream or of the lake again. Without --yes, only count them."""
     if (to_exchange is None) == (to_queue is None):
         raise typer.BadParameter("give either --to-exchange or --to-queue")
-    since, until = time_of("--since", since), time_of("--until", until)
-    from leveret.pipeline import readiness
+    since, until = parse_time_option("--since", since), parse_time_option("--until", until)
+    from leveret.pipeline import preflight
     from leveret.pipeline.flows import replay as flows
 
-    choice = flows.Choice(stream, from_lake, since, until, key, where)
+    choice = flows.Selection(stream, from_lake, since, until, key, where)
     target = flows.Target(to_exchange, routing_key, to_queue, rate)
-    readiness.require_broker(site)
-    flows.require(site, choice, target)
-    is_once = flows.drops_duplicates(site, target)
-    spark = site.session("replay")
-    frame = flows.choose(spark, site, choice)
+    preflight.require_broker(environment)
+    flows.require_source_and_target(environment, choice, target)
+    is_once = flows.drops_duplicates(environment, target)
+    spark = environment.session("replay")
+    frame = flows.select_messages(spark, environment, choice)
     is_done = yes and not dry_run
     name = replay_id or f"replay-{uuid.uuid4().hex[:12]}"
-    found: dict[str, Any] = {"id": name, **flows.count(frame), "deduplicated": is_once}
+    found: dict[str, Any] = {"id": name, **flows.summarize(frame), "deduplicated": is_once}
     found["replayed"] = is_done
     if is_done:
-        flows.replay(frame, site, target, name)
+        flows.replay(frame, environment, target, name)
     output.facts(found)
     if not is_done and not output.as_json:
         typer.echo("nothing was sent; add --yes to send the messages")
@@ -93,7 +93,7 @@ def replay(
 
 @pipeline_command
 def load(
-    site: Site,
+    environment: Environment,
     output: Output,
     files: Annotated[list[Path], typer.Argument(help="Parquet, CSV or JSON-lines files.")],
     to_queue: Queue = None,
@@ -125,31 +125,31 @@ def load(
     if to_jobs is not None:
         if routing_key is not None or key_column is not None:
             raise typer.BadParameter("jobs have no routing keys")
-        _enqueue_jobs(site, output, files, kind, to_jobs, token, rate, load_id)
+        _enqueue_jobs(environment, output, files, kind, to_jobs, token, rate, load_id)
         return
     if to_exchange is not None and routing_key is None and key_column is None:
         routing_key = ""
-    from leveret.pipeline import readiness
+    from leveret.pipeline import preflight
     from leveret.pipeline.flows import load as flows
 
     for path in files:
         flows.format_of(path, kind)
-    readiness.require_broker(site)
+    preflight.require_broker(environment)
     if to_queue is not None:
-        readiness.require_queue(site, to_queue)
+        preflight.require_queue(environment, to_queue)
     elif to_stream is not None:
-        readiness.require_stream(site, to_stream)
+        preflight.require_stream(environment, to_stream)
     elif to_exchange:
-        readiness.require_exchange(site, to_exchange)
-    spark = site.session("load")
-    to = flows.Loading(to_queue, to_stream, to_exchange, routing_key, key_column, rate, load_id)
-    count = flows.load(spark, site, files, kind, to)
-    found = {"messages": count, "id": load_id or flows.id_of(files)}
+        preflight.require_exchange(environment, to_exchange)
+    spark = environment.session("load")
+    to = flows.LoadTarget(to_queue, to_stream, to_exchange, routing_key, key_column, rate, load_id)
+    count = flows.load(spark, environment, files, kind, to)
+    found = {"messages": count, "id": load_id or flows.files_id(files)}
     output.done(f"published {count:,} messages", found)
 
 
 def _enqueue_jobs(
-    site: Site,
+    environment: Environment,
     output: Output,
     files: list[Path],
     kind: str | None,
@@ -161,17 +161,17 @@ def _enqueue_jobs(
     namespace, _, topic = namespace_and_topic.partition("/")
     if not namespace or not topic:
         raise typer.BadParameter("--jobs needs NAMESPACE/TOPIC, such as payments/refund")
-    from leveret.pipeline import readiness
+    from leveret.pipeline import preflight
     from leveret.pipeline.flows import load_jobs as flows
-    from leveret.pipeline.flows.load import format_of, id_of
+    from leveret.pipeline.flows.load import files_id, format_of
 
     for path in files:
         format_of(path, kind)
     if token is None:  # with a token, the broker's login is not used
-        readiness.require_broker(site)
-    spark = site.session("load")
-    name = load_id or id_of(files)
-    to = flows.JobsTarget(site, namespace, topic, token, rate)
+        preflight.require_broker(environment)
+    spark = environment.session("load")
+    name = load_id or files_id(files)
+    to = flows.JobsTarget(environment, namespace, topic, token, rate)
     loaded = flows.load_jobs(spark, files, kind, to, name)
     text = f"enqueued {loaded.new:,} {'job' if loaded.new == 1 else 'jobs'}"
     if loaded.known:
@@ -181,7 +181,7 @@ def _enqueue_jobs(
 
 @pipeline_command
 def sql(
-    site: Site,
+    environment: Environment,
     output: Output,
     query: Annotated[
         str | None,
@@ -194,13 +194,13 @@ def sql(
     ] = ROWS_SHOWN,
 ) -> None:
     """Query streams, queues (queue.NAME, not consumed) and the lake (silver.NAME …) in SQL."""
-    from leveret.pipeline import readiness
+    from leveret.pipeline import preflight
     from leveret.pipeline.flows.sql import Tables
 
-    if site.lake_dir is None:
-        readiness.require_broker(site)
-    spark = site.session("sql")
-    tables = Tables(spark, site)
+    if environment.lake_dir is None:
+        preflight.require_broker(environment)
+    spark = environment.session("sql")
+    tables = Tables(spark, environment)
     if query is not None:
         _run_query(tables, query, output, limit)
         return

@@ -1,6 +1,6 @@
 """Shared options and decorator of the `leveret pipeline` commands, their progress and errors.
 
-`@pipeline_command` turns a function with the parameters `(Site, Output, *options)` into a command.
+`@pipeline_command` makes a command of a function `(Environment, Output, *options)`.
 It adds `--url`, `--user`, `--password`, `--vhost`, `--lake`, `--master` and `--json`, and turns an
 error into one line and exit code 1. Spark is imported only when a command runs.
 """
@@ -16,7 +16,7 @@ import typer
 from leveret.cli.shared.options import DEFAULT_URL, Json, Password, Url, User
 from leveret.cli.shared.output import Output, set_parameters
 from leveret.errors import LeveretError
-from leveret.pipeline.site import LOCAL, Site, require_spark, with_login
+from leveret.pipeline.environment import LOCAL, Environment, require_spark, with_login
 
 Vhost = Annotated[str, typer.Option("--vhost", help="Vhost of the streams, queues and exchanges.")]
 Lake = Annotated[
@@ -47,7 +47,7 @@ SHARED_OPTIONS: Final[dict[str, tuple[Any, Any]]] = {
 
 
 def pipeline_command(function: Callable[..., None]) -> Callable[..., None]:
-    """Make a command of a function whose first two parameters are the site and the output."""
+    """Make a command of a function whose first parameters are environment and output."""
     own = list(inspect.signature(function, eval_str=True).parameters.values())[2:]
 
     def command(**given: Any) -> None:
@@ -55,8 +55,8 @@ def pipeline_command(function: Callable[..., None]) -> Callable[..., None]:
         with one_line_on_failure():
             require_spark()
             url = with_login(shared["url"], shared["user"], shared["password"])
-            site = Site(url, shared["vhost"], shared["lake"], shared["master"])
-            function(site, Output(shared["as_json"]), **given)
+            environment = Environment(url, shared["vhost"], shared["lake"], shared["master"])
+            function(environment, Output(shared["as_json"]), **given)
 
     shared = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
@@ -103,9 +103,9 @@ def _spark_message(fault: BaseException) -> str | None:
     """Return the text of an error from Spark, or None for other errors."""
     if "pyspark" not in sys.modules:
         return None
-    from leveret.pipeline.faults import FAULTS, sentence
+    from leveret.pipeline.spark_errors import SPARK_ERRORS, error_sentence
 
-    return sentence(fault) if isinstance(fault, FAULTS) else None
+    return error_sentence(fault) if isinstance(fault, SPARK_ERRORS) else None
 
 
 def _exit_with(text: str) -> typer.Exit:

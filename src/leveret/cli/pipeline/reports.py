@@ -11,9 +11,9 @@ from leveret.cli.shared.options import print_json
 from leveret.cli.shared.output import Output
 from leveret.clock import Clock
 from leveret.errors import ConfigError
-from leveret.pipeline.layout import replace
-from leveret.pipeline.site import Site
-from leveret.pipeline.times import time_of
+from leveret.pipeline.environment import Environment
+from leveret.pipeline.lake_layout import replace_file
+from leveret.pipeline.time_options import parse_time_option
 
 UNITS_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 WINDOWS_S: Final = (1, 31 * 86_400)
@@ -34,7 +34,7 @@ Top = Annotated[
 
 @pipeline_command
 def deadletters(
-    site: Site,
+    environment: Environment,
     output: Output,
     queues: Annotated[
         list[str] | None,
@@ -56,14 +56,14 @@ def deadletters(
     html: Html = None,
 ) -> None:
     """Count dead letters by queue, reason, error, routing key, service and hour."""
-    since, until = time_of("--since", since), time_of("--until", until)
+    since, until = parse_time_option("--since", since), parse_time_option("--until", until)
     from leveret.pipeline.flows import deadletters as flows
 
     named = flows.Sources(list(queues or ()), list(streams or ()), list(tables or ()))
-    flows.require(site, named)
-    sources = named if named.names() else flows.Sources(flows.dead_letter_queues(site))
-    spark = site.session("deadletters")
-    found = flows.report(flows.letters_of(spark, site, sources, since, until), top)
+    flows.require_sources(environment, named)
+    sources = named if named.names() else flows.Sources(flows.dead_letter_queues(environment))
+    spark = environment.session("deadletters")
+    found = flows.report(flows.read_dead_letters(spark, environment, sources, since, until), top)
     found = {"sources": sources.names(), **found}
     if html is not None:
         from leveret.pipeline.report_pages import dead_letter_page
@@ -83,7 +83,7 @@ _AGE_FIELDS: Final = ("alive_ms_p50", "alive_ms_p95")
 
 @pipeline_command
 def latency(
-    site: Site,
+    environment: Environment,
     output: Output,
     stream: Annotated[
         str | None, typer.Argument(help="The stream with the life events of queues (x-remember).")
@@ -106,13 +106,16 @@ def latency(
     window_s = _parse_window(window)
     if stream is None and (queue is None or from_lake):
         raise typer.BadParameter("give the stream with the life events, or --queue")
-    since, until = time_of("--since", since), time_of("--until", until)
+    since, until = parse_time_option("--since", since), parse_time_option("--until", until)
     from leveret.pipeline.flows import latency as flows
 
-    name = flows.stream_of(site, stream, queue, is_from_lake=from_lake)
-    spark = site.session("latency")
-    asked = flows.Measuring(name, window_s, from_lake, since, until, queue)
-    found = {"stream": name, **flows.report(flows.spans_of(spark, site, asked), window_s)}
+    name = flows.find_stream(environment, stream, queue, is_from_lake=from_lake)
+    spark = environment.session("latency")
+    asked = flows.LatencyRequest(name, window_s, from_lake, since, until, queue)
+    found = {
+        "stream": name,
+        **flows.report(flows.read_durations(spark, environment, asked), window_s),
+    }
     if html is not None:
         from leveret.pipeline.report_pages import latency_page
 
@@ -130,7 +133,7 @@ def latency(
 
 @pipeline_command
 def jobs_report(
-    site: Site,
+    environment: Environment,
     output: Output,
     postgres: Annotated[
         list[str] | None,
@@ -152,19 +155,19 @@ def jobs_report(
     now = datetime.fromtimestamp(Clock().now_ms() / 1000, UTC)
     dsns = [dsn for given in postgres or () for dsn in given.split()]
     if dsns:
-        spark = site.session("jobs-report")
+        spark = environment.session("jobs-report")
         from leveret.pipeline.flows import jobs_report as flows
 
-        found = flows.report(flows.jobs_of(spark, dsns, namespace, now), top, now)
+        found = flows.report(flows.read_job_states(spark, dsns, namespace, now), top, now)
         place = f"{len(dsns)} PostgreSQL shards"
     else:
-        from leveret.pipeline import readiness
+        from leveret.pipeline import preflight
         from leveret.pipeline.flows import jobs_report as flows
         from leveret.pipeline.jobs_access import JobsAccess
 
         if token is None:  # with a token, the broker's login is not used
-            readiness.require_broker(site)
-        access = JobsAccess(site, token, namespace or "default")
+            preflight.require_broker(environment)
+        access = JobsAccess(environment, token, namespace or "default")
         found = flows.report_over_http(access.client(), namespace, top, now)
         access.close()
         place = f"From the jobs service, {now:%Y-%m-%d %H:%M} UTC"
@@ -209,7 +212,7 @@ def _table(output: Output, title: str, rows: list[dict[str, Any]], columns: list
 def _write(path: Path, page: Any) -> None:
     from leveret.charts.page import page_html
 
-    replace(path.absolute(), page_html(page))
+    replace_file(path.absolute(), page_html(page))
 
 
 def _print_chart_path(path: Path | None) -> None:

@@ -11,7 +11,7 @@ import typer
 from leveret.cli.pipeline.options import pipeline_command, show_progress
 from leveret.cli.shared.output import Output
 from leveret.errors import ConfigError
-from leveret.pipeline.site import Site
+from leveret.pipeline.environment import Environment
 
 NO_JOBS: Final = "jobs in PostgreSQL need asyncpg: pip install 'leveret[jobs]'"
 
@@ -28,7 +28,7 @@ Postgres = Annotated[
 
 @pipeline_command
 def reshard(
-    site: Site,
+    environment: Environment,
     output: Output,
     jobs_postgres: Postgres,
     to: Annotated[int | None, typer.Option("--to", min=1, help="New number of shards.")] = None,
@@ -60,29 +60,29 @@ def reshard(
 
     dsns = tuple(jobs_postgres)
     if to is None:
-        _verify(site, output, dsns)
+        _verify(environment, output, dsns)
         return
-    asked = flows.Asked(dsns, to, rate, batch_rows, ahead_from)
+    asked = flows.ReshardRequest(dsns, to, rate, batch_rows, ahead_from)
     if dry_run:
         _show_plan(output, to, *flows.plan(asked))
         return
     with show_progress() as on_progress:
-        done = flows.reshard(partial(_start_copier, site), asked, on_progress)
+        done = flows.reshard(partial(_start_copier, environment), asked, on_progress)
     text = f"{len(done.topics)} topics with {done.jobs:,} jobs moved; there are now {to} shards"
     output.done(f"{text}; frozen for {done.frozen_ms_max:.0f} ms at most", asdict(done))
 
 
-def _start_copier(site: Site) -> Callable[..., int]:
+def _start_copier(environment: Environment) -> Callable[..., int]:
     """Start Spark and return the function that copies jobs in advance."""
     from leveret.pipeline.shards import copy_ahead
 
-    return partial(copy_ahead, site.session("reshard"))
+    return partial(copy_ahead, environment.session("reshard"))
 
 
-def _verify(site: Site, output: Output, dsns: tuple[str, ...]) -> None:
+def _verify(environment: Environment, output: Output, dsns: tuple[str, ...]) -> None:
     from leveret.pipeline.flows import reshard as flows
 
-    found = flows.verify(site.session("reshard"), dsns)
+    found = flows.verify(environment.session("reshard"), dsns)
     output.facts({**asdict(found), "is_right": found.is_right})
     if not found.is_right:
         raise typer.Exit(1)

@@ -141,7 +141,7 @@ def test_what_is_missing_in_the_lake_is_named(served: BrokerUrl, tmp_path: Path)
     for words in ("compact none", "refine none", "replay none --from-lake --to-queue q"):
         assert "no bronze table 'none'" in refusal(url, words, tmp_path)
         assert "there is no lake" in refusal(url, words, tmp_path / "none")
-    assert refusal(url, "archive s --once") == "give --lake DIR: where the lake is"
+    assert refusal(url, "archive s --once") == "give --lake DIR: the directory of the lake"
     assert refusal(url, f"load {tmp_path / 'none.csv'} --to-queue q").endswith("no such file")
 
 

@@ -1,4 +1,4 @@
-"""Rows of any table as messages, or as jobs."""
+"""Turn the rows of any table into messages or jobs."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
@@ -6,8 +6,8 @@ from pyspark.sql import functions as f
 from leveret.errors import ConfigError
 
 
-def as_messages(frame: DataFrame, key_column: str | None = None) -> DataFrame:
-    """A table with a column `body` as it is; of any other, each row as a JSON object."""
+def rows_as_messages(frame: DataFrame, key_column: str | None = None) -> DataFrame:
+    """Return a table with a column `body` as it is; turn other rows into JSON objects."""
     if key_column is not None and key_column not in frame.columns:
         raise ConfigError(f"no column '{key_column}': there are {', '.join(frame.columns)}")
     key = [f.col(key_column).cast("string").alias("routing_key")] if key_column else []
@@ -19,16 +19,16 @@ def as_messages(frame: DataFrame, key_column: str | None = None) -> DataFrame:
     return frame.select(body.alias("body"), kind, *key)
 
 
-def as_jobs(frame: DataFrame, key: str) -> DataFrame:
-    """Each row as a job, with an idempotency key of this text and its number in the table.
+def rows_as_jobs(frame: DataFrame, key: str) -> DataFrame:
+    """Return each row as a job, with an idempotency key of `key` and the row's number.
 
-    Of a table with a column `body` the columns `priority`, `deliver_after` and `fair_key` count as
-    well; of any other, each row is a JSON object.
+    A table with a column `body` may have the columns `priority`, `deliver_after` and `fair_key`.
+    The rows of other tables become JSON objects.
     """
     numbered = f.concat_ws("/", f.lit(key), f.monotonically_increasing_id().cast("string"))
     kinds = {"priority": "int", "deliver_after": "timestamp", "fair_key": "string"}
     if "body" not in frame.columns:
-        frame, kinds = as_messages(frame), dict.fromkeys(kinds, "")
+        frame, kinds = rows_as_messages(frame), dict.fromkeys(kinds, "")
     given = {
         name: f.col(name).cast(kind) if kind and name in frame.columns else f.lit(None)
         for name, kind in kinds.items()

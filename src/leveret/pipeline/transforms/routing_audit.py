@@ -1,8 +1,8 @@
-"""The judgement on the ways between queues: publishes to queues, dead letters to their next place.
+"""Audit routes: from publishes to queues, and from dead letters to their next queue or exchange.
 
-A publish is `routed` to queues, `held` by a delayed exchange, `returned` or `unroutable`; each
-queue that it was routed to, if it remembers, has one copy that names the publish, or says that it
-is a duplicate. A dead letter that goes to a place that remembers is told of there as well.
+A publish is `routed` to queues, `held` by a delayed exchange, `returned` or `unroutable`. Each
+queue that it was routed to, if it remembers, has one copy that names the publish, or an event
+`duplicate`. A dead letter that goes to a queue or exchange that remembers has an event there too.
 """
 
 from typing import Final
@@ -10,7 +10,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from leveret.pipeline.transforms.auditing import DUPLICATED, INVENTED, LOST
+from leveret.pipeline.transforms.copy_audit import DUPLICATED, INVENTED, LOST
 from leveret.pipeline.transforms.life_events import (
     DEAD_LETTERED,
     DUPLICATE,
@@ -20,22 +20,22 @@ from leveret.pipeline.transforms.life_events import (
     RETURNED,
     ROUTED,
     UNROUTABLE,
-    place,
-    whose,
+    owner_id,
+    sequence_number,
 )
 
-# Streams of which events are known, from which place on.
+# Streams of life events, each with its first known offset.
 CHRONICLES_SCHEMA: Final = "id bigint, floor bigint"
-# Queues that tell of each copy that comes, from which time on.
-TELLING_SCHEMA: Final = "queue string, from_ms bigint"
-# Where dead letters of a queue must turn up from a time on: in a queue, or (null) at an exchange.
-NEXT_SCHEMA: Final = "id bigint, target string, from_ms bigint"
+# Queues that write an event for each arrival, from a time on.
+REMEMBERING_QUEUES_SCHEMA: Final = "queue string, from_ms bigint"
+# Where dead letters of a queue must arrive from a time on: in a queue, or (null) at an exchange.
+DEAD_LETTER_TARGETS_SCHEMA: Final = "id bigint, target string, from_ms bigint"
 
 _PASSED: Final = "passed"
 
 
-def publishes(steps: DataFrame, chronicles: DataFrame, telling: DataFrame) -> DataFrame:
-    """One row for each publish: counts of its events, and its `odd` ways to single queues."""
+def publishes(steps: DataFrame, chronicles: DataFrame, remembering_queues: DataFrame) -> DataFrame:
+    """Return one row for each publish: counts of its events, and `odd`, the faults by queue."""
     event = f.col("event")
     is_further = (event == PUBLISHED) & f.col("publish_id").isNotNull()
     own = steps.where(event.isin(PUBLISHED, ROUTED, HELD, RETURNED, UNROUTABLE, DUPLICATE))
@@ -45,8 +45,8 @@ def publishes(steps: DataFrame, chronicles: DataFrame, telling: DataFrame) -> Da
         _as_rows(brought, f.col("publish_id"), f.col("number"))
     )
     rows = rows.unionAll(_as_rows(passed, f.col("publish_id")))
-    ways = _ways(rows).join(f.broadcast(telling), "queue", "left")
-    found = ways.groupBy("publish").agg(
+    by_queue = _by_queue(rows).join(f.broadcast(remembering_queues), "queue", "left")
+    found = by_queue.groupBy("publish").agg(
         f.sum(PUBLISHED).alias(PUBLISHED),
         f.sum(ROUTED).alias(ROUTED),
         f.sum(RETURNED).alias(RETURNED),
@@ -54,10 +54,10 @@ def publishes(steps: DataFrame, chronicles: DataFrame, telling: DataFrame) -> Da
         f.sum(HELD).alias(HELD),
         (f.sum(_PASSED) > 0).alias("is_passed_on"),
         f.max("message_id").alias("message_id"),
-        f.collect_list(_odd()).alias("odd"),
+        f.collect_list(_fault_of_queue()).alias("odd"),
     )
-    known = found.withColumn("id", whose("publish")).join(f.broadcast(chronicles), "id")
-    return known.where(place("publish") >= f.col("floor"))
+    known = found.withColumn("id", owner_id("publish")).join(f.broadcast(chronicles), "id")
+    return known.where(sequence_number("publish") >= f.col("floor"))
 
 
 def _as_rows(steps: DataFrame, publish: Column, copy: Column | None = None) -> DataFrame:
@@ -71,8 +71,8 @@ def _as_rows(steps: DataFrame, publish: Column, copy: Column | None = None) -> D
     )
 
 
-def _ways(rows: DataFrame) -> DataFrame:
-    """The events of a publish by queue; those that are of no queue are of the queue ''."""
+def _by_queue(rows: DataFrame) -> DataFrame:
+    """Count the events of each publish by queue; events without a queue have the queue ''."""
     event = f.col("event")
     names = (PUBLISHED, ROUTED, RETURNED, UNROUTABLE, HELD, DUPLICATE, _PASSED)
     return rows.groupBy("publish", "queue").agg(
@@ -84,8 +84,8 @@ def _ways(rows: DataFrame) -> DataFrame:
     )
 
 
-def _odd() -> Column:
-    """What is wrong with a way to one queue; null where nothing is."""
+def _fault_of_queue() -> Column:
+    """Return the fault of a publish at one queue; null if there is none."""
     col = f.col
     has_copy = col("last_copy").isNotNull()
     is_told = f.unix_millis("time") >= col("from_ms")
@@ -94,18 +94,24 @@ def _odd() -> Column:
         f.when(col("queue") == "", f.lit(None))
         .when(
             (col(ROUTED) == 0) & has_copy,
-            _way(INVENTED, "came to a queue that it was not routed to", col("first_copy")),
+            _queue_fault(INVENTED, "came to a queue that it was not routed to", col("first_copy")),
         )
         .when(
             has_copy & (col("first_copy") != col("last_copy")),
-            _way(DUPLICATED, "is a second copy of one publish", col("last_copy")),
+            _queue_fault(DUPLICATED, "is a second copy of one publish", col("last_copy")),
         )
-        .when(col(ROUTED) > 1, _way(DUPLICATED, "was routed twice to one queue", col("publish")))
-        .when(nothing_came & is_told, _way(LOST, "was routed, and did not come", col("publish")))
+        .when(
+            col(ROUTED) > 1,
+            _queue_fault(DUPLICATED, "was routed twice to one queue", col("publish")),
+        )
+        .when(
+            nothing_came & is_told,
+            _queue_fault(LOST, "was routed, and did not come", col("publish")),
+        )
     )
 
 
-def _way(kind: str, what: str, number: Column) -> Column:
+def _queue_fault(kind: str, what: str, number: Column) -> Column:
     return f.struct(
         f.lit(kind).alias("kind"),
         f.lit(what).alias("what"),
@@ -115,16 +121,18 @@ def _way(kind: str, what: str, number: Column) -> Column:
 
 
 def publish_faults(found: DataFrame) -> DataFrame:
-    """What is wrong with publishes, and with their ways to queues."""
+    """Return the faults of publishes, and of their routes to queues."""
     col = f.col
     is_settled = col(ROUTED) + col(RETURNED) + col(UNROUTABLE) + col(HELD) > 0
     whole = (
-        f.when(col(PUBLISHED) == 0, _whole(INVENTED, "has events, and was never published"))
-        .when(col(PUBLISHED) > 1, _whole(DUPLICATED, "was published twice under one number"))
-        .when(~is_settled, _whole(LOST, "was published, and neither routed nor returned"))
+        f.when(col(PUBLISHED) == 0, _publish_fault(INVENTED, "has events, and was never published"))
+        .when(
+            col(PUBLISHED) > 1, _publish_fault(DUPLICATED, "was published twice under one number")
+        )
+        .when(~is_settled, _publish_fault(LOST, "was published, and neither routed nor returned"))
     )
-    # Where the publish itself is wrong its ways are no news; one that another exchange told of
-    # once more is judged there.
+    # A fault of the publish itself explains the faults at its queues. If another exchange published
+    # the message on, its losses are found there.
     odd = f.when(col("is_passed_on"), f.filter("odd", lambda way: way["kind"] != LOST))
     all_of_it = f.when(whole.isNotNull(), f.array(whole)).otherwise(f.coalesce(odd, col("odd")))
     return found.select("message_id", f.explode(all_of_it).alias("fault")).select(
@@ -137,7 +145,7 @@ def publish_faults(found: DataFrame) -> DataFrame:
     )
 
 
-def _whole(kind: str, what: str) -> Column:
+def _publish_fault(kind: str, what: str) -> Column:
     return f.struct(
         f.lit(kind).alias("kind"),
         f.lit(what).alias("what"),
@@ -147,7 +155,7 @@ def _whole(kind: str, what: str) -> Column:
 
 
 def publish_balance(found: DataFrame) -> DataFrame:
-    """How many publishes there were, and what became of them: one row."""
+    """Return one row: the number of publishes by outcome."""
     col = f.col
     is_settled = col(ROUTED) + col(RETURNED) + col(UNROUTABLE) + col(HELD) > 0
     return found.agg(
@@ -161,10 +169,10 @@ def publish_balance(found: DataFrame) -> DataFrame:
     )
 
 
-def dead_letter_faults(steps: DataFrame, next_places: DataFrame) -> DataFrame:
-    """Dead letters that did not turn up where they must have.
+def dead_letter_faults(steps: DataFrame, targets: DataFrame) -> DataFrame:
+    """Return dead letters that did not arrive at their target.
 
-    What died at the target before may have been dropped as one that runs in a circle.
+    A message that died in the target before may have been dropped as a dead-letter cycle.
     """
     col = f.col
     event = col("event")
@@ -174,9 +182,9 @@ def dead_letter_faults(steps: DataFrame, next_places: DataFrame) -> DataFrame:
     came = steps.where(col("cause_id").isNotNull()).select(
         col("cause_id").alias("number"), f.lit(_PASSED).alias("event")
     )
-    rows = left.unionByName(came, allowMissingColumns=True).withColumn("id", whose())
+    rows = left.unionByName(came, allowMissingColumns=True).withColumn("id", owner_id())
     found = (
-        rows.join(f.broadcast(next_places), "id")
+        rows.join(f.broadcast(targets), "id")
         .groupBy("number", "target", "from_ms")
         .agg(
             f.max(f.when(event == DEAD_LETTERED, col("time"))).alias("death"),

@@ -1,7 +1,7 @@
-"""Tables of the lake, read and written by Spark.
+"""Read and write tables of the lake with Spark.
 
-Everything but bronze, which is a file sink, is written by `write_table`: a table format takes the
-place of Parquet by `FORMAT` and there.
+`write_table` writes all layers but bronze, which Spark's file sink writes. To replace Parquet by
+another table format, change `FORMAT` and `write_table`.
 """
 
 import json
@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
-from leveret.pipeline.layout import BRONZE, PARTITIONS, Lake, replace
+from leveret.pipeline.lake_layout import BRONZE, PARTITIONS, Lake, replace_file
 from leveret.pipeline.transforms.messages import BRONZE_SCHEMA
 
 FORMAT: Final = "parquet"
@@ -22,13 +22,13 @@ SCHEMA: Final = "_schema.json"
 
 
 def read_bronze(spark: SparkSession, lake: Lake, table: str) -> DataFrame:
-    """All messages of a table, each once."""
+    """Return all messages of a bronze table, each once."""
     files = [str(path) for path in lake.bronze_files(table)]
     return read_files(spark, lake.folder(BRONZE, table), files)
 
 
 def read_files(spark: SparkSession, folder: Path, files: list[str]) -> DataFrame:
-    """Files of bronze, whose folders say stream and date."""
+    """Return the messages of bronze files. Their folders give the columns stream and date."""
     if not files:
         return spark.createDataFrame([], BRONZE_SCHEMA)
     reader = spark.read.schema(BRONZE_SCHEMA).option("basePath", str(folder))
@@ -36,7 +36,7 @@ def read_files(spark: SparkSession, folder: Path, files: list[str]) -> DataFrame
 
 
 def read_table(spark: SparkSession, lake: Lake, layer: str, table: str) -> DataFrame:
-    """A table of another layer than bronze, with the schema that it has now."""
+    """Return a table of silver, bad or gold with its current schema."""
     folder = lake.require(layer, table)
     reader = spark.read.format(FORMAT)
     schema = read_schema(folder)
@@ -44,9 +44,10 @@ def read_table(spark: SparkSession, lake: Lake, layer: str, table: str) -> DataF
 
 
 def write_table(frame: DataFrame, folder: Path, places: list[str]) -> None:
-    """Write a table by stream and date: these (`stream date`) are what the frame says, others stay.
+    """Replace some partitions of a table; the other partitions stay.
 
-    Spark replaces the places that the frame has. One that has no rows any more is removed here.
+    `places` names the partitions as `stream date`. Spark replaces the partitions that the frame has
+    rows for. This function removes those that have no rows any more.
     """
     (
         frame.write.format(FORMAT)
@@ -55,7 +56,7 @@ def write_table(frame: DataFrame, folder: Path, places: list[str]) -> None:
         .partitionBy(*PARTITIONS)
         .save(str(folder))
     )
-    replace(folder / SCHEMA, frame.schema.json())
+    replace_file(folder / SCHEMA, frame.schema.json())
     rows = frame.select("stream", f.col("date").cast("string")).distinct().collect()
     empty = set(places) - {f"{stream} {date}" for stream, date in rows}
     for path in folder.glob("stream=*/date=*"):
@@ -64,6 +65,6 @@ def write_table(frame: DataFrame, folder: Path, places: list[str]) -> None:
 
 
 def read_schema(folder: Path) -> StructType | None:
-    """The schema of all files of a table; None where there is no such table yet."""
+    """Return the schema of a table; None if the table does not exist yet."""
     path = folder / SCHEMA
     return StructType.fromJson(json.loads(path.read_text())) if path.is_file() else None

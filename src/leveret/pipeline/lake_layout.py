@@ -1,15 +1,15 @@
-"""The layout of a lake, and which files of it count. Imports nothing of Spark.
+"""The directories of a lake, and the files that belong to its tables. Does not import Spark.
 
-    bronze/<table>/            messages as they were: a file sink of Spark, by stream and date
-        _spark_metadata/       its manifest: only files in it count
-        _merged/current.json   what compaction merged: files that stand for others
-    silver/<table>/            decoded messages; `_schema.json` is the schema of all of it
+    bronze/<table>/            messages as received: a file sink of Spark, by stream and date
+        _spark_metadata/       its manifest: the list of committed files
+        _merged/current.json   compaction: the merged files, and the files that they replace
+    silver/<table>/            decoded messages; `_schema.json` is the schema of all files
     bad/<table>/               messages that could not be decoded
     gold/<table>/              aggregates
-    _checkpoints/<table>/      how far archiving is
+    _checkpoints/<table>/      the progress of archiving
 
-A table is a stream, or the partitions of a super stream. `current.json` is replaced as a whole:
-what it calls merged stands for what it calls replaced, and readers see one state or the other.
+A table holds a stream, or all partitions of a super stream. `current.json` is replaced atomically,
+so a reader sees either the small files or the merged files, never both.
 """
 
 import json
@@ -33,12 +33,12 @@ COMPACT: Final = ".compact"
 
 @dataclass
 class Merged:
-    """What compaction has done to a table: `files` stand for those in `replaced`."""
+    """The state of compaction of a table: `files` replace the files in `replaced`."""
 
     generation: int = 0
-    files: list[str] = field(default_factory=list)  # from the table's folder
-    replaced: dict[str, int] = field(default_factory=dict)  # path -> when, ms since 1970
-    removed: list[str] = field(default_factory=list)  # replaced, and deleted since
+    files: list[str] = field(default_factory=list)  # paths relative to the table's folder
+    replaced: dict[str, int] = field(default_factory=dict)  # path -> time in ms since 1970
+    removed: list[str] = field(default_factory=list)  # replaced and deleted
 
 
 class Lake:
@@ -54,12 +54,12 @@ class Lake:
         return self.path / "_checkpoints" / table
 
     def tables(self, layer: str) -> list[str]:
-        """The tables of a layer."""
+        """Return the tables of a layer."""
         folder = self.path / layer
         return sorted(one.name for one in folder.iterdir()) if folder.is_dir() else []
 
     def require(self, layer: str, table: str) -> Path:
-        """The folder of a table that exists; NotFoundError."""
+        """Return the folder of a table; raise NotFoundError if there is no such table."""
         folder = self.folder(layer, table)
         if not self.path.is_dir():
             raise NotFoundError(f"there is no lake: {self.path} is not a directory")
@@ -68,28 +68,26 @@ class Lake:
             raise NotFoundError(f"the lake has no {layer} table '{table}': there are {there}")
         return folder
 
-    # Bronze
-
     def bronze_files(self, table: str) -> list[Path]:
-        """The files that count: those of the manifest, with merged ones in place of theirs."""
+        """Return the files of a bronze table: those of the manifest, or the merged ones instead."""
         folder = self.require(BRONZE, table)
         merged = read_merged(folder)
         gone = set(merged.replaced) | set(merged.removed)
-        written = [path for path in manifest(folder) if path not in gone]
+        written = [path for path in manifest_files(folder) if path not in gone]
         return [folder / path for path in (*written, *merged.files)]
 
 
 def table_name(vhost: str, name: str) -> str:
-    """The name of the table of a stream: its own, after its vhost where that is not `/`."""
+    """Return the table of a stream: its name, after its vhost if that is not `/`."""
     own = quote(name, safe=" ")
     return own if vhost == "/" else f"{quote(vhost, safe='')}@{own}"
 
 
-def manifest(folder: Path) -> list[str]:
-    """The files that a file sink of Spark has committed, as paths from its folder.
+def manifest_files(folder: Path) -> list[str]:
+    """Return the files that Spark's file sink has committed, as paths relative to its folder.
 
-    Each batch is a file of the manifest, and each tenth has those before it too. Batches are
-    written beside and renamed: one that is there is whole.
+    The manifest has a file for each batch; every tenth one also lists all earlier batches. Spark
+    writes it under another name and renames it, so a file that exists is complete.
     """
     names = [path.name for path in (folder / MANIFEST).glob("[0-9]*")]
     compacts = [int(name.removesuffix(COMPACT)) for name in names if name.endswith(COMPACT)]
@@ -104,7 +102,7 @@ def manifest(folder: Path) -> list[str]:
 
 
 def _from_folder(uri: str, folder: Path) -> str:
-    """The path of a file in the manifest, from the table's folder, wherever that is now."""
+    """Return a path of the manifest relative to the table's folder, even if the lake has moved."""
     path = unquote(urlsplit(uri).path) if "://" in uri or uri.startswith("file:") else uri
     tail = path.split(f"/{BRONZE}/{folder.name}/", 1)
     return tail[1] if len(tail) == 2 else os.path.relpath(path, folder)
@@ -116,11 +114,11 @@ def read_merged(folder: Path) -> Merged:
 
 
 def write_merged(folder: Path, merged: Merged) -> None:
-    replace(folder / "_merged" / "current.json", json.dumps(vars(merged), indent=1))
+    replace_file(folder / "_merged" / "current.json", json.dumps(vars(merged), indent=1))
 
 
-def replace(path: Path, text: str) -> None:
-    """Write a file so that whoever reads it sees the old one or the new one."""
+def replace_file(path: Path, text: str) -> None:
+    """Replace a file atomically: a reader sees the old content or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.new")
     with beside.open("w") as file:
@@ -131,6 +129,6 @@ def replace(path: Path, text: str) -> None:
 
 
 def read_state(path: Path) -> dict[str, Any]:
-    """A small JSON object of a table; empty where there is none yet."""
+    """Read a small JSON object; an empty one if the file does not exist yet."""
     found: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
     return found

@@ -1,4 +1,4 @@
-"""Rows of a report as JSON has them: times as text in UTC, everything else as it is."""
+"""Collect the rows of a report as JSON values."""
 
 from typing import Any
 
@@ -7,8 +7,11 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import TimestampType
 
 
-def rows_of(frame: DataFrame) -> list[dict[str, Any]]:
-    """All rows of a small frame. Times are made text by Spark: Python's would be in local time."""
+def collect_rows(frame: DataFrame) -> list[dict[str, Any]]:
+    """Return all rows of a small frame, with times as UTC text.
+
+    Spark converts the times: datetimes that it returns to Python are in local time.
+    """
     columns = [
         f.col(field.name).cast("string").alias(field.name)
         if isinstance(field.dataType, TimestampType)

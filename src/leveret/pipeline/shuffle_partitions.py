@@ -1,7 +1,7 @@
-"""How many partitions a shuffle of a report has: as many as the cores can use.
+"""Set the number of shuffle partitions of a report to suit the cores.
 
-A report is small: with Spark's 200, most of its time would be that of tasks without rows. What
-somebody has chosen stays.
+A report is small: with Spark's default of 200 partitions most tasks would have no rows. A number
+that the user has set stays.
 """
 
 from typing import Final
@@ -14,7 +14,7 @@ _MIN: Final = 8
 _PER_CORE: Final = 3
 
 
-def fit_shuffles(spark: SparkSession) -> None:
+def set_shuffle_partitions(spark: SparkSession) -> None:
     if spark.conf.get(_SETTING) == _DEFAULT:
         count = max(_MIN, _PER_CORE * spark.sparkContext.defaultParallelism)
         spark.conf.set(_SETTING, str(count))

@@ -1,7 +1,7 @@
-"""Where a flow works: broker, vhost, lake, Spark. What the options of every command say.
+"""The environment of a flow, from the options that every command has: broker, vhost, lake, Spark.
 
-Imports nothing of Spark, so that `leveret` starts fast and can say what is missing; `session` and
-`require_spark` are the only ways to it.
+This module does not import Spark, so that `leveret` starts fast and can report a missing package.
+`Environment.session` imports and starts it.
 """
 
 import importlib.util
@@ -11,18 +11,18 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from leveret.errors import ConfigError
-from leveret.pipeline.interrupts import starting
-from leveret.pipeline.masters import require_master
+from leveret.pipeline.interrupts import clean_interrupts_during_startup
+from leveret.pipeline.spark_master import require_master
 
 LOCAL: Final = "local[*]"
-LOG_LEVEL: Final = "FATAL"  # what fails is told by the command, in one sentence
+SPARK_LOG_LEVEL: Final = "FATAL"  # commands report errors themselves, in one sentence
 EXAMPLE_URL: Final = "http://user:password@host:15672"
 NO_SPARK: Final = "the pipeline needs PySpark and pyarrow: pip install 'leveret[spark]'"
 
 
 @dataclass(frozen=True)
-class Site:
-    """One broker, one lake, one Spark."""
+class Environment:
+    """One vhost of a broker, one lake, one Spark master."""
 
     url: str  # http://host:port, with user and password
     vhost: str = "/"
@@ -31,37 +31,37 @@ class Site:
 
     @property
     def lake_path(self) -> Path:
-        """Where the lake is; ConfigError where no option says it."""
+        """The directory of the lake; raises ConfigError if no option gives it."""
         if self.lake_dir is None:
-            raise ConfigError("give --lake DIR: where the lake is")
+            raise ConfigError("give --lake DIR: the directory of the lake")
         return Path(self.lake_dir).absolute()
 
     def options(self, **more: object) -> dict[str, str]:
-        """Options for `format("leveret")`: url, vhost and what is given besides."""
+        """Return options for `format("leveret")`: url, vhost and the given ones without None."""
         given = {"url": self.url, "vhost": self.vhost, **more}
         return {name: _text(value) for name, value in given.items() if value is not None}
 
     def session(self, name: str) -> Any:
-        """A Spark session; ConfigError where Spark or Java is missing, or the master."""
+        """Start a Spark session; raise ConfigError if Spark, Java or the master is missing."""
         require_spark()
         from leveret.pipeline.session import spark_session
 
         require_master(self.master)
-        with starting():
+        with clean_interrupts_during_startup():
             session = spark_session(f"leveret {name}", master=self.master, is_quiet=True)
-        session.sparkContext.setLogLevel(LOG_LEVEL)
+        session.sparkContext.setLogLevel(SPARK_LOG_LEVEL)
         return session
 
 
 def require_spark() -> None:
-    """Raises ConfigError with what to install."""
+    """Raise ConfigError with the install command if PySpark or pyarrow is missing."""
     for name in ("pyspark", "pyarrow"):
         if importlib.util.find_spec(name) is None:
             raise ConfigError(NO_SPARK)
 
 
 def with_login(url: str, user: str | None, password: str | None) -> str:
-    """The address with user and password in it, where they were given apart."""
+    """Return the URL with the user and password that were given as separate options."""
     if user is None and password is None:
         return url
     try:

@@ -1,10 +1,10 @@
-"""How long messages take, from the events of their lives (docs/remember.md).
+"""Durations in the life of messages, from life events (docs/remember.md).
 
-    waiting     ready in the queue, until it is delivered: one for each delivery
-    in flight   with a consumer, until it is settled or comes back: one for each delivery
-    to ack      from when the copy came (or was due) until it was acked: one for each copy
+    waiting     from ready in the queue to delivered: one for each delivery
+    in flight   from delivered to settled or requeued: one for each delivery
+    to ack      from arrival (or due time) to acked: one for each copy
 
-A span belongs to the window in which it ended. Spans that have not ended do not count.
+A duration belongs to the window in which it ended. Durations that have not ended do not count.
 """
 
 from typing import Final
@@ -18,11 +18,11 @@ WAITING: Final = "waiting"
 IN_FLIGHT: Final = "in flight"
 TO_ACK: Final = "to ack"
 KINDS: Final = (WAITING, IN_FLIGHT, TO_ACK)
-SHARES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+PERCENTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 ACCURACY: Final = 10_000
 BLOCK: Final = 65_536
 COPY_MAX: Final = (1 << 63) - 2 * BLOCK
-# What a query has to read of events.
+# The columns that a query has to read.
 COLUMNS: Final = (
     "stream",
     "offset",
@@ -42,8 +42,8 @@ _AT_QUEUES: Final = (
 _DEAD: Final = ("dead-lettered", "parked")
 
 
-def steps(frame: DataFrame) -> DataFrame:
-    """Events at queues, one row for each copy: an event of a stretch of copies is many rows."""
+def queue_events(frame: DataFrame) -> DataFrame:
+    """Return events at queues, one row for each copy; an event of a range is many rows."""
     event = _header("x-event")
     is_new = event == "queued"
     found = frame.where(event.isin(*_AT_QUEUES)).select(
@@ -57,9 +57,9 @@ def steps(frame: DataFrame) -> DataFrame:
         f.col("timestamp").alias("at"),
         "routing_key",
         f.when(is_new, f.col("app_id")).alias("service"),
-        f.when(is_new, f.unix_millis("message_timestamp")).alias("told_ms"),
+        f.when(is_new, f.unix_millis("message_timestamp")).alias("publisher_ms"),
     )
-    # In blocks: all numbers of a purge at once would be one large row.
+    # In blocks: the numbers of a purge would otherwise be one very large row.
     in_order = found.where((f.col("first") <= f.col("last")) & (f.col("last") < COPY_MAX))
     blocks = in_order.withColumn("first", f.explode(f.sequence("first", "last", f.lit(BLOCK))))
     end = f.least(f.col("first") + (BLOCK - 1), "last")
@@ -67,7 +67,7 @@ def steps(frame: DataFrame) -> DataFrame:
 
 
 def _first(event: Column) -> Column:
-    """The number of the copy, or of the first of a stretch; null where there is none."""
+    """Return the number of the copy, or of the first copy of a range; null if there is none."""
     own = f.when(event == "queued", _header("x-broker-id"))
     own = own.when(event == "due", _header("x-next-id"))
     text = f.col("body").cast("string")
@@ -80,8 +80,8 @@ def _last(event: Column) -> Column:
     return f.when(is_one, _first(event)).otherwise(text.try_cast("bigint"))
 
 
-def spans(frame: DataFrame) -> DataFrame:
-    """Of steps, the spans between them: queue, service, kind, when it ended, milliseconds."""
+def durations(frame: DataFrame) -> DataFrame:
+    """Return the durations between events: queue, service, kind, end, milliseconds."""
     lives = _lives(frame)
     before = f.col("before.event")
     waited = (f.col("event") == "delivered") & before.isin(*_READY)
@@ -97,9 +97,9 @@ def spans(frame: DataFrame) -> DataFrame:
 
 
 def deaths(frame: DataFrame) -> DataFrame:
-    """Of steps, the copies that died, with the columns of `dead_letters.letters`."""
+    """Return the copies that died, with the columns of `dead_letters.dead_letters`."""
     nothing = f.lit(None).cast("string")
-    born_ms = f.coalesce("life_told_ms", f.unix_millis("born_at"))
+    born_ms = f.coalesce("life_publisher_ms", f.unix_millis("born_at"))
     found = _lives(frame).where(f.col("event").isin(*_DEAD))
     return with_life(
         found.select(
@@ -117,20 +117,20 @@ def deaths(frame: DataFrame) -> DataFrame:
     )
 
 
-def summed(frame: DataFrame, *names: str) -> DataFrame:
-    """Spans by kind and these columns: how many, and percentiles in milliseconds."""
-    shares = f.percentile_approx("ms", list(SHARES.values()), ACCURACY)
+def percentiles(frame: DataFrame, *names: str) -> DataFrame:
+    """Return count, percentiles and maximum (ms) of durations by kind and these columns."""
+    shares = f.percentile_approx("ms", list(PERCENTILES.values()), ACCURACY)
     found = frame.groupBy(*names, "kind").agg(
         f.count("*").alias("count"), shares.alias("shares"), f.max("ms").alias("max")
     )
-    each = [f.get("shares", f.lit(n)).alias(name) for n, name in enumerate(SHARES)]
+    each = [f.get("shares", f.lit(n)).alias(name) for n, name in enumerate(PERCENTILES)]
     return found.select(*names, "kind", "count", *each, "max").orderBy(*names, "kind")
 
 
-def in_windows(frame: DataFrame, window_s: int) -> DataFrame:
-    """Spans by queue and window, under the time at which that begins."""
+def percentiles_by_window(frame: DataFrame, window_s: int) -> DataFrame:
+    """Return percentiles by queue and window; `start` is the start of the window."""
     start = f.window("at", f"{window_s} seconds").getField("start")
-    return summed(frame.withColumn("start", start), "queue", "start")
+    return percentiles(frame.withColumn("start", start), "queue", "start")
 
 
 def _header(name: str) -> Column:
@@ -138,7 +138,7 @@ def _header(name: str) -> Column:
 
 
 def _lives(frame: DataFrame) -> DataFrame:
-    """Steps with what was before them in the life of their copy."""
+    """Add to each event facts about the earlier events of the same copy."""
     copy = Window.partitionBy("stream", "id").orderBy("offset")
     so_far = copy.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     delivered = f.when(f.col("event") == "delivered", 1)
@@ -146,7 +146,7 @@ def _lives(frame: DataFrame) -> DataFrame:
         frame.withColumn("before", f.lag(f.struct("event", "at")).over(copy))
         .withColumn("born_at", f.first(f.when(_is_ready(), f.col("at")), True).over(so_far))
         .withColumn("service", f.first("service", True).over(so_far))
-        .withColumn("life_told_ms", f.first("told_ms", True).over(so_far))
+        .withColumn("life_publisher_ms", f.first("publisher_ms", True).over(so_far))
         .withColumn("deliveries", f.count(delivered).over(so_far))
     )
 

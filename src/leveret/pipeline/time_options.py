@@ -1,12 +1,12 @@
-"""Times as people give them to commands: read once, so that broker and Spark mean the same one."""
+"""Parse times in command options once, so that broker and Spark use the same time."""
 
 from datetime import UTC, datetime
 
 from leveret.errors import ConfigError
 
 
-def time_of(option: str, text: str | None) -> str | None:
-    """A time of ISO 8601, UTC where it says nothing else, written out; ConfigError."""
+def parse_time_option(option: str, text: str | None) -> str | None:
+    """Return an ISO 8601 time with its zone (UTC by default); raise ConfigError if invalid."""
     if text is None:
         return None
     try:

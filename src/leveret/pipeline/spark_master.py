@@ -1,6 +1,6 @@
-"""Spark's masters: is the one that was given of a kind that there is, and does it answer?
+"""Check the address of the Spark master before Spark starts.
 
-Spark itself tries an address that nobody answers for a minute, and says so with a page of Java.
+Spark itself tries an address without a master for a minute, then prints a Java stack trace.
 """
 
 import os
@@ -19,7 +19,7 @@ _YARN_FOLDERS: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
 
 
 def require_master(master: str) -> None:
-    """Spark knows this kind of master, and one that has an address answers. ConfigError."""
+    """Raise ConfigError if the kind of master is unknown, or no master answers at its address."""
     if master.startswith(_SPARK):
         _require_answer(master)
     elif master == "yarn":
@@ -30,8 +30,8 @@ def require_master(master: str) -> None:
 
 
 def _require_answer(master: str) -> None:
-    """One of the addresses of a master takes connections."""
-    fault: OSError | None = None
+    """Raise ConfigError unless one of the addresses of a master accepts connections."""
+    error: OSError | None = None
     for place in master.removeprefix(_SPARK).split(","):
         host, _, port = place.rpartition(":")
         if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
@@ -40,5 +40,5 @@ def _require_answer(master: str) -> None:
             socket.create_connection((host, int(port)), MASTER_WITHIN_S).close()
             return
         except OSError as found:
-            fault = found
-    raise ConfigError(f"no Spark master answers at {master}: {fault}")
+            error = found
+    raise ConfigError(f"no Spark master answers at {master}: {error}")

@@ -1,4 +1,4 @@
-"""How far a streaming query is: rows, rate, and how much its streams are ahead."""
+"""Watch a streaming query: rows, rate and lag behind its streams."""
 
 import json
 import time
@@ -13,12 +13,12 @@ POLL_S: Final = 1
 
 
 @dataclass(frozen=True)
-class Progress:
-    """One look at a flow that runs."""
+class QueryProgress:
+    """The progress of a running query."""
 
     rows: int
-    rate: float  # rows a second, since the last look
-    lag: int | None  # messages that the broker has and the query has not read; None: not known
+    rate: float  # rows a second since the last progress
+    lag: int | None  # messages at the broker that the query has not read; None if unknown
     seconds: float
 
     def line(self) -> str:
@@ -29,36 +29,36 @@ class Progress:
         return self.rows
 
 
-OnProgress = Callable[[Progress], None]
+OnProgress = Callable[[QueryProgress], None]
 
 
-class Watch:
-    """Looks at a query now and then until it ends."""
+class QueryMonitor:
+    """Reports the progress of a query once a second until it ends."""
 
     def __init__(self, on_progress: OnProgress, ends: Callable[[], dict[str, int] | None]) -> None:
         self._on_progress = on_progress
-        self._ends = ends  # the end of each stream at the broker
-        self._started_s = self._looked_s = time.monotonic()
+        self._ends = ends  # returns the end of each stream at the broker
+        self._started_s = self._reported_s = time.monotonic()
         self._batches: dict[int, int] = {}  # rows by batch
         self._position: dict[str, int] = {}
         self._rows = 0
 
     @property
     def rows(self) -> int:
-        """Of all queries that were looked at: a batch that runs again has the same number."""
+        """Rows of all queries. A batch that runs again has the same id and counts once."""
         return sum(self._batches.values())
 
-    def until_it_ends(self, query: StreamingQuery) -> Progress:
-        """Tell of the query until it is over; raises what it ended with."""
+    def wait(self, query: StreamingQuery) -> QueryProgress:
+        """Report progress until the query ends; raise the error that ended it."""
         try:
             while not query.awaitTermination(POLL_S):
                 self._note(query.recentProgress)
-                self._on_progress(self._look())
+                self._on_progress(self._progress())
         except StreamingQueryException:
             self._note(query.recentProgress)
             raise
         self._note(query.recentProgress)
-        last = self._look()
+        last = self._progress()
         self._on_progress(last)
         return last
 
@@ -69,11 +69,11 @@ class Watch:
                 end = batch["sources"][0]["endOffset"]
                 self._position = json.loads(end) if isinstance(end, str) else end
 
-    def _look(self) -> Progress:
+    def _progress(self) -> QueryProgress:
         now_s, rows = time.monotonic(), self.rows
-        rate = (rows - self._rows) / max(now_s - self._looked_s, 1e-6)
-        self._rows, self._looked_s = rows, now_s
-        return Progress(rows, rate, self._lag(), now_s - self._started_s)
+        rate = (rows - self._rows) / max(now_s - self._reported_s, 1e-6)
+        self._rows, self._reported_s = rows, now_s
+        return QueryProgress(rows, rate, self._lag(), now_s - self._started_s)
 
     def _lag(self) -> int | None:
         ends = self._ends() if self._position else None
