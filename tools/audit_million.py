@@ -1,13 +1,13 @@
-"""A million messages through publish, retry, dead letter and replay, and the audit of all of them.
+"""Audit a million messages after publishes, retries, dead letters and replays.
 
-`make audit-million`. One broker, everything remembers in one stream:
+`make audit-million`. One broker, whose queues and exchanges all remember in one stream:
 
     orders ──► work (all)  ──rejected──► failed ──► dead ──replayed──► orders
           └──► side (some) ──rejected────────────► dead
 
-A part of `work` is taken and given back, a part rejected, most of it acked, the rest stays; half of
-the dead letters are replayed. The audit must find a balance of 0. Then `plant` changes the tables
-that it reads: each fault must be named, and nothing else.
+Some messages of `work` are requeued, some rejected, most acked, and the rest stays. Half of the
+dead letters are replayed. The audit must find a balance of 0. Then `plant_faults` changes the
+tables that the audit reads: it must report each planted fault, and no other.
 """
 
 import argparse
@@ -50,11 +50,8 @@ STUCK_AFTER_S: Final = 86_400.0
 Expected = set[tuple[str, int]]  # kind and broker id
 
 
-# ---- traffic
-
-
 def declare(channel: Any) -> None:
-    """The queues and exchanges of the drawing above."""
+    """Declare the queues and exchanges of the drawing above."""
     remember = {"x-remember": LIVES}
     channel.exchange_declare("orders", "topic", durable=True, arguments=remember)
     channel.exchange_declare("failed", "fanout", durable=True, arguments=remember)
@@ -69,7 +66,7 @@ def declare(channel: Any) -> None:
 
 
 def messages(count: int) -> Iterator[tuple[str, str, bytes, bytes]]:
-    """Messages with ids of their own and ten routing keys."""
+    """Return messages with unique ids and ten routing keys."""
     for number in range(count):
         properties = Properties()
         properties.delivery_mode = 2
@@ -78,8 +75,8 @@ def messages(count: int) -> Iterator[tuple[str, str, bytes, bytes]]:
 
 
 def traffic(spark: SparkSession, environment: Environment, amqp: Any, count: int) -> None:
-    """Publish, retry, reject, ack, replay; some stay, ready and in flight."""
-    amqp.heartbeat = 0  # nobody answers while others work
+    """Publish, requeue, reject, ack and replay; leave some messages ready and in flight."""
+    amqp.heartbeat = 0  # the connection is not served during other steps
     connection = pika.BlockingConnection(amqp)
     channel = connection.channel()
     declare(channel)
@@ -129,11 +126,8 @@ def _reject(channel: Any, queue: str, count: int) -> None:
     channel.cancel()
 
 
-# ---- faults
-
-
 class Tables:
-    """What the audit reads, to be changed; and what it must find then."""
+    """The tables that the audit reads, changes to them, and the faults it must then find."""
 
     def __init__(self, spark: SparkSession, history: DataFrame, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
@@ -141,8 +135,8 @@ class Tables:
         self._spark = spark
         self._history = history
         self._steps = life_events(history).persist(StorageLevel.DISK_ONLY)
-        self._gone: list[int] = []  # offsets of events that are taken away
-        self._more: list[tuple[int, dict[str, str]]] = []  # offsets of events that come again
+        self._gone: list[int] = []  # offsets of events to remove
+        self._more: list[tuple[int, dict[str, str]]] = []  # offsets and headers of events to repeat
         self.acked, self.died = self._victims("acked", 7), self._victims("dead-lettered", 2)
         wanted = [*self.acked, *self.died]
         arrivals = self._rows(f.col("cause_id").isin(*self.died))
@@ -150,7 +144,7 @@ class Tables:
         self.rows = arrivals + self._rows(f.col("number").isin(*wanted, *brought))
 
     def _victims(self, event: str, count: int) -> list[int]:
-        """Copies of `work` that were delivered once, and to which this happened."""
+        """Return copies of `work` with one such event; acked ones were delivered once."""
         lived = self._steps.where(f.col("queue") == "work").groupBy("number")
         plain = lived.agg(
             f.count_if(f.col("event") == event).alias("found"),
@@ -162,24 +156,24 @@ class Tables:
         return self._steps.where(condition).collect()
 
     def find(self, event: str, **wanted: int) -> Any:
-        """The event of a copy or publish."""
+        """Return the event of a copy or publish."""
         for row in self.rows:
             if row.event == event and all(row[name] == value for name, value in wanted.items()):
                 return row
         raise LookupError(f"no event {event} of {wanted}")
 
-    def take_away(self, event: str | None, number: int) -> None:
-        """Events of a copy or publish are gone: one, or all of them."""
+    def remove(self, event: str | None, number: int) -> None:
+        """Remove one event of a copy or publish, or all of them."""
         for row in self.rows:
             if row.number == number and event in (None, row.event):
                 self._gone.append(row.offset)
 
     def add(self, event: str, number: int, **headers: str) -> None:
-        """An event comes once more, at the end."""
+        """Repeat an event at the end of the stream."""
         self._more.append((self.find(event, number=number).offset, headers))
 
     def set_runs(self, queue: str, change: Callable[[list[Run]], list[Run]]) -> None:
-        """Change what the moment says of a queue."""
+        """Change the messages of a queue in the snapshot."""
         queues = [
             replace(one, runs=tuple(change(list(one.runs)))) if one.name == queue else one
             for one in self.snapshot.queues
@@ -187,7 +181,7 @@ class Tables:
         self.snapshot = replace(self.snapshot, queues=tuple(queues))
 
     def changed(self) -> DataFrame:
-        """The chronicle with all of that."""
+        """Return the changed stream of life events."""
         self._steps.unpersist()
         offsets = [offset for offset, _ in self._more]
         found = self._history.where(f.col("offset").isin(*offsets)).collect()
@@ -201,27 +195,27 @@ class Tables:
         return kept.unionByName(self._spark.createDataFrame(more, self._history.schema))
 
 
-def plant(tables: Tables) -> None:
-    """Twelve faults of all kinds."""
+def plant_faults(tables: Tables) -> None:
+    """Plant twelve faults of all kinds."""
     _plant_ends(tables)
-    _plant_places(tables, tables.acked[4])
-    _plant_ways(tables)
+    _plant_states(tables, tables.acked[4])
+    _plant_routes(tables)
 
 
 def _plant_ends(tables: Tables) -> None:
-    """An ack is missing, comes twice, comes without a delivery, or is another queue's."""
+    """Plant acks that are missing, doubled, without a delivery, or of another queue."""
     lost, twice, undelivered, misplaced = tables.acked[:4]
-    tables.take_away("acked", lost)
+    tables.remove("acked", lost)
     tables.add("acked", twice)
-    tables.take_away("delivered", undelivered)
+    tables.remove("delivered", undelivered)
     tables.add("acked", misplaced, **{"x-queue": "side"})
-    tables.take_away("acked", misplaced)
+    tables.remove("acked", misplaced)
     tables.expected |= {("lost", lost), ("duplicated", twice)}
     tables.expected |= {("invented", undelivered), ("invented", misplaced)}
 
 
-def _plant_places(tables: Tables, acked: int) -> None:
-    """In the queue: one is missing, one has ended already, one never came, one is held too long."""
+def _plant_states(tables: Tables, acked: int) -> None:
+    """Plant messages in a queue that are missing, ended, never came, or are held too long."""
     work = next(queue for queue in tables.snapshot.queues if queue.name == "work")
     base = work.id << SEQ_BITS
     ready = max((run for run in work.runs if run[1] == "ready"), key=lambda run: run[3] - run[2])
@@ -248,27 +242,27 @@ def _plant_places(tables: Tables, acked: int) -> None:
     }
 
 
-def _plant_ways(tables: Tables) -> None:
-    """Between queues: what was routed and did not come, came twice, or died and is nowhere."""
+def _plant_routes(tables: Tables) -> None:
+    """Plant messages that were routed and did not come, came twice, or vanished as dead letters."""
     missing, twice = tables.acked[5:7]
-    tables.take_away(None, missing)
+    tables.remove(None, missing)
     tables.expected.add(("lost", tables.find("queued", number=missing).publish_id))
     tables.add("queued", twice)
     tables.expected.add(("duplicated", twice))
     vanished, unrouted = tables.died
     dead = next(queue for queue in tables.snapshot.queues if queue.name == "dead")
     copy = tables.find("queued", cause_id=vanished)
-    tables.take_away(None, copy.number)
-    tables.take_away(None, copy.publish_id)
+    tables.remove(None, copy.number)
+    tables.remove(None, copy.publish_id)
     tables.set_runs("dead", lambda runs: without(runs, copy.number - (dead.id << SEQ_BITS)))
     tables.expected.add(("lost", vanished))
     publish = tables.find("published", cause_id=unrouted).number
-    tables.take_away("routed", publish)
+    tables.remove("routed", publish)
     tables.expected.add(("lost", publish))
 
 
 def without(runs: list[Run], seq: int) -> list[Run]:
-    """Runs without one number."""
+    """Return runs without one number."""
     found: list[Run] = []
     for id, state, first, last, since in runs:
         if not first <= seq <= last:
@@ -279,19 +273,16 @@ def without(runs: list[Run], seq: int) -> list[Run]:
     return found
 
 
-# ---- the run
-
-
 def run(spark: SparkSession, folder: Path, count: int) -> None:
-    """All of it; raises where the audit is wrong."""
+    """Run traffic and audits; raise AssertionError if an audit is wrong."""
     with (folder / "broker.log").open("w") as log:
         server = Server(folder / "data", log)
         server.start()
         try:
             environment = Environment(f"http://guest:guest@127.0.0.1:{server.http_port}")
             amqp = pika.URLParameters(f"amqp://127.0.0.1:{server.port}/")
-            took("traffic", lambda: traffic(spark, environment, amqp, count))
-            found: AuditResult = took(
+            timed("traffic", lambda: traffic(spark, environment, amqp, count))
+            found: AuditResult = timed(
                 "audit", lambda: audit(spark, environment, AuditRequest(), _tell)
             )
             print(f"{found.events:,} events, {found.fault_count} faults")
@@ -308,24 +299,24 @@ def _plant_and_find(spark: SparkSession, environment: Environment) -> None:
     snapshot = take_snapshot(environment)
     history, floors = read_history(spark, environment, snapshot, _tell)
     tables = Tables(spark, history, snapshot)
-    took("planting", lambda: plant(tables))
-    asked = AuditRequest(stuck_after_s=STUCK_AFTER_S)
-    found: AuditResult = took(
-        "judging",
-        lambda: audit_tables(spark, tables.changed(), tables.snapshot, floors, asked, _tell),
+    timed("planting", lambda: plant_faults(tables))
+    request = AuditRequest(stuck_after_s=STUCK_AFTER_S)
+    found: AuditResult = timed(
+        "audit of faults",
+        lambda: audit_tables(spark, tables.changed(), tables.snapshot, floors, request, _tell),
     )
     named = {(fault["kind"], fault["broker_id"]) for fault in found.faults}
     for fault in found.faults:
         print(fault["kind"], fault["broker_id"], fault["message_id"], fault["what"])
     assert named == tables.expected, (named ^ tables.expected, found.fault_count)
-    print(f"all {len(named)} planted faults were named, and nothing else")
+    print(f"all {len(named)} planted faults were reported, and no other")
 
 
 def _tell(step: Any) -> None:
     print(f"    {step.line()}", flush=True)
 
 
-def took(what: str, work: Callable[[], Any]) -> Any:
+def timed(what: str, work: Callable[[], Any]) -> Any:
     started_s = time.monotonic()
     done = work()
     print(f"{what}: {time.monotonic() - started_s:.1f} s", flush=True)

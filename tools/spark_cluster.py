@@ -1,4 +1,4 @@
-"""The flows of the pipeline on a cluster: a master and two workers of Spark on loopback.
+"""Run the flows of the pipeline on a Spark cluster: a master and two workers on loopback.
 
 `make test-spark-cluster`. The workers run the Python of this process, in which Leveret, and with it
 the data source, is installed. A stream is archived, compacted, refined, asked by SQL, and replayed
@@ -49,7 +49,7 @@ SETTINGS: Final = {
 
 @contextlib.contextmanager
 def cluster(folder: Path) -> Iterator[str]:
-    """A running cluster; its address."""
+    """Run a cluster; yield its address."""
     port = free_port()
     url = f"spark://{HOST}:{port}"
     master = ["master.Master", "--host", HOST, "--port", str(port), "--webui-port", "0"]
@@ -65,7 +65,7 @@ def cluster(folder: Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _process(words: list[str], folder: Path) -> Iterator[None]:
-    """A daemon of Spark in the foreground: the pip package has no scripts to start them."""
+    """Start a daemon of Spark in the foreground: the pip package has no scripts for it."""
     folder.mkdir()
     home = Path(pyspark.__file__).parent
     java = find_java()
@@ -91,7 +91,7 @@ def _wait_for(port: int) -> None:
 
 
 def publish(port: int) -> None:
-    """The messages of the stream, and the queues that flows write to."""
+    """Publish the messages of the stream, and declare the queues that flows write to."""
     connection = pika.BlockingConnection(pika.ConnectionParameters(HOST, port))
     channel = connection.channel()
     channel.queue_declare("orders", durable=True, arguments={"x-queue-type": "stream"})
@@ -112,7 +112,7 @@ def check(name: str, found: object, wanted: object) -> None:
 
 
 def run_flows(spark: SparkSession, environment: Environment, folder: Path) -> None:
-    """Every flow once."""
+    """Run every flow once."""
     lake = Lake(environment.lake_path)
     told: list[QueryProgress] = []
     archive(spark, environment, ArchiveRequest("orders", file_bytes=300_000), told.append)
@@ -137,14 +137,14 @@ def run_flows(spark: SparkSession, environment: Environment, folder: Path) -> No
 
 
 def executors(spark: SparkSession) -> int:
-    """Executors that have answered; the driver is counted by Spark, and not here."""
+    """Return the number of executors that have answered, without the driver."""
     context = spark.sparkContext
     return int(context._jsc.sc().getExecutorMemoryStatus().size()) - 1
 
 
 def main() -> None:
-    """One run."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that no daemon is left
+    """Run everything once."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends the daemons too
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         folder = Path(name)
         log = stack.enter_context((folder / "broker.log").open("w"))

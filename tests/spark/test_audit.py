@@ -1,4 +1,4 @@
-"""The audit: healthy runs are clean, running ones too, and every planted fault is named."""
+"""The audit: clean for a healthy broker, even under load; it reports every planted fault."""
 
 import json
 import threading
@@ -26,27 +26,29 @@ from leveret.pipeline.snapshot import Snapshot, take_snapshot
 from tests.spark.lake import Served, serving
 from tests.spark.test_flows_lake import archived, environment_of
 from tests.spark.test_flows_messages import run
-from tools.audit_million import LIVES, STUCK_AFTER_S, Tables, plant, traffic
+from tools.audit_million import LIVES, STUCK_AFTER_S, Tables, plant_faults, traffic
 from tools.chaos.judging import judge_by
 from tools.chaos.run import run as run_chaos
 
 pytestmark = pytest.mark.compiled_only("Spark is slow to start, and does not see the form")
 
-MESSAGES = 5000  # `make audit-million` takes more
+MESSAGES = 5000  # `make audit-million` uses more
 
 
 def quiet(step: object) -> None:
-    """Nobody watches."""
+    """Ignore progress."""
 
 
-def judged(spark: SparkSession, environment: Environment, snapshot: Snapshot) -> AuditResult:
+def audit_snapshot(
+    spark: SparkSession, environment: Environment, snapshot: Snapshot
+) -> AuditResult:
     history, floors = read_history(spark, environment, snapshot, quiet)
     return audit_tables(spark, history, snapshot, floors, AuditRequest(), quiet)
 
 
 @pytest.fixture(scope="module")
 def shop(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
-    """A broker that messages went through by publish, retry, dead letter and replay."""
+    """A broker after publishes, retries, dead letters and replays."""
     folder = tmp_path_factory.mktemp("shop")
     with serving(folder / "data") as served:
         environment = Environment(served.http, lake_dir=str(folder / "lake"))
@@ -68,13 +70,13 @@ def test_a_healthy_run_is_accounted_for(spark: SparkSession, shop: Environment) 
     assert found.publishes["balance"] == 0
 
 
-def test_every_planted_fault_is_named_and_nothing_else(
+def test_every_planted_fault_is_reported_and_no_other(
     spark: SparkSession, shop: Environment
 ) -> None:
     snapshot = take_snapshot(shop)
     history, floors = read_history(spark, shop, snapshot, quiet)
     tables = Tables(spark, history, snapshot)
-    plant(tables)
+    plant_faults(tables)
     asked = AuditRequest(stuck_after_s=STUCK_AFTER_S)
     found = audit_tables(spark, tables.changed(), tables.snapshot, floors, asked, quiet)
     named = {(fault["kind"], fault["broker_id"]) for fault in found.faults}
@@ -87,17 +89,17 @@ def test_every_planted_fault_is_named_and_nothing_else(
     assert events == ["queued", "delivered"]
 
 
-def test_history_that_the_broker_forgot_is_in_the_lake(
+def test_events_deleted_by_retention_are_read_from_the_lake(
     spark: SparkSession, shop: Environment
 ) -> None:
     archived(spark, shop, LIVES)
     snapshot = take_snapshot(shop)
     (lives,) = snapshot.chronicles
     short = replace(snapshot, chronicles=(replace(lives, first=lives.end // 2),))
-    whole = judged(spark, shop, short)
+    whole = audit_snapshot(spark, shop, short)
     assert whole.is_clean, whole.faults
     assert whole.events == lives.end
-    half = judged(spark, replace(shop, lake_dir=None), short)
+    half = audit_snapshot(spark, replace(shop, lake_dir=None), short)
     assert half.is_clean, half.faults
     assert half.events == lives.end - lives.end // 2
     ahead = replace(snapshot, chronicles=(replace(lives, first=lives.end + 1, end=lives.end + 1),))
@@ -107,7 +109,7 @@ def test_history_that_the_broker_forgot_is_in_the_lake(
         read_history(spark, shop, ahead, quiet)
 
 
-def test_the_command_says_what_it_found(spark: SparkSession, shop: Environment) -> None:
+def test_command_prints_the_result(spark: SparkSession, shop: Environment) -> None:
     from typer.testing import CliRunner
 
     from leveret.cli.app import make_app
@@ -139,7 +141,7 @@ def test_ages_have_units() -> None:
 
 @contextmanager
 def busy(served: Served) -> Iterator[threading.Event]:
-    """Somebody publishes, acks, rejects and gives back as fast as it goes, until the end."""
+    """Publish, ack, reject and requeue as fast as possible until stopped."""
     stop, moved = threading.Event(), threading.Event()
 
     def work() -> None:
@@ -186,8 +188,8 @@ def test_traffic_makes_no_false_alarm(spark: SparkSession, served: Served) -> No
         late = take_snapshot(environment)
     assert found.is_clean, found.faults
     assert early.chronicles[0].end < found.events < late.chronicles[0].end
-    # What a moment of two pieces would say: the queues of then, and the events up to now.
-    torn = judged(spark, environment, replace(early, chronicles=late.chronicles))
+    # An inconsistent snapshot: the queues of before with the events up to now.
+    torn = audit_snapshot(spark, environment, replace(early, chronicles=late.chronicles))
     assert torn.fault_count > 0
 
 
@@ -239,7 +241,7 @@ def test_every_way_to_end_is_accounted_for(spark: SparkSession, served: Served) 
     }
 
 
-def test_what_a_restart_loses_was_transient(spark: SparkSession, tmp_path: Path) -> None:
+def test_restart_loses_only_transient_messages(spark: SparkSession, tmp_path: Path) -> None:
     kept = pika.BasicProperties(delivery_mode=2)
     with serving(tmp_path / "data") as served, served.channel() as opened:
         opened.queue_declare("q", durable=True, arguments={"x-remember": LIVES})

@@ -43,7 +43,7 @@ def bodies(spark: SparkSession, environment: Environment, table: str = "s") -> l
     return sorted(int(row.body) for row in rows)
 
 
-def test_archive_goes_on_where_it_was_and_compact_keeps_every_message(
+def test_archive_continues_and_compact_keeps_every_message(
     spark: SparkSession, served: Served, tmp_path: Path
 ) -> None:
     environment = environment_of(served, tmp_path)
@@ -132,7 +132,7 @@ def test_refine_decodes_and_its_schema_grows(
     ]
     refine(spark, lake, "s", is_all=True)
     again = read_table(spark, lake, "silver", "s")
-    assert again.count() == 3, "what is made anew takes the place of the old"
+    assert again.count() == 3, "rebuilt dates replace the old ones"
     gold = read_table(spark, lake, "gold", "s")
     assert sum(row.messages for row in gold.collect()) == 4
 
@@ -151,7 +151,7 @@ def test_bad_messages_that_a_wider_schema_takes_are_bad_no_more(
     assert read_table(spark, lake, "silver", "s").count() == 1
 
 
-def test_a_queue_that_remembers_leads_to_its_stream(served: Served, tmp_path: Path) -> None:
+def test_stream_of_life_events_of_a_queue_is_found(served: Served, tmp_path: Path) -> None:
     environment = environment_of(served, tmp_path)
     with served.channel() as opened:
         opened.queue_declare("q", durable=True, arguments={"x-remember": "q.history"})
@@ -161,7 +161,7 @@ def test_a_queue_that_remembers_leads_to_its_stream(served: Served, tmp_path: Pa
         life_event_stream(environment, "plain")
 
 
-def test_one_table_is_worked_on_by_one(tmp_path: Path) -> None:
+def test_only_one_flow_works_on_a_table_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     with (
         exclusive_lock(path, "busy"),

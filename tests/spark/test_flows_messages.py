@@ -1,4 +1,4 @@
-"""Flows that publish and ask: replay, load, sql, and the commands themselves."""
+"""The flows replay, load and sql, and their commands."""
 
 import json
 from pathlib import Path
@@ -54,7 +54,7 @@ def test_replay_from_stream_and_lake_sends_each_message_once(
     assert [int(body) for body in served.take_all("q")] == [5, 6, *range(8, 20)]
 
 
-def test_replay_counts_unless_it_is_told_to_send(
+def test_replay_without_yes_only_counts(
     spark: SparkSession, served: Served, tmp_path: Path
 ) -> None:
     environment = environment_of(served, tmp_path)
@@ -107,7 +107,7 @@ def test_a_file_with_a_broken_row_sends_nothing(
     assert served.count("q") == 0
 
 
-def test_sql_leaves_texts_alone_and_tells_tables_of_like_names_apart(
+def test_sql_ignores_string_literals_and_distinguishes_similar_names(
     spark: SparkSession, served: Served, tmp_path: Path
 ) -> None:
     served.fill("a.b", 0, 1)
@@ -169,7 +169,7 @@ def test_commands_archive_and_answer(spark: SparkSession, served: Served, tmp_pa
         (["load", "no.csv", "--to-queue", "q"], "no.csv: no such file"),
     ],
 )
-def test_what_goes_wrong_is_one_line(
+def test_errors_are_one_line(
     spark: SparkSession, served: Served, tmp_path: Path, words: list[str], text: str
 ) -> None:
     done = run(environment_of(served, tmp_path), *words)

@@ -1,4 +1,4 @@
-"""Transforms of flows, on small tables of their own."""
+"""Transforms of flows, on small tables."""
 
 import re
 from datetime import UTC, datetime
@@ -54,7 +54,7 @@ def test_topic_patterns(pattern: str, fits: str, does_not: str) -> None:
     assert found.match(f"{fits}.") and not found.match(f"{does_not}.")
 
 
-def test_messages_are_chosen_by_time_key_and_condition(spark: SparkSession) -> None:
+def test_messages_are_filtered_by_time_key_and_condition(spark: SparkSession) -> None:
     frame = messages(
         spark,
         {"routing_key": "o.new"},
@@ -68,7 +68,7 @@ def test_messages_are_chosen_by_time_key_and_condition(spark: SparkSession) -> N
     assert [row.offset for row in found.collect()] == [0]
 
 
-def test_bodies_are_decoded_by_content_type_and_faults_set_apart(spark: SparkSession) -> None:
+def test_bodies_are_decoded_by_content_type_and_bad_ones_separated(spark: SparkSession) -> None:
     frame = messages(
         spark,
         json_message(b'{"a": 1, "b": "x"}'),
@@ -103,7 +103,7 @@ def test_a_table_without_json_has_no_payload(spark: SparkSession) -> None:
     assert [row.text for row in found.collect()] == ["hello"]
 
 
-def test_schemas_merge_to_what_holds_both(spark: SparkSession) -> None:
+def test_merged_schema_holds_values_of_both(spark: SparkSession) -> None:
     old = parse_schema("a bigint, b string, c struct<x:bigint>, d array<bigint>")
     new = parse_schema("a double, e boolean, b bigint, c struct<x:bigint,y:string>")
     both = merge_schemas(old, new)

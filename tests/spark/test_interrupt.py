@@ -1,4 +1,4 @@
-"""Ctrl+C ends an archive with one line; the same command goes on."""
+"""Ctrl+C ends an archive with one line; the same command then continues."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Queues as tables: consumed in epochs by streaming queries, only looked at by batches."""
+"""Queues as tables: streaming queries consume them in epochs, batch queries only peek."""
 
 from pathlib import Path
 
@@ -42,7 +42,7 @@ def test_epoch_of_a_lost_driver_is_read_again_after_the_broker_restarted(
         served.fill("q", 0, 10, "classic")
         archive(follow(spark, served, **options), tmp_path)
         served.fill("q", 10, 30, "classic")
-        # As a driver leaves it that is killed after it planned a batch.
+        # The state after a driver was killed when it had planned a batch.
         assert ask(served.url, "POST", "/api/queues/%2F/q/leases/lake/2?count=5")[0] == 200
         plan_next_batch(tmp_path / "checkpoint" / "offsets")
     with serving(tmp_path / "data") as served:
@@ -83,7 +83,7 @@ def test_peek_leaves_the_queue_as_it_is(spark: SparkSession, served: Served) -> 
     assert [int(body) for body in served.take_all("q")] == list(range(1, 50))
 
 
-def test_what_is_lost_of_an_epoch_is_an_error_unless_told_otherwise(
+def test_lost_messages_of_an_epoch_are_an_error_unless_told_otherwise(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     with serving(tmp_path / "data") as served:

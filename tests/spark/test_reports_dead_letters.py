@@ -1,4 +1,4 @@
-"""`deadletters`: real rejections, expiry and the bus, counted beside by the test itself."""
+"""`deadletters`: the report agrees with rejections, expiries and bus failures of the test."""
 
 import json
 from collections import Counter
@@ -100,7 +100,7 @@ def test_dead_letters_of_a_queue_are_counted_and_stay(spark: SparkSession, tmp_p
     assert (worst["queue"], worst["service"], worst["dead_letters"]) == ("mail", "(none)", 4)
 
 
-def test_streams_and_the_lake_tell_the_same(spark: SparkSession, tmp_path: Path) -> None:
+def test_streams_and_the_lake_give_the_same_report(spark: SparkSession, tmp_path: Path) -> None:
     with timed(tmp_path / "data") as served:
         died = kill(served)
         environment = environment_of(served, tmp_path)
@@ -164,7 +164,7 @@ def test_dead_letters_of_the_bus_say_status_error_and_retries(
 
 
 def test_no_header_breaks_the_report(spark: SparkSession) -> None:
-    """Headers come from anybody: what is no number is not known, and every letter counts."""
+    """Publishers write any headers: invalid numbers become null, and every letter counts."""
     number = "99999999999999999999"
     death = {
         **{"queue": "q", "reason": "rejected", "count": (1 << 63) - 1, "exchange": ""},
@@ -190,7 +190,7 @@ def test_no_header_breaks_the_report(spark: SparkSession) -> None:
     assert counts["q"] == 6
 
 
-def test_no_event_breaks_the_lives(spark: SparkSession) -> None:
+def test_invalid_life_events_do_not_break_the_report(spark: SparkSession) -> None:
     acked = {"x-event": "acked", "x-queue": "q"}
     frame = messages(
         spark,

@@ -98,7 +98,7 @@ def test_jobs_of_all_shards_are_told_by_topic_state_error_and_hour(
     assert {name: {key: topics[name][key] for key in row} for name, row in EXPECTED.items()} == (
         EXPECTED
     )
-    # All of a batch are ready since one moment, of which the report knows the age.
+    # All jobs of a batch became ready at the same time, whose age the report knows.
     assert topics["email"]["oldest_ready"].startswith(hour_of(start)[:13])
     ages = [topics[name]["oldest_ready_s"] for name in ("email", "bill")]
     assert round(ages[0] - ages[1]) == LATER_MS // 1000
@@ -133,7 +133,7 @@ def payloads(client: Client, topic: str, count: int) -> list[Any]:
     return found
 
 
-def test_files_are_loaded_as_jobs_once_however_often(
+def test_repeated_load_of_files_adds_jobs_once(
     spark: SparkSession, served: Served, tmp_path: Path
 ) -> None:
     first, second = tmp_path / "a.csv", tmp_path / "sub" / "a.csv"
@@ -152,13 +152,13 @@ def test_files_are_loaded_as_jobs_once_however_often(
     assert more.stdout == "enqueued 1 job; 1,502 already existed\n"
     with client_of(served) as client:
         assert [job["id"] for job in payloads(client, "import", 1_503)] == list(range(1_503))
-        # Another load of the same rows is another one.
+        # Another load id adds the same rows again.
         load_jobs(spark, [second], None, to, "tuesday")
         assert [job["id"] for job in payloads(client, "import", 2)] == [1500, 1501]
 
 
 def failing_once(frame: DataFrame, marker: Path) -> DataFrame:
-    """Its task fails once, when most of it is sent."""
+    """A load whose task fails once, when most rows are sent."""
 
     def check(key: str) -> str:
         if key.endswith("/2200") and not marker.exists():
@@ -184,7 +184,7 @@ def test_a_task_that_fails_adds_nothing_twice(
     assert found == [*range(0, 2_500, 2), *range(1, 2_500, 2)]
 
 
-def test_what_the_service_refuses_is_one_line(
+def test_refusal_of_the_service_is_one_line(
     spark: SparkSession, served: Served, tmp_path: Path
 ) -> None:
     rows = tmp_path / "a.csv"

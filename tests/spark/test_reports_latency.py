@@ -1,4 +1,4 @@
-"""`latency`: spans that the test itself has made, by moving the broker's clock."""
+"""`latency`: durations that the test makes by moving the broker's clock."""
 
 from pathlib import Path
 
@@ -50,7 +50,7 @@ def live(served: Timed) -> dict[str, list[int]]:
             known["waiting"].append(waiting_ms)
             known["in flight"].append(flight_ms)
         known["to ack"].append(36_000)
-        # Settled together by one event of a stretch; and one that nobody takes.
+        # Two settled by one event of a range of copies, and one that is never delivered.
         for _ in range(3):
             served.put(opened, "", "other")
         served.clock.advance(1_000)

@@ -44,7 +44,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 
 def moves(before: int, after: int) -> int:
-    """How many topics are elsewhere then."""
+    """Return how many topics would move."""
     slots = [slot_of(("n", topic)) for topic in TOPICS]
     return sum(slot % before != slot % after for slot in slots)
 
@@ -55,7 +55,7 @@ def test_spark_copies_topics_ahead(spark: SparkSession, place: Place) -> None:
     calls: list[int] = []
 
     def twice(parts: list[Part], batch_rows: int, rate: float | None) -> int:
-        """As if every task had been tried again."""
+        """Copy everything twice, as if every task were repeated."""
         calls.append(copy_ahead(spark, parts, batch_rows, rate))
         return copy_ahead(spark, parts, batch_rows, 100_000) + calls[-1]
 
@@ -78,7 +78,7 @@ def test_spark_copies_topics_ahead(spark: SparkSession, place: Place) -> None:
     assert asyncio.run(empty()) == len(TOPICS) * JOBS
 
 
-def test_a_look_at_all_shards_finds_what_is_wrong(spark: SparkSession, place: Place) -> None:
+def test_verify_finds_misplaced_and_doubled_jobs(spark: SparkSession, place: Place) -> None:
     topic = next(name for name in TOPICS if slot_of(("n", name)) % 2 == 0)
     sql = "SELECT * FROM items WHERE topic = $1 LIMIT 1"
     (row,) = asyncio.run(place.rows(sql, topic, shard=0))
@@ -116,7 +116,7 @@ def command(place: Place, *words: str) -> Any:
     return subprocess.run(called, capture_output=True, text=True, timeout=200, check=False)
 
 
-def test_the_command_shows_its_plan_and_does_it(place: Place) -> None:
+def test_command_shows_its_plan_and_runs_it(place: Place) -> None:
     shown = command(place, "--to", "3", "--dry-run", "--json")
     found = json.loads(shown.stdout)
     assert (found["shards"], found["to"], len(found["topics"])) == (2, 3, moves(2, 3))

@@ -1,4 +1,4 @@
-"""A broker whose time a test moves by hand, so that every span in a report is known beforehand."""
+"""A broker with a clock that the test moves, so that every duration in a report is known."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -25,7 +25,7 @@ class QueryProgress:
         lag = "" if self.lag is None else f", {self.lag:,} behind"
         return f"{self.rows:,} rows, {self.rate:,.0f}/s{lag}, {self.seconds:.0f} s"
 
-    def place(self) -> object:
+    def change_key(self) -> object:
         return self.rows
 
 

@@ -1,4 +1,4 @@
-"""Times of commands."""
+"""Times in command options."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from leveret.errors import ConfigError
 from leveret.pipeline.time_options import parse_time_option
 
 
-def test_a_time_is_utc_where_it_says_nothing_else() -> None:
+def test_time_without_zone_is_utc() -> None:
     assert parse_time_option("--since", "2026-03-01") == "2026-03-01T00:00:00+00:00"
     assert (
         parse_time_option("--since", "20260301") == "2026-03-01T00:00:00+00:00"
@@ -15,6 +15,6 @@ def test_a_time_is_utc_where_it_says_nothing_else() -> None:
     assert parse_time_option("--since", None) is None
 
 
-def test_what_is_no_time_is_refused() -> None:
+def test_invalid_time_is_refused() -> None:
     with pytest.raises(ConfigError, match="--until is a time, such as"):
         parse_time_option("--until", "today")

@@ -38,7 +38,7 @@ def composed(rows: list[dict[str, Any]], **options: str) -> list[Message]:
     return list(made)
 
 
-def test_rows_without_a_key_are_not_taken_for_one_and_the_same() -> None:
+def test_rows_without_a_key_have_different_ids() -> None:
     keys = [7, None, None]
     found = composed([{"body": "b", "key": key} for key in keys], deduplicationColumn="key")
     headers = [decode_properties(header).headers or {} for _, _, header, _ in found]

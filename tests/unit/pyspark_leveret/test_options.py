@@ -1,4 +1,4 @@
-"""Options and schemas: what they mean, and what is said where they are wrong."""
+"""Options and schemas: defaults, and errors."""
 
 import pickle
 from typing import Any
@@ -67,7 +67,7 @@ def test_wrong_options_say_what_is_wrong(options: dict[str, str], text: str) -> 
         parse_options(options)
 
 
-def test_options_of_spark_itself_are_none_of_ours() -> None:
+def test_unknown_options_are_left_to_spark() -> None:
     parse_options({**URL, "checkpointLocation": "/somewhere", "path": "/lake", "queryName": "q"})
 
 
@@ -90,14 +90,14 @@ def test_schema_of_the_caller_is_some_of_our_columns() -> None:
         ({}, "body string, routing_key string", "give one of 'queue', 'stream', 'exchange'"),
     ],
 )
-def test_what_cannot_be_written_is_refused(
+def test_table_that_cannot_be_written_is_refused(
     options: dict[str, str], columns: str, text: str
 ) -> None:
     with pytest.raises(OptionError, match=text):
         MessageBuilder(parse_options({**URL, **options}), typed(columns))
 
 
-def test_queues_are_leased_by_streams_and_looked_at_by_batches() -> None:
+def test_streaming_queries_lease_queues_and_batches_peek() -> None:
     with pytest.raises(OptionError, match="give the option 'reader'"):
         QueueStreamReader(parse_options({**URL, "queue": "q"}), [])
     with pytest.raises(OptionError, match=r"'peek' is for spark\.read"):

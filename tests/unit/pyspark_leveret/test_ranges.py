@@ -1,4 +1,4 @@
-"""Offset ranges: sharing a limit among streams, cutting ranges into partitions."""
+"""Offset ranges: sharing a limit among streams, splitting ranges into partitions."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +21,7 @@ def test_shares_use_the_limit_and_never_more(waiting: dict[str, int], most: int)
     st.integers(1, 50),
     st.integers(1, 1000),
 )
-def test_cut_ranges_hold_every_offset_once(
+def test_split_ranges_hold_every_offset_once(
     given_ranges: list[tuple[int, int]], least: int, most: int
 ) -> None:
     whole = [Range(str(n), first, first + size) for n, (first, size) in enumerate(given_ranges)]

@@ -118,7 +118,7 @@ class Progress(Protocol):
 
     def line(self) -> str: ...
 
-    def place(self) -> object:
+    def change_key(self) -> object:
         """Return a value that changes whenever the flow advances; falsy before it has."""
 
 
@@ -130,12 +130,12 @@ def show_progress() -> Iterator[Callable[[Progress], None]]:
 
     def show(progress: Progress) -> None:
         nonlocal last
-        place = progress.place()
+        key = progress.change_key()
         if is_shown:
             sys.stderr.write(f"\r\x1b[K{progress.line()}")
-        elif place and place != last:
+        elif key and key != last:
             sys.stderr.write(f"{progress.line()}\n")
-            last = place
+            last = key
         sys.stderr.flush()
 
     try:

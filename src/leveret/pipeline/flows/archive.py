@@ -71,22 +71,22 @@ def archive(
         lake.checkpoint(table) / "archive.lock", f"another archive of '{table}' runs"
     ):
         _require_whole(lake, table)
-        watch = QueryMonitor(on_progress, ends)
-        return run_with_restarts(lambda: _start(spark, environment, request, lake, table), watch)
+        monitor = QueryMonitor(on_progress, ends)
+        return run_with_restarts(lambda: _start(spark, environment, request, lake, table), monitor)
 
 
-def run_with_restarts(start: Callable[[], StreamingQuery], watch: QueryMonitor) -> QueryProgress:
+def run_with_restarts(start: Callable[[], StreamingQuery], monitor: QueryMonitor) -> QueryProgress:
     """Run a query to its end. Restart it if Spark's reader was too slow to start.
 
     It gives up after STARTS starts without progress.
     """
     left = STARTS
     while True:
-        query, before = start(), watch.rows
+        query, before = start(), monitor.rows
         try:
-            return watch.wait(query)
+            return monitor.wait(query)
         except StreamingQueryException as error:
-            left = (STARTS if watch.rows > before else left) - 1
+            left = (STARTS if monitor.rows > before else left) - 1
             if left == 0 or _SLOW not in str(error):
                 raise
             log.warning("Spark's reader was slow to start; starting it again")

@@ -24,9 +24,7 @@ from leveret.pipeline.transforms import copy_audit, routing_audit
 from leveret.pipeline.transforms.life_events import COLUMNS, PUBLISHED, QUEUED, life_events
 from pyspark_leveret.schema import TYPES
 
-FAULTS_MAX: Final = (
-    1000  # faults that are reported with all their events; the others are only counted
-)
+FAULTS_MAX: Final = 1000  # faults that are reported with events; more are only counted
 NEVER_FLOOR: Final = 1 << 60
 TASK_EVENTS: Final = 500_000  # of a shuffle partition; smaller partitions only add cost
 _SHUFFLE: Final = "spark.sql.shuffle.partitions"
@@ -43,7 +41,7 @@ class AuditStep:
     def line(self) -> str:
         return self.text
 
-    def place(self) -> object:
+    def change_key(self) -> object:
         return self.text
 
 

@@ -44,9 +44,8 @@ def refine(
     ):
         counts = _counts(bronze)
         old = _payload(read_schema(folder))
-        is_new = (
-            given is not None and merge_schemas(old, given) != old
-        )  # old messages may have the new fields
+        # New fields of a given schema may be in old messages too: rebuild all dates.
+        is_new = given is not None and merge_schemas(old, given) != old
         known = {} if is_all or is_new else read_state(folder / _STATE)
         changed = [each for each in counts if counts[each] != known.get(each)]
         if not changed:

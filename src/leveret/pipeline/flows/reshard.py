@@ -27,9 +27,7 @@ from leveret.pipeline.shards import read_jobs
 from leveret.pipeline.transforms.resharding import duplicated, group_by_size, on_wrong_shard
 
 AHEAD_FROM: Final = 1_000  # a topic with so many jobs is copied ahead
-GROUP_ROWS: Final = (
-    1_000_000  # jobs that are copied ahead as one group, before their topics are moved
-)
+GROUP_ROWS: Final = 1_000_000  # jobs of a group of topics that is copied ahead and then moved
 PART_ROWS: Final = 20_000  # jobs of one task
 FAULTS_SHOWN: Final = 20
 
@@ -67,7 +65,7 @@ class ReshardProgress:
         done = f"{self.topics} of {self.topics_all} topics, {self.jobs:,} jobs"
         return f"{done}, {self.seconds:.0f} s: {self.now}"
 
-    def place(self) -> object:
+    def change_key(self) -> object:
         return self.topics, self.now
 
 
