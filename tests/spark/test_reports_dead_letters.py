@@ -86,9 +86,9 @@ def test_dead_letters_of_a_queue_are_counted_and_stay(spark: SparkSession, tmp_p
             left = [opened.basic_get("dead", auto_ack=True) for _ in died]
         # Nothing was taken, and nothing was ever delivered.
         assert [method.redelivered for method, _, _ in left] == [False] * len(died)
-    assert found["dead_letters"] == len(died)
+    assert found["letters"] == len(died)
     for position, name in enumerate(("queue", "reason", "service")):
-        counts = {row["value"]: row["dead_letters"] for row in found["by"][name]}
+        counts = {row["value"]: row["letters"] for row in found["by"][name]}
         assert counts == Counter(one[position] for one in died)
     assert {row["value"] for row in found["by"]["routing_key"]} == {"orders", "mail"}
     assert (found["retries"], found["retries_max"]) == (1, 1)
@@ -97,7 +97,7 @@ def test_dead_letters_of_a_queue_are_counted_and_stay(spark: SparkSession, tmp_p
     assert found["alive_ms_p95"] == lives[-1]
     assert len(found["by"]["hour"]) == len({row["hour"] for row in found["hours"]}) == 2
     worst = found["offenders"][0]
-    assert (worst["queue"], worst["service"], worst["dead_letters"]) == ("mail", "(none)", 4)
+    assert (worst["queue"], worst["service"], worst["letters"]) == ("mail", "(none)", 4)
 
 
 def test_streams_and_the_lake_give_the_same_report(spark: SparkSession, tmp_path: Path) -> None:

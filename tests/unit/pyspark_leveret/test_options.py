@@ -102,7 +102,7 @@ def test_streaming_queries_lease_queues_and_batches_peek() -> None:
         QueueStreamReader(parse_options({**URL, "queue": "q"}), [])
     with pytest.raises(OptionError, match=r"'peek' is for spark\.read"):
         QueueStreamReader(parse_options({**URL, "queue": "q", "reader": "r", "mode": "peek"}), [])
-    with pytest.raises(OptionError, match=r"to consume it use spark\.readStream"):
+    with pytest.raises(OptionError, match=r"use spark\.readStream"):
         PeekReader(parse_options({**URL, "queue": "q", "mode": "lease"}), [])
 
 

@@ -131,7 +131,7 @@ def _published_ms() -> Column:
 def totals(frame: DataFrame) -> DataFrame:
     """Return one row: count, first and last death, retries and lifetimes."""
     return frame.agg(
-        f.count("*").alias("dead_letters"),
+        f.count("*").alias("letters"),
         f.min("died_at").alias("first"),
         f.max("died_at").alias("last"),
         f.sum("retries").alias("retries"),
@@ -152,34 +152,30 @@ def by_dimension(frame: DataFrame, most: int) -> DataFrame:
     ]
     each = frame.select(f.explode(f.array(*pairs)).alias("pair"), "retries", "alive_ms")
     found = each.groupBy("pair.dimension", "pair.value").agg(
-        f.count("*").alias("dead_letters"), f.round(f.avg("retries"), 1).alias("retries"), *_lives()
+        f.count("*").alias("letters"), f.round(f.avg("retries"), 1).alias("retries"), *_lives()
     )
-    order = Window.partitionBy("dimension").orderBy(f.desc("dead_letters"), "value")
+    order = Window.partitionBy("dimension").orderBy(f.desc("letters"), "value")
     ranked = found.withColumn("rank", f.row_number().over(order))
     kept = ranked.where((f.col("rank") <= most) | (f.col("dimension") == "hour"))
-    return kept.drop("rank").orderBy("dimension", f.desc("dead_letters"), "value")
+    return kept.drop("rank").orderBy("dimension", f.desc("letters"), "value")
 
 
 def by_hour(frame: DataFrame) -> DataFrame:
     """Count dead letters by hour and reason."""
     reason = f.coalesce("reason", f.lit(NONE)).alias("reason")
-    return (
-        frame.groupBy("hour", reason)
-        .agg(f.count("*").alias("dead_letters"))
-        .orderBy("hour", reason)
-    )
+    return frame.groupBy("hour", reason).agg(f.count("*").alias("letters")).orderBy("hour", reason)
 
 
 def offenders(frame: DataFrame, most: int) -> DataFrame:
     """Return the combinations of queue, reason, error class, key and service with most letters."""
     names = [f.coalesce(name, f.lit(NONE)).alias(name) for name in DIMENSIONS if name != "hour"]
     found = frame.groupBy(*names).agg(
-        f.count("*").alias("dead_letters"),
+        f.count("*").alias("letters"),
         f.max("retries").alias("retries_max"),
         f.max("died_at").alias("last"),
         f.max_by("error", "died_at").alias("error"),
     )
-    return found.orderBy(f.desc("dead_letters"), *DIMENSIONS[:-1]).limit(most)
+    return found.orderBy(f.desc("letters"), *DIMENSIONS[:-1]).limit(most)
 
 
 def _text(name: str) -> Column:

@@ -76,8 +76,8 @@ def dead_by_error(frame: DataFrame, most: int) -> DataFrame:
         "namespace", "topic", f.coalesce("error", f.lit("(none)")).alias("error")
     )
     last = f.max(f.array_max("failed_at")).alias("last")
-    counted = found.agg(f.count("*").alias("with_states"), last)
-    return counted.orderBy(f.desc("with_states"), "namespace", "topic", "error").limit(most)
+    counted = found.agg(f.count("*").alias("jobs"), last)
+    return counted.orderBy(f.desc("jobs"), "namespace", "topic", "error").limit(most)
 
 
 def by_hour(frame: DataFrame) -> DataFrame:
